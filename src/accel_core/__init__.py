@@ -1,0 +1,121 @@
+"""One interface to every PyTorch accelerator, each vendor a plugin.
+
+    import accel_core
+    acc = accel_core.get_accelerator()
+    model.to(acc.device())
+
+Importing this package imports neither torch, nor a vendor, nor pluggy: each public name is resolved
+when it is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # typing's own constant would cost more than the rest of this import
+if TYPE_CHECKING:
+    from accel_core.accelerators.interface import Accelerator, Capabilities, DeviceProperties
+    from accel_core.accelerators.torch_device import TorchAccelerator
+    from accel_core.backend import API_LEVEL, Backend, Provenance
+    from accel_core.choice import Selection
+    from accel_core.current import (
+        accelerator,
+        get_accelerator,
+        selection,
+        set_accelerator,
+        use_accelerator,
+    )
+    from accel_core.discovery import Candidate, discover
+    from accel_core.errors import (
+        AccelError,
+        AcceleratorFallbackWarning,
+        BackendConflictError,
+        BackendNotFoundError,
+        BackendUnavailableError,
+        DeclinedError,
+        InvalidAcceleratorError,
+        InvalidBackendError,
+        RecursiveChoiceError,
+        SettingError,
+        UnsupportedError,
+    )
+    from accel_core.hookspecs import ProbeResult, hookimpl
+    from accel_core.verdict import Status, Verdict
+    from accel_core.visible_devices import format_visible_devices, parse_visible_devices
+
+_HOMES = {
+    "accelerators.interface": ("Accelerator", "Capabilities", "DeviceProperties"),
+    "accelerators.torch_device": ("TorchAccelerator",),
+    "backend": ("API_LEVEL", "Backend", "Provenance"),
+    "choice": ("Selection",),
+    "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
+    "discovery": ("Candidate", "discover"),
+    "errors": (
+        "AccelError",
+        "AcceleratorFallbackWarning",
+        "BackendConflictError",
+        "BackendNotFoundError",
+        "BackendUnavailableError",
+        "DeclinedError",
+        "InvalidAcceleratorError",
+        "InvalidBackendError",
+        "RecursiveChoiceError",
+        "SettingError",
+        "UnsupportedError",
+    ),
+    "hookspecs": ("ProbeResult", "hookimpl"),
+    "verdict": ("Status", "Verdict"),
+    "visible_devices": ("format_visible_devices", "parse_visible_devices"),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "API_LEVEL",
+    "AccelError",
+    "Accelerator",
+    "AcceleratorFallbackWarning",
+    "Backend",
+    "BackendConflictError",
+    "BackendNotFoundError",
+    "BackendUnavailableError",
+    "Candidate",
+    "Capabilities",
+    "DeclinedError",
+    "DeviceProperties",
+    "InvalidAcceleratorError",
+    "InvalidBackendError",
+    "ProbeResult",
+    "Provenance",
+    "RecursiveChoiceError",
+    "Selection",
+    "SettingError",
+    "Status",
+    "TorchAccelerator",
+    "UnsupportedError",
+    "Verdict",
+    "__version__",
+    "accelerator",
+    "discover",
+    "format_visible_devices",
+    "get_accelerator",
+    "hookimpl",
+    "parse_visible_devices",
+    "selection",
+    "set_accelerator",
+    "use_accelerator",
+]
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value  # the next use is a plain attribute
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

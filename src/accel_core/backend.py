@@ -1,0 +1,185 @@
+"""`Backend`: a plugin's frozen declaration of one backend.
+
+It holds strings and numbers only, so that listing, ranking and diagnosing need neither torch nor the
+vendor's package.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from typing import Any
+
+from accel_core.errors import InvalidBackendError
+
+__all__ = ["API_LEVEL", "Backend", "Provenance"]
+
+#: What this accel-core understands. Raised when a hook, a field or a member is added; a plugin states
+#: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
+API_LEVEL = 1
+
+#: Names of the visible-devices grammars that `accel_core.hardware` parses.
+GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
+_DEVICE_TYPE = re.compile(r"[a-z][a-z0-9_]*")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_OBJECT = re.compile(rf"{_MODULE.pattern}:[A-Za-z_]\w*")
+_PCI = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?")
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a backend came from: the distribution, its version and the entry point.
+
+    `distribution` is empty for what accel-core itself brings.
+    """
+
+    distribution: str
+    version: str
+    entry_point: str = ""
+    value: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}".strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """One kind of accelerator, as its plugin declares it.
+
+    Raises `InvalidBackendError`, naming every fault at once, when a field is unknown or malformed.
+    """
+
+    #: Lower-case name, the value of `DS_ACCELERATOR`: `"npu"`, `"xpu.external"`.
+    name: str
+    #: Rank among the usable backends, highest first. First-party plugins use 0 to 900.
+    priority: int
+    #: torch's device type: `torch.device(device_type)`.
+    device_type: str
+    #: Modules that bring the device into torch; the first that is installed is imported.
+    vendor_import: str | tuple[str, ...] = "torch"
+    #: The class to build, `"module:Class"`; called with this declaration.
+    accelerator: str = "accel_core.accelerators.torch_device:TorchAccelerator"
+    #: The accel-core API level that the plugin was written for.
+    api_level: int = API_LEVEL
+    #: One line for people.
+    description: str = ""
+    #: Where users of this backend read on.
+    url: str = ""
+    #: What to install when the vendor import is missing: `"pip install torch-npu"`.
+    install_hint: str = ""
+    #: Distributions that must be present, as PEP 508 requirements: `"torch>=2.6"`.
+    requires: tuple[str, ...] = ()
+    #: `sys.platform`, or `sys.platform-machine`, prefixes on which the device can exist. Empty: any.
+    platforms: tuple[str, ...] = ()
+    #: Glob patterns of the device nodes: `"/dev/davinci[0-9]*"`.
+    device_nodes: tuple[str, ...] = ()
+    #: PCI ids, `"vendor"`, `"vendor:device"` or `"vendor/class"` in lower-case hexadecimal: `"10de/03"`.
+    pci_ids: tuple[str, ...] = ()
+    #: Visible-devices variables, the one that wins first.
+    visible_devices: tuple[str, ...] = ()
+    #: How their value is written: one of `GRAMMARS`.
+    visible_devices_grammar: str = "indices"
+    #: Prefixes of the variables that a launcher forwards to other nodes.
+    export_envs: tuple[str, ...] = ()
+    #: torch.distributed's backend name; empty where the class works it out.
+    communication_backend: str = "gloo"
+    #: torch.compile's backend name.
+    compile_backend: str = "inductor"
+    #: The device type is torch's renamed PrivateUse1, of which a process has one.
+    private_use1: bool = False
+    #: A torch device namespace that this vendor's package takes over (`torch_supa`: `"cuda"`).
+    impersonates: str = ""
+    #: Import the vendor in a child process first: it may crash, exit or hang.
+    isolated_probe: bool = False
+    #: Filled in by discovery.
+    provenance: Provenance | None = None
+
+    def __new__(cls, *args: Any, **given: Any) -> Backend:  # noqa: D102 - checks names before __init__ does
+        known = [f.name for f in fields(cls)] if given else []
+        unknown = sorted(set(given) - set(known))
+        if unknown:
+            level = given.get("api_level", API_LEVEL)
+            raise InvalidBackendError(
+                f"backend {given.get('name', '?')!r}: unknown field"
+                f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
+                + (
+                    f"the declaration is for API level {level} and this accel-core has {API_LEVEL}: "
+                    "pip install --upgrade accel-core"
+                    if isinstance(level, int) and level > API_LEVEL
+                    else f"known fields: {', '.join(known)}"
+                )
+            )
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.vendor_import, str):
+            object.__setattr__(self, "vendor_import", (self.vendor_import,))
+        faults = list(_faults(self))
+        if faults:
+            raise InvalidBackendError(f"backend {self.name!r}: " + "; ".join(faults))
+
+    @property
+    def vendor_imports(self) -> tuple[str, ...]:
+        """`vendor_import` as a tuple, which is how it is kept."""
+        return (self.vendor_import,) if isinstance(self.vendor_import, str) else self.vendor_import
+
+    @property
+    def distribution(self) -> str:
+        """Name of the distribution that declares this backend; empty when that is not known."""
+        return self.provenance.distribution if self.provenance else ""
+
+
+def _faults(backend: Backend) -> list[str]:
+    """Every fault of the declaration, in the order of its fields."""
+    faults = _type_faults(backend)
+    if faults:
+        return faults  # patterns cannot be tried on values of the wrong type
+
+    def check(field: str, pattern: re.Pattern[str], example: str, *, optional: bool = False) -> None:
+        value = getattr(backend, field)
+        for item in value if isinstance(value, tuple) else (value,):
+            if not (optional and not item) and not pattern.fullmatch(item):
+                faults.append(f"{field} {item!r} is malformed, expected e.g. {example!r}")
+
+    check("name", _NAME, "npu")
+    check("device_type", _DEVICE_TYPE, "npu")
+    check("vendor_import", _MODULE, "torch_npu")
+    check("accelerator", _OBJECT, "accel_npu.accelerator:NPUAccelerator")
+    check("pci_ids", _PCI, "10de/03")
+    check("visible_devices", _VARIABLE, "ASCEND_RT_VISIBLE_DEVICES")
+    check("impersonates", _DEVICE_TYPE, "cuda", optional=True)
+    if backend.api_level < 1:
+        faults.append(f"api_level {backend.api_level!r} is not 1 or more")
+    if not backend.vendor_imports:
+        faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
+    if backend.visible_devices_grammar not in GRAMMARS:
+        faults.append(
+            f"visible_devices_grammar {backend.visible_devices_grammar!r} is unknown, "
+            f"expected one of {', '.join(GRAMMARS)}"
+        )
+    return faults
+
+
+_TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
+_TUPLES = (
+    "vendor_import", "requires", "platforms", "device_nodes", "pci_ids", "visible_devices", "export_envs",
+)  # fmt: skip
+
+
+def _type_faults(backend: Backend) -> list[str]:
+    faults = []
+    for field in fields(backend):
+        value = getattr(backend, field.name)
+        if field.name == "provenance":
+            if value is not None and not isinstance(value, Provenance):
+                faults.append(f"provenance {value!r} is {type(value).__name__}, expected Provenance")
+        elif field.name in _TUPLES:
+            if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
+                faults.append(f"{field.name} {value!r} is {type(value).__name__}, expected a tuple of str")
+        elif type(value) is not (expected := _TYPES.get(field.name, str)):
+            # `type is`: True is an int to isinstance, and a priority of True is a mistake.
+            faults.append(f"{field.name} {value!r} is {type(value).__name__}, expected {expected.__name__}")
+    return faults

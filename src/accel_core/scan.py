@@ -1,0 +1,212 @@
+"""Entry points of one group, as `importlib.metadata.entry_points(group=…)` gives them, only faster.
+
+Directories on `sys.path` are scanned directly: one small read a distribution, and only files that hold
+the group's name are parsed. What is not a plain directory (zip files, eggs, custom finders) goes through
+`importlib.metadata`. The result is kept for as long as `sys.path` and its directories stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = ["EntryPoint", "find_entry_points"]
+
+_READ = 4096
+_INFO = (".dist-info", ".egg-info")
+
+
+@dataclass(frozen=True, slots=True)
+class EntryPoint:
+    """One line of a distribution's `entry_points.txt`, and the distribution."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+
+@dataclass(slots=True)
+class _Found:
+    """One distribution on the path; `text` is set where its entry points name the group."""
+
+    normalized: str
+    text: str | None = None
+    home: str = ""
+    distribution: Distribution | None = None
+
+
+_Key = tuple[object, ...]
+_memo: dict[str, tuple[_Key, tuple[EntryPoint, ...]]] = {}
+
+
+def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of `group`, in the order of `sys.path`.
+
+    Of several distributions of one name the first on `sys.path` counts, as for `importlib.metadata`. A
+    distribution whose metadata cannot be read is passed over; it never hides another.
+    """
+    key = _key()
+    kept = _memo.get(group)
+    if kept is not None and kept[0] == key:
+        return kept[1]
+    found = tuple(_entry_points(_first_of_each_name(_distributions(group)), group))
+    _memo[group] = (key, found)
+    return found
+
+
+def _key() -> _Key:
+    """What the result depends on: the finders, and every path entry with its time of change."""
+    return (tuple(map(id, sys.meta_path)), *((entry, _mtime(entry)) for entry in sys.path))
+
+
+def _mtime(entry: str) -> int | None:
+    try:
+        return os.stat(entry or ".").st_mtime_ns
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def _distributions(group: str) -> Iterator[_Found]:
+    needle = group.encode()
+    if any(map(_is_custom_finder, sys.meta_path)):
+        yield from _through_importlib(group, None)
+        return
+    for entry in sys.path:
+        if not isinstance(entry, (str, os.PathLike)):
+            continue
+        root = os.fspath(entry) or "."
+        names = None if root.lower().rstrip("/\\").endswith(".egg") else _listing(root)
+        if names is None:
+            yield from _through_importlib(group, [root])
+        else:
+            yield from _in_directory(root, names, needle)
+
+
+def _is_custom_finder(finder: object) -> bool:
+    """Whether a finder brings distributions of its own (the backport's is the standard one again)."""
+    return (
+        finder is not PathFinder
+        and hasattr(finder, "find_distributions")
+        and not type(finder).__module__.startswith("importlib_metadata")
+    )
+
+
+def _listing(root: str) -> list[str] | None:
+    """Names in a directory; none where there is nothing to read; `None` where it is not a directory."""
+    try:
+        return os.listdir(root)
+    except NotADirectoryError:
+        return None
+    except (OSError, ValueError):
+        return []
+
+
+def _in_directory(root: str, names: list[str], needle: bytes) -> Iterator[_Found]:
+    for name in names:
+        if name.lower().endswith(_INFO):
+            data = _read(f"{root}/{name}/entry_points.txt")
+            text = data.decode("utf-8", "replace") if needle in data else None
+            yield _Found(_normalize(name.rpartition(".")[0].partition("-")[0]), text, f"{root}/{name}")
+
+
+def _read(path: str) -> bytes:
+    """The file's bytes; empty where it is missing or cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError):
+        return b""
+    try:
+        # One read takes nearly every such file whole; a larger buffer costs more than the read.
+        data = os.read(descriptor, _READ)
+        while len(data) % _READ == 0 and (more := os.read(descriptor, _READ)):
+            data += more
+        return data
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _normalize(name: str) -> str:
+    """As `importlib.metadata` compares names; the regular expression only where it changes something."""
+    low = name.lower()
+    if "." in low or "-" in low or "__" in low:
+        return re.sub(r"[-_.]+", "_", low)
+    return low
+
+
+def _through_importlib(group: str, path: list[str] | None) -> Iterator[_Found]:
+    from accel_core.metadata import distributions
+
+    for distribution in distributions(path):
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+            name = getattr(distribution, "_normalized_name", None) or distribution.metadata["Name"]
+        except Exception:  # a neighbour's broken metadata must not hide anyone else
+            continue
+        yield _Found(_normalize(name or ""), text if group in text else None, distribution=distribution)
+
+
+def _first_of_each_name(found: Iterable[_Found]) -> Iterator[_Found]:
+    seen = set()
+    for item in found:
+        if item.normalized not in seen:
+            seen.add(item.normalized)
+            if item.text is not None:
+                yield item
+
+
+def _entry_points(found: Iterable[_Found], group: str) -> Iterator[EntryPoint]:
+    for item in found:
+        pairs = list(_section(item.text or "", group))
+        if pairs:
+            distribution, version = _identity(item)
+            yield from (EntryPoint(name, value, distribution, version) for name, value in pairs)
+
+
+def _section(text: str, group: str) -> Iterator[tuple[str, str]]:
+    """The `name = value` lines of one section."""
+    inside = False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            inside = line.strip("[]") == group
+        elif inside and line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            yield name.strip(), value.strip()
+
+
+def _identity(item: _Found) -> tuple[str, str]:
+    """A distribution's name and version, from its metadata file or else from its folder's name."""
+    if item.distribution is not None:
+        try:
+            metadata = item.distribution.metadata
+            return metadata["Name"] or item.normalized, metadata["Version"] or ""
+        except Exception:  # unreadable metadata: the normalised name is what is left
+            return item.normalized, ""
+    stem = os.path.basename(item.home).rpartition(".")[0]
+    name, _, version = stem.partition("-")
+    for file in ("METADATA", "PKG-INFO"):
+        headers = _headers(_read(f"{item.home}/{file}"))
+        if headers:
+            return headers.get("name", name), headers.get("version", version)
+    return name, version
+
+
+def _headers(data: bytes) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        if not line.strip():
+            break
+        key, colon, value = line.partition(":")
+        if colon:
+            headers.setdefault(key.lower(), value.strip())
+    return headers

@@ -1,0 +1,168 @@
+"""Every environment variable that accel_core reads: one table, one parser each.
+
+`read()` turns an environment into a frozen `Settings`; nothing else in the core looks at `os.environ`
+for its behaviour. Values are stripped and case is forgiven; an empty value counts as unset.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from accel_core.errors import SettingError
+
+__all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "read"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A backend by name, and by distribution where one was given: `name` or `name@distribution`."""
+
+    name: str
+    distribution: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.distribution}" if self.distribution else self.name
+
+    def matches(self, name: str, distribution: str) -> bool:
+        """Whether a backend of that name, from that distribution, is meant."""
+        return self.name == name and (
+            not self.distribution or self.distribution == normalize_distribution(distribution)
+        )
+
+
+def normalize_distribution(name: str) -> str:
+    """A distribution's name as packaging compares it: lower case, runs of `-_.` as one `-`."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def parse_pin(text: str) -> Pin:
+    """`"npu"` or `"npu@accel-npu"`; `ValueError` where a part is missing."""
+    name, at, distribution = (part.strip() for part in text.strip().lower().partition("@"))
+    if not name or (at and not distribution):
+        raise ValueError("a backend name, or name@distribution")
+    return Pin(name, normalize_distribution(distribution))
+
+
+def _pins(text: str) -> tuple[Pin, ...]:
+    return tuple(parse_pin(part) for part in text.split(",") if part.strip())
+
+
+def _flag(text: str) -> bool:
+    value = text.lower()
+    if value in ("1", "true", "yes", "on"):
+        return True
+    if value in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("1 or 0")
+
+
+def _probe_mode(text: str) -> str:
+    if (value := text.lower()) in ("inline", "isolated"):
+        return value
+    raise ValueError("inline or isolated")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError("a number of seconds above 0, such as 10 or 2.5")
+    return value
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise ValueError("a whole number, 0 or more")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Generic[T]):
+    """One environment variable: its parser, its default and a line for people."""
+
+    name: str
+    parse: Callable[[str], T]
+    default: T
+    help: str
+
+    def read(self, environ: Mapping[str, str]) -> T:
+        """The parsed value, or the default where the variable is unset or empty.
+
+        Raises `SettingError` that names the variable, its value and what is accepted.
+        """
+        text = environ.get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise SettingError(
+                f"{self.name}={environ[self.name]!r} is not valid, expected {error}. "
+                f"Correct it, or unset {self.name}."
+            ) from None
+
+
+DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
+    "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
+)
+ACCEL_STRICT = Variable(
+    "ACCEL_STRICT", _flag, False, "1: an error instead of the CPU when hardware is there or a plugin is broken."
+)
+ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
+    "ACCEL_ALLOW", _pins, (), "Only these backends may be chosen (the CPU too must be named)."
+)
+ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable("ACCEL_BLOCK", _pins, (), "These backends are never chosen.")
+ACCEL_PROBE = Variable(
+    "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
+)
+ACCEL_PROBE_TIMEOUT = Variable(
+    "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
+)
+LOCAL_SIZE = Variable("LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count.")
+LOCAL_RANK = Variable("LOCAL_RANK", _count, 0, "Set by launchers: this rank on its host; the CPU's device index.")
+DS_ALLOW_DEPRECATED_FP16 = Variable(
+    "DS_ALLOW_DEPRECATED_FP16", _flag, False, "1: fp16 counts as supported on CUDA capability 6."
+)
+
+#: The whole table, in the order in which the documentation lists it.
+VARIABLES: tuple[Variable[object], ...] = (
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
+    LOCAL_SIZE, LOCAL_RANK, DS_ALLOW_DEPRECATED_FP16,
+)  # type: ignore[assignment]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What steers a choice, parsed."""
+
+    pins: tuple[Pin, ...] = ()
+    #: Where the pins come from, for messages: `"DS_ACCELERATOR='npu'"`.
+    asked: str = ""
+    allow: tuple[Pin, ...] = ()
+    block: tuple[Pin, ...] = ()
+    strict: bool = False
+    isolated: bool = False
+    probe_timeout: float = 10.0
+
+
+def read(environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in `environ` (the process's by default); raises `SettingError`."""
+    env = os.environ if environ is None else environ
+    return Settings(
+        pins=DS_ACCELERATOR.read(env),
+        asked=f"{DS_ACCELERATOR.name}={env.get(DS_ACCELERATOR.name, '')!r}",
+        allow=ACCEL_ALLOW.read(env),
+        block=ACCEL_BLOCK.read(env),
+        strict=ACCEL_STRICT.read(env),
+        isolated=ACCEL_PROBE.read(env) == "isolated",
+        probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
+    )
