@@ -1,0 +1,226 @@
+"""The one place with state: the accelerator this process uses, and the record of how it was chosen.
+
+`get_accelerator()` is one global read once a choice is made. `use_accelerator()` overrides it for the
+calling context (thread or task) only: while an override is active anywhere, the fast global is empty and
+the context is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import replace
+
+from accel_core import creation, report
+from accel_core.accelerators.interface import Accelerator
+from accel_core.choice import Choice, How, Selection, choose
+from accel_core.errors import (
+    AccelError,
+    AcceleratorFallbackWarning,
+    BackendUnavailableError,
+    InvalidAcceleratorError,
+    RecursiveChoiceError,
+)
+from accel_core.settings import Settings, parse_pin, read
+
+__all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
+
+#: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
+_fast: Accelerator | None = None
+_chosen: Accelerator | None = None
+_selection: Selection | None = None
+_by_name: dict[str, Accelerator] = {}
+_overrides = 0
+_override: ContextVar[Accelerator | None] = ContextVar("accel_core_override", default=None)
+_lock = threading.RLock()
+_choosing = False
+_warned = False
+
+
+def get_accelerator() -> Accelerator:
+    """The accelerator of this process, chosen at the first call and the same object ever after.
+
+    Choosing imports torch and the vendor of what is chosen and initialises no device. Raises an
+    `AccelError` when a pin (`DS_ACCELERATOR`) cannot be honoured or a setting is malformed, and warns
+    with `AcceleratorFallbackWarning` when the CPU is used though an accelerator is installed or present.
+    """
+    current = _fast
+    if current is not None:
+        return current
+    return _override.get() or _chosen or _choose()
+
+
+def selection() -> Selection:
+    """The record of the choice, which is made if it was not made before."""
+    get_accelerator()
+    with _lock:
+        assert _selection is not None
+        return _selection
+
+
+def set_accelerator(new: Accelerator | str | None) -> None:
+    """Use `new`, an accelerator or a backend's name, from now on; `None` forgets the choice.
+
+    Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
+    """
+    found = None if new is None else _resolve(new)
+    with _lock:
+        _settle(found, None if found is None else _set_record(found))
+
+
+@contextlib.contextmanager
+def use_accelerator(new: Accelerator | str) -> Iterator[Accelerator]:
+    """Make `new` the current accelerator of this thread or task until the block ends."""
+    found = _resolve(new)
+    _count_override(+1)
+    token = _override.set(found)
+    try:
+        yield found
+    finally:
+        _override.reset(token)
+        _count_override(-1)
+
+
+def accelerator(name: str) -> Accelerator:
+    """The accelerator of the backend `name` (or `name@distribution`), chosen or not; one object a name.
+
+    The backend may be usable without a device. Raises `BackendNotFoundError`,
+    `BackendConflictError` or `BackendUnavailableError` as a pin does.
+    """
+    try:
+        pin = parse_pin(name)
+    except ValueError as error:
+        raise InvalidAcceleratorError(f"accelerator({name!r}): expected {error}") from None
+    with _lock:
+        known = _by_name.get(str(pin))
+        if known is not None:
+            return known
+        choice = _made(replace(read(), pins=(pin,), asked=f"accelerator({name!r})"))
+        built = _build(choice)
+        _by_name[str(pin)] = built
+        return built
+
+
+def _choose() -> Accelerator:
+    """The first call: one thread chooses, the others wait for it."""
+    with _lock:
+        if _chosen is not None:
+            return _chosen
+        choice = _made(read())
+        built = _build(choice)
+        _settle(built, choice.selection)
+        _warn_of_fallback(choice.selection)
+        return built
+
+
+def _made(settings: Settings) -> Choice:
+    global _choosing
+    if _choosing:
+        raise RecursiveChoiceError(
+            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the vendor "
+            "package it imports. A plugin must not ask for the current accelerator at import or in a hook."
+        )
+    _choosing = True
+    try:
+        choice = choose(settings, os.environ)
+    finally:
+        _choosing = False
+    if choice.error is not None:
+        raise choice.error
+    return choice
+
+
+def _build(choice: Choice) -> Accelerator:
+    """The chosen backend's one object; the object made for a name serves the choice too."""
+    candidate = choice.candidate
+    assert candidate is not None
+    known = _by_name.get(candidate.name)
+    if known is not None and known.backend.provenance == candidate.provenance:
+        return known
+    others = tuple(c.backend for c in choice.candidates if c.backend is not None and c is not candidate)
+    try:
+        built = creation.create(candidate, others)
+    except AccelError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BackendUnavailableError(f"{candidate} cannot be built: {type(error).__name__}: {error}") from error
+    return _by_name.setdefault(candidate.name, built)
+
+
+def _settle(found: Accelerator | None, record: Selection | None) -> None:
+    global _fast, _chosen, _selection
+    with _lock:
+        _chosen, _selection = found, record
+        _fast = None if _overrides else found
+
+
+def _count_override(step: int) -> None:
+    global _fast, _overrides
+    with _lock:
+        _overrides += step
+        _fast = None if _overrides else _chosen
+
+
+def _resolve(new: object) -> Accelerator:
+    if isinstance(new, Accelerator):
+        return new
+    if isinstance(new, str):
+        return accelerator(new)
+    raise InvalidAcceleratorError(
+        f"{new!r} ({type(new).__name__}) is not an accelerator: expected an accel_core.Accelerator or a backend's name"
+    )
+
+
+def _set_record(found: Accelerator) -> Selection:
+    return Selection(chosen=found.name, how=How.SET, verdicts=(), provenance=found.backend.provenance)
+
+
+def _warn_of_fallback(record: Selection) -> None:
+    """One warning a process, at the line outside accel_core that led here."""
+    global _warned
+    if record.how is not How.FALLBACK or _warned:
+        return
+    text = report.fallback(record.verdicts, record.unserved)
+    if text:
+        _warned = True
+        warnings.warn(text, AcceleratorFallbackWarning, stacklevel=_levels_to_caller())
+
+
+def _levels_to_caller() -> int:
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("accel_core"):
+        frame, level = frame.f_back, level + 1
+    return max(1, level - 1)
+
+
+# A fork waits for a choice that is under way, so that a child never inherits half of one: it has the
+# parent's accelerator or chooses for itself. The wait is bounded, for the thread that chooses may itself
+# wait for the one that forks.
+_FORK_WAIT = 10.0
+_held_for_fork = threading.local()
+
+
+def _before_fork() -> None:
+    _held_for_fork.lock = _lock.acquire(timeout=_FORK_WAIT)
+
+
+def _after_fork_in_parent() -> None:
+    if _held_for_fork.lock:
+        _lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _choosing
+    _lock = threading.RLock()
+    _choosing = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

@@ -1,0 +1,112 @@
+"""Words for a choice: errors, the fall-back warning and the record as text."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from accel_core import hardware
+from accel_core.discovery import Candidate
+from accel_core.hookspecs import ENTRY_POINT_GROUP
+from accel_core.scan import find_entry_points
+from accel_core.settings import Pin, Settings
+from accel_core.verdict import Outcome, Status, Verdict
+
+if TYPE_CHECKING:
+    from accel_core.choice import Selection
+
+__all__ = ["conflict", "describe", "fallback", "not_found", "nothing_usable", "pin_not_honoured", "unknown"]
+
+_HOW = {
+    "pinned": "pinned by DS_ACCELERATOR",
+    "preferred": "the first usable one of DS_ACCELERATOR's list",
+    "ranked": "the highest-ranking usable one",
+    "fallback": "the fall-back: nothing that ranks higher is usable",
+    "set": "set by the program",
+}
+
+
+def installed_names() -> list[str]:
+    """Names that a pin can have, read from metadata alone."""
+    names = [e.name.lower() for e in find_entry_points(ENTRY_POINT_GROUP)]
+    return [*dict.fromkeys(sorted(names)), "generic", "cpu"]
+
+
+def unknown(pin: Pin) -> Outcome:
+    """The outcome for a pinned name that nobody declares."""
+    wanted = f"{pin.name} from {pin.distribution}" if pin.distribution else pin.name
+    return Outcome(Status.NOT_INSTALLED, f"no installed distribution declares {wanted}", _install(pin))
+
+
+def not_found(asked: str, pin: Pin) -> str:
+    """The message for a pin that names nothing that is installed."""
+    names = installed_names()
+    message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
+    close = difflib.get_close_matches(pin.name, names, n=1)
+    if close and not pin.distribution:
+        message += f" Did you mean {close[0]!r}?"
+    return f"{message} {_sentence(_install(pin))}".rstrip()
+
+
+def _install(pin: Pin) -> str:
+    distribution = pin.distribution or hardware.FIRST_PARTY.get(pin.name, "")
+    return f"pip install {distribution}" if distribution else "install the plugin that brings it, see `accel list`"
+
+
+def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate]) -> str:
+    """The message for a pinned name that several distributions declare."""
+    ways = [f"{pin.name}@{c.distribution}" for c in claimants]
+    return (
+        f"{asked}: {' and '.join(str(c.provenance) for c in claimants)} declare {pin.name}. "
+        f"Say which one is meant: {' or '.join(ways)}."
+    )
+
+
+def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
+    """The message for pins of which none is usable: reasons, alternatives, next step."""
+    others = [name for name in installed_names() if name not in {pin.name for pin in settings.pins}]
+    instead = f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
+    if len(verdicts) == 1:
+        v = verdicts[0]
+        said = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
+        return " ".join(filter(None, [said, _sentence(v.hint), instead]))
+    return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
+
+
+def nothing_usable(verdicts: Sequence[Verdict]) -> str:
+    """The message for a ranked choice in which not even the CPU can be had."""
+    return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
+
+
+def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+    """Why the CPU is used; empty where nothing else is installed or present."""
+    reasons = [f"  {v}" for v in verdicts if not v.builtin]
+    reasons += [f"  {line}" for line in unserved]
+    if not reasons:
+        return ""
+    return "No accelerator is usable, so the CPU is used:\n" + "\n".join(reasons) + (
+        "\nRun `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+    )
+
+
+def describe(selection: Selection) -> str:
+    """The whole record as text."""
+    if selection.chosen is None:
+        head = f"No backend could be chosen. {selection.problem}"
+    else:
+        head = f"{selection.chosen} ({selection.provenance}): {_HOW[selection.how.value]}."
+    parts = [head, _lines(v for v in selection.verdicts if v.name != selection.chosen or not v.usable)]
+    parts += [f"  {line}" for line in selection.unserved]
+    if selection.environ:
+        parts.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in selection.environ.items()))
+    parts.append(f"Chosen by process {selection.pid} in {selection.ms:.1f} ms.")
+    return "\n".join(filter(None, parts))
+
+
+def _lines(verdicts: Iterable[Verdict]) -> str:
+    return "\n".join(f"  {v}" for v in verdicts)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
