@@ -1,0 +1,291 @@
+"""Everything that a person or CI runs. `./dev` lists the sessions, `./dev NAME` sets one up and runs it.
+
+Each session has an environment of its own in `.nox/`, kept from run to run; installing is skipped while the
+content it depends on is unchanged (a digest in the environment says). torch is large and the same for all:
+it lies in one environment, `.nox/torch-*`, or is the user's own, and the others see it through a .pth file.
+Anything odd after a branch switch: delete `.nox`.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import nox
+import nox.project
+
+nox.needs_version = ">=2025.2.9"
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.download_python = "never"
+nox.options.sessions = ["test"]
+
+ROOT = Path(__file__).resolve().parent
+WINDOWS = os.name == "nt"
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+PROJECTS = [ROOT, *PLUGINS]
+CONSTRAINTS = ROOT / "constraints.txt"
+PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+WHEELS = ROOT / "dist"
+
+# What tools/bootstrap.py found in the Python that ran it.
+OWN_TORCH = json.loads(os.environ.get("DEV_TORCH_FOUND", "null"))
+
+# The user's own choice of a backend must not decide what a test sees.
+CLEAN: dict[str, str | None] = {
+    name: None for name in os.environ if name.startswith("ACCEL_") or name == "DS_ACCELERATOR"
+}
+if OWN_TORCH:
+    # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
+    CLEAN["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+# Speed is measured with byte code on disk, as users have it.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": None}
+PYTEST = ["-m", "pytest", "-p", "xdist"]
+WORKERS = str(min(4, os.cpu_count() or 1))
+# What needs neither a device nor built wheels, on several cores.
+EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu"]
+
+
+# ---------------------------------------------------------------------------- environments
+
+
+class TorchHome(NamedTuple):
+    """Where torch lies: its version, and directories that hold it and what it needs."""
+
+    version: str
+    paths: tuple[str, ...]
+
+
+def group(*names: str) -> list[str]:
+    """Give the requirements of dependency groups of pyproject.toml."""
+    return list(nox.project.dependency_groups(PYPROJECT, *names))
+
+
+def fresh(environment: Path, *content: object) -> str | None:
+    """Give the digest to leave in an environment once it is filled, or None if it is filled already."""
+    key = hashlib.sha256(repr((str(ROOT), sys.version, content)).encode()).hexdigest()
+    stamp = environment / "content.sha256"
+    return None if stamp.is_file() and stamp.read_text() == key else key
+
+
+def filled(environment: Path, key: str) -> None:
+    """Leave the digest that `fresh` gave."""
+    (environment / "content.sha256").write_text(key)
+
+
+def torch_home(session: nox.Session) -> TorchHome:
+    """Take the torch that the user has, or install the pinned one once for all sessions."""
+    if OWN_TORCH:
+        session.log(f"using your own torch {OWN_TORCH['version']} (DEV_TORCH=pinned: the pinned one)")
+        return TorchHome(OWN_TORCH["version"], tuple(OWN_TORCH["paths"]))
+    home = ROOT / ".nox" / "torch-py{}.{}".format(*sys.version_info)
+    python = home / ("Scripts/python.exe" if WINDOWS else "bin/python")
+    # Only the lines that matter: editing pyproject.toml must not bring half a minute of torch.
+    if key := fresh(home, group("torch"), re.findall(r"(?m)^(?:torch|numpy)\b.*", CONSTRAINTS.read_text())):
+        session.log("installing torch for all sessions (once)")
+        shutil.rmtree(home, ignore_errors=True)
+        session.run_install(sys.executable, "-m", "virtualenv", "-q", str(home), external=True, silent=True)
+        pip = [str(python), "-m", "pip", "install", "-c", str(CONSTRAINTS), *group("torch")]
+        session.run_install(*pip, external=True, silent=True)
+        filled(home, key)
+    ask = "import importlib.metadata as m, sysconfig as s; print(m.version('torch'), s.get_path('purelib'))"
+    answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+    version, path = answer.split(" ", 1)
+    return TorchHome(version, (path,))
+
+
+def prepare(
+    session: nox.Session, *groups: str, torch: bool = False, project: bool = True, extra: tuple[str, ...] = ()
+) -> None:
+    """Fill the session's environment: dependency groups, torch if wanted, our distributions editable."""
+    home = torch_home(session) if torch else None
+    environment = Path(session.virtualenv.location)
+    wanted = group(*groups) if groups else []
+    files = [CONSTRAINTS, *(path / "pyproject.toml" for path in PROJECTS)]
+    key = fresh(environment, wanted, home, project, extra, [file.read_bytes() for file in files])
+    if key is None:
+        return
+    constraints = environment / "constraints.txt"
+    text = CONSTRAINTS.read_text(encoding="utf-8")
+    if home:
+        # A torch of the user's own is left alone: nothing may ask pip for another.
+        text = re.sub(r"(?m)^torch==.*$", f"torch=={home.version}", text)
+        ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+        site = session.run("python", "-c", ask, silent=True, log=False)
+        lines = [f"import site; site.addsitedir({path!r})" for path in home.paths]
+        Path(str(site).strip(), "zz_torch_home.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    constraints.write_text(text, encoding="utf-8")
+    with_constraints = ["-c", str(constraints)]
+    if wanted or project:
+        # The build tools come first, so that no project needs an environment just to be built in.
+        session.install(*with_constraints, *wanted, *(group("build") if project else []))
+    if project:
+        editable = [word for path in PROJECTS for word in ("-e", str(path))]
+        session.install(*with_constraints, "--no-build-isolation", *editable)
+    if extra:
+        bare = ["--no-build-isolation", "--no-deps", *extra]
+        session.install(*with_constraints, *bare, env={"DS_BUILD_OPS": "0"})
+    filled(environment, key)
+
+
+def runs(python: str) -> bool:
+    """Say whether this is a Python that starts (a pyenv shim may stand for nothing)."""
+    try:
+        done = subprocess.run([python, "-c", ""], capture_output=True, check=False, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
+
+@functools.cache
+def interpreters() -> dict[str, str]:
+    """Find the Pythons for the torch-free tests: oldest and newest beside this one; else this one."""
+    found = {}
+    for version in ("3.10", "3.12", "3.13"):
+        pyenv = os.environ.get("PYENV_ROOT", "/nonexistent")
+        choices = sorted(glob.glob(f"{pyenv}/versions/{version}.*/bin/python{version}"), reverse=True)
+        choices += [path for path in [shutil.which(f"python{version}")] if path]
+        if python := next(filter(runs, choices), None):
+            found[version] = python
+    return found or {"{}.{}".format(*sys.version_info): sys.executable}
+
+
+# ---------------------------------------------------------------------------- for users
+
+
+def step(what: str, command: str) -> None:
+    """Say what the demo does next, and the command to do it again by hand."""
+    print(f"\n{what}\n     $ {command}\n", flush=True)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """List the backends, choose one, and train a small network on it."""
+    prepare(session, "example", torch=True)
+    step("1/3  Which backends are there, and which can be used?", "accel list")
+    session.run("accel", "list", log=False)
+    step("2/3  Which one is chosen, and why not the others?", "accel why")
+    session.run("accel", "why", log=False)
+    step("3/3  Train on it: 1,797 real images of digits", "python examples/train_digits.py")
+    session.run("python", "examples/train_digits.py", *session.posargs, log=False)
+
+
+@nox.session(venv_backend="none")
+def test(session: nox.Session) -> None:
+    """Everything that must pass: docs, lint, types, tests, wheels, tests_torchfree."""
+    for name in ("docs", "lint", "types", "tests", "wheels"):
+        session.notify(name)
+    for version in interpreters():
+        session.notify(f"tests_torchfree({version})")
+
+
+# ---------------------------------------------------------------------------- tests
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run pytest with torch; without arguments on several cores and with branch coverage."""
+    prepare(session, "test", "example", torch=True)
+    if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
+        session.run("python", *PYTEST, *(session.posargs or EVERYTHING), env=CLEAN)
+        return
+    session.run("coverage", "erase")
+    session.run("coverage", "run", *PYTEST, *EVERYTHING, env=CLEAN)
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report")
+
+
+@nox.session
+@nox.parametrize("python", [nox.param(path, id=version) for version, path in interpreters().items()])
+def tests_torchfree(session: nox.Session) -> None:
+    """Run pytest without torch, on the Pythons 3.10, 3.12 and 3.13 that are here."""
+    prepare(session, "test")
+    session.run("python", *PYTEST, *(session.posargs or EVERYTHING), env=CLEAN)
+
+
+@nox.session
+def gpu(session: nox.Session) -> None:
+    """Run the tests that need a real CUDA or ROCm device, with whatever torch is there."""
+    prepare(session, "test", "example", torch=True)
+    session.run("python", *PYTEST, "-m", "gpu", *session.posargs, env=CLEAN)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build every distribution into dist/ and test the wheels in clean environments."""
+    prepare(session, "build", "test", project=False)
+    shutil.rmtree(WHEELS, ignore_errors=True)
+    for path in PROJECTS:
+        # An sdist first and the wheel from it: what is missing in the sdist shows here.
+        build = ["-m", "build", "--no-isolation", "--outdir", str(WHEELS), str(path)]
+        session.run("python", *build, silent=True, log=False)
+    session.log(f"built: {', '.join(sorted(path.name for path in WHEELS.iterdir()))}")
+    # The clean environments see torch through a .pth file, as the sessions do.
+    torch_paths = os.pathsep.join(torch_home(session).paths)
+    env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
+    session.run("python", *PYTEST, "tests/wheels", *session.posargs, env=env)
+
+
+# ---------------------------------------------------------------------------- checks
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style (ruff), the import layers (import-linter) and the size of modules."""
+    prepare(session, "lint", project=False)
+    paths = [str(path / "src") for path in PROJECTS]
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
+    session.run("python", "tools/line_counts.py")
+
+
+@nox.session
+def fix(session: nox.Session) -> None:
+    """Format the code and apply ruff's safe fixes."""
+    prepare(session, "lint", project=False)
+    session.run("ruff", "check", "--fix", "--exit-zero", ".")
+    session.run("ruff", "format", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy, strict."""
+    prepare(session, "types", torch=True)
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Check the documents: links, code blocks, the table of variables, changelog fragments."""
+    prepare(session, "docs", project=False)
+    session.run("python", "tools/check_docs.py")
+    session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
+
+
+# ---------------------------------------------------------------------------- speed
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what we promise about speed, as ratios in one run."""
+    prepare(session, "example", torch=True)
+    session.run("python", "-m", "benchmarks", *session.posargs, env={**CLEAN, **COMPILED})
+
+
+@nox.session
+def bench_deepspeed(session: nox.Session) -> None:
+    """Measure the first get_accelerator() against DeepSpeed's, in an environment of its own."""
+    # --no-deps: DeepSpeed asks for any torch, and pip would bring gigabytes. DS_BUILD_OPS=0: no compiler.
+    prepare(session, "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
+    env = {**CLEAN, **COMPILED, "DS_BUILD_OPS": "0"}
+    session.run("python", "-m", "benchmarks.deepspeed_peer", *session.posargs, env=env)

@@ -1,0 +1,153 @@
+"""Make our own virtual environment with nox in it, then run sessions of noxfile.py.
+
+    python tools/bootstrap.py              list the sessions
+    python tools/bootstrap.py test         run one (or several: lint types)
+    python tools/bootstrap.py tests -k pin  what follows the names goes to the session
+
+Only the standard library: it must run on a machine that has nothing else. It installs into `.dev/` and
+`.nox/` beside it and nowhere else, so a pip that refuses to touch the system (PEP 668) does not matter.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DEV = ROOT / ".dev"
+DEV_PYTHON = DEV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+STAMP = DEV / "stamp"
+BOOTSTRAP = ("nox", "virtualenv")
+OLDEST_TORCH = (2, 6)
+
+
+def sessions() -> dict[str, str]:
+    """Read the sessions' names and first docstring lines from noxfile.py, without nox."""
+    tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
+    found = {}
+    for node in tree.body:
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        if any(ast.unparse(mark).startswith("nox.session") for mark in node.decorator_list):
+            found[node.name] = (ast.get_docstring(node) or "").split("\n")[0]
+    return found
+
+
+def help_text(known: dict[str, str]) -> str:
+    """Say what can be run."""
+    width = max(map(len, known))
+    lines = [f"  {name:<{width}}  {line}" for name, line in known.items()]
+    usage = "./dev SESSION... [arguments]      (Windows: python tools\\bootstrap.py SESSION...)"
+    return "\n".join([usage, "", *lines])
+
+
+def requirements() -> list[str]:
+    """Give the pinned lines of constraints.txt for what this script installs."""
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    lines = [line.strip() for line in text.splitlines()]
+    return [line for line in lines if re.split(r"[\s=<>!~;]", line)[0] in BOOTSTRAP]
+
+
+def run(*command: object, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a command quietly; its output is shown when it fails."""
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False)
+    if check and done.returncode:
+        raise SystemExit(f"dev: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def make_environment() -> list[object]:
+    """Make the empty environment `.dev/` and give the command that is its pip."""
+    shutil.rmtree(DEV, ignore_errors=True)
+    # Debian parts ensurepip from Python (package python3-venv): then `-m venv` fails half way.
+    refusal = run(sys.executable, "-m", "venv", DEV, check=False)
+    if refusal.returncode == 0:
+        return [DEV_PYTHON, "-m", "pip"]
+    shutil.rmtree(DEV, ignore_errors=True)
+    if importlib.util.find_spec("virtualenv"):
+        run(sys.executable, "-m", "virtualenv", "--quiet", DEV)
+        return [DEV_PYTHON, "-m", "pip"]
+    # An environment without pip is always possible, and the system's pip (22.3 or newer) can fill it:
+    # nothing is written outside `.dev/`, so PEP 668 has nothing to refuse.
+    host_pip = [sys.executable, "-m", "pip", "--python", DEV_PYTHON]
+    bare = run(sys.executable, "-m", "venv", "--without-pip", DEV, check=False)
+    if bare.returncode == 0 and run(*host_pip, "--version", check=False).returncode == 0:
+        return host_pip
+    shutil.rmtree(DEV, ignore_errors=True)
+    version = "{}.{}".format(*sys.version_info)
+    raise SystemExit(
+        f"dev: {sys.executable} cannot make a virtual environment:\n{refusal.stdout}{refusal.stderr}\n"
+        f"On Debian or Ubuntu: apt install python3-venv (or python{version}-venv).\n"
+        "Elsewhere: install a Python that has ensurepip, or name another: PYTHON=/path/to/python3 ./dev"
+    )
+
+
+def ensure_environment() -> None:
+    """Make `.dev/` unless it is there and made from the same requirements by the same Python."""
+    wanted = requirements()
+    key = hashlib.sha256(repr((wanted, sys.version, sys.base_prefix, str(ROOT))).encode()).hexdigest()
+    if STAMP.is_file() and STAMP.read_text() == key and DEV_PYTHON.exists():
+        return
+    print(f"dev: making {DEV} with {', '.join(wanted)} (once)", flush=True)
+    pip = make_environment()
+    run(*pip, "install", "--quiet", "--disable-pip-version-check", *wanted)
+    STAMP.write_text(key)  # last, so that an interrupted run starts again
+
+
+def own_torch() -> dict[str, object] | None:
+    """Find a torch of the user's own in this Python, by its metadata: version and directories.
+
+    DEV_TORCH=pinned ignores it.
+    """
+    if os.environ.get("DEV_TORCH") == "pinned":
+        return None
+    try:
+        found = importlib.metadata.distribution("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    numbers = re.match(r"(\d+)\.(\d+)", found.version or "")
+    if not numbers or tuple(map(int, numbers.groups())) < OLDEST_TORCH:
+        return None
+    home = str(found.locate_file(""))
+    # Its dependencies may lie in another directory than torch itself (user site, distribution's own).
+    others = [p for p in sys.path if Path(p).name in ("site-packages", "dist-packages") and Path(p).is_dir()]
+    return {"version": found.version, "paths": list(dict.fromkeys([os.path.abspath(home), *others]))}  # noqa: PTH100
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named sessions, or list them."""
+    known = sessions()
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(help_text(known))
+        return 0
+    count = next((i for i, word in enumerate(arguments) if word not in known), len(arguments))
+    names, rest = arguments[:count], arguments[count:]
+    if rest[:1] == ["--"]:
+        del rest[0]
+    if not names:
+        print(f"dev: no session {arguments[0]!r}.\n\n{help_text(known)}", file=sys.stderr)
+        return 2
+    ensure_environment()
+    environment = dict(os.environ, VIRTUALENV_OVERRIDE_APP_DATA=str(DEV / "virtualenv"))
+    environment.update(VIRTUALENV_NO_PERIODIC_UPDATE="1", PIP_DISABLE_PIP_VERSION_CHECK="1")
+    environment["DEV_TORCH_FOUND"] = json.dumps(own_torch())
+    command = [str(DEV_PYTHON), "-m", "nox", "-f", str(ROOT / "noxfile.py"), "-s", *names, "--", *rest]
+    try:
+        return subprocess.call(command, env=environment, cwd=ROOT)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 10):  # noqa: UP036 (Windows users call this file with whatever `python` is)
+        raise SystemExit("dev: Python 3.10 or newer is needed; this is " + sys.version.split()[0])
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,73 @@
+"""Check what the documents say against the tree: links, code blocks, commands, environment variables."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DECLARED = re.compile(r"\bVariable\(\s*\"(\w+)\"")
+TOLD = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
+SKIPPED = {"dist", "changelog.d"}
+
+
+def documents() -> list[Path]:
+    found = list(ROOT.glob("*.md"))
+    for folder in ROOT.iterdir():  # not .nox: thousands of files of others
+        if folder.is_dir() and not folder.name.startswith(".") and folder.name not in SKIPPED:
+            found += folder.rglob("*.md")
+    return sorted(found)
+
+
+def broken_links(path: Path, text: str) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not target.startswith(("http:", "https:", "mailto:", "#")):
+            file = path.parent / target.split("#")[0]
+            if not file.exists():
+                yield f"link to {target}, which is not there"
+
+
+def broken_code(text: str) -> Iterator[str]:
+    for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        try:
+            ast.parse(code)
+        except SyntaxError as error:
+            yield f"a python block does not parse: {error}"
+
+
+def unknown_sessions(text: str) -> Iterator[str]:
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    known = set(re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE))
+    for name in re.findall(r"\./dev ([a-z_]+)", text):
+        if name not in known:
+            yield f"./dev {name}: no such session"
+
+
+def variables() -> Iterator[str]:
+    """Compare the README's table of variables with the settings that are read."""
+    settings = ROOT / "src/accel_core/settings.py"
+    if not settings.is_file():
+        return
+    read = set(DECLARED.findall(settings.read_text(encoding="utf-8")))
+    told = set(TOLD.findall((ROOT / "README.md").read_text(encoding="utf-8")))
+    for name in sorted(read - told):
+        yield f"{name} is read by settings.py and not in README.md's table"
+    for name in sorted(told - read):
+        yield f"{name} is in README.md's table and not read by settings.py"
+
+
+def main() -> int:
+    faults = [f"README.md: {fault}" for fault in variables()]
+    checked = documents()
+    for path in checked:
+        text = path.read_text(encoding="utf-8")
+        found = [*broken_links(path, text), *broken_code(text), *unknown_sessions(text)]
+        faults += [f"{path.relative_to(ROOT).as_posix()}: {fault}" for fault in found]
+    print("\n".join(faults) or f"{len(checked)} documents checked")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
