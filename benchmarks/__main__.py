@@ -1,0 +1,11 @@
+"""`python -m benchmarks`: all rows that need no other framework."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import calling, finding
+from benchmarks.harness import show
+
+if __name__ == "__main__":
+    sys.exit(show("accel_core", [*finding.rows(), *calling.rows()]))

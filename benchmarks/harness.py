@@ -1,0 +1,93 @@
+"""Paired timing: the two sides in turns, the median of the ratios, one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: what was measured on both sides, in seconds, and what it should come to."""
+
+    name: str
+    peer: str
+    ours_s: float
+    peer_s: float
+    #: What is compared with `bound`: a ratio, or for the import the difference in milliseconds.
+    figure: float
+    bound: float
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure is within its bound."""
+        return self.figure <= self.bound
+
+
+def ratio_row(name: str, peer: str, pairs: Sequence[tuple[float, float]], bound: float) -> Row:
+    """A row from measured pairs (ours, peer): the median of the pairs' ratios against `bound`."""
+    ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+    return Row(name, peer, ours, theirs, statistics.median(a / b for a, b in pairs), bound)
+
+
+def in_turns(ours: Callable[[], float], peer: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
+    """Measure both sides `rounds` times, alternating which goes first, so that drift hits both."""
+    pairs = []
+    for index in range(rounds):
+        if index % 2:
+            b, a = peer(), ours()
+        else:
+            a, b = ours(), peer()
+        pairs.append((a, b))
+    return pairs
+
+
+def loop_time(function: Callable[[], object], number: int) -> float:
+    """Seconds a call, over `number` calls in a plain loop, the loop's own cost included on both sides."""
+    repeat = range(number)
+    start = perf_counter_ns()
+    for _ in repeat:
+        function()
+    return (perf_counter_ns() - start) / number / 1e9
+
+
+def child_seconds(code: str, environ: Mapping[str, str] | None = None) -> float:
+    """Run `code` in a fresh interpreter; it prints a JSON number of seconds as its last line."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env={**os.environ, **(environ or {})}
+    )
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def show(title: str, rows: Sequence[Row]) -> int:
+    """Print the table; 0 when every figure is within its bound, else 1."""
+    table = Table(title=title)
+    for column in ("what", "peer"):
+        table.add_column(column)
+    for column in ("ours", "peer's", "figure", "bound"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for row in rows:
+        table.add_row(
+            row.name, row.peer, _time(row.ours_s), _time(row.peer_s), f"{row.figure:.2f} {row.unit}",
+            f"{row.bound:g} {row.unit}", "met" if row.met else "MISSED",
+        )  # fmt: skip
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
+    return 0 if all(row.met for row in rows) else 1
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.2f} {unit}"
+    return f"{seconds / 1e-9:.1f} ns"

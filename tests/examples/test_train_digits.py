@@ -1,0 +1,77 @@
+"""The example that the README runs: real training, through the public interface only."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples" / "train_digits.py"
+
+
+def run(*arguments: str, check: bool = True, **environ: str) -> subprocess.CompletedProcess[str]:
+    import os
+
+    return subprocess.run(
+        [sys.executable, str(EXAMPLE), *arguments],
+        capture_output=True,
+        text=True,
+        check=check,
+        env={**os.environ, "DS_ACCELERATOR": "cpu", **environ},
+    )
+
+
+def report(*arguments: str) -> dict[str, object]:
+    return json.loads(run("--json", *arguments).stdout)
+
+
+@pytest.mark.slow
+def test_it_learns_the_digits_and_reports_speed_and_memory() -> None:
+    found = report()
+    assert found["backend"] == "cpu"
+    assert found["test_accuracy"] >= 0.97
+    assert found["images_per_second"] > 0
+    # Host memory of a process that holds torch: more than the data, less than the machine.
+    assert 10 * 2**20 < found["peak_memory_bytes"] < 2**40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "auto"])
+def test_a_resumed_run_is_bit_equal_to_one_that_was_never_stopped(tmp_path: Path, precision: str) -> None:
+    checkpoint = str(tmp_path / "half.pt")
+    common = ("--precision", precision, "--epochs", "4")
+    whole = report(*common)
+    half = report(*common, "--stop-after", "2", "--checkpoint", checkpoint)
+    resumed = report(*common, "--resume", checkpoint)
+    assert half["parameters_sha256"] != whole["parameters_sha256"]
+    assert resumed["parameters_sha256"] == whole["parameters_sha256"]
+    assert resumed["epochs"] == whole["epochs"] == 4
+
+
+def test_it_names_no_device() -> None:
+    code = EXAMPLE.read_text(encoding="utf-8").partition('"""\n\nfrom')[2]
+    assert code
+    assert not re.findall(r"torch\.(cuda|xpu|mps|npu|hpu|mlu)\b|[\"'](cuda|xpu|mps|npu|hpu|mlu)\b", code)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--epochs", "0"], "--epochs must be 1 or more, 0 was given"),
+        (["--resume", "nowhere.pt"], "--resume nowhere.pt: there is no such file"),
+        (["--precision", "fp64"], "invalid choice: 'fp64'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: list[str], said: str) -> None:
+    done = run(*arguments, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,124 @@
+"""The built wheels, installed by pip into clean virtual environments, as users install them.
+
+The session `wheels` builds them and says where they are; without it these tests have nothing to test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+WHEELS = os.environ.get("ACCEL_WHEELS", "")
+TORCH_PATHS = os.environ.get("ACCEL_TORCH_PATHS", "")
+
+pytestmark = [
+    pytest.mark.wheel,
+    pytest.mark.skipif(not WHEELS, reason="ACCEL_WHEELS names no folder of built wheels: run `./dev wheels`"),
+]
+
+
+def wheel(distribution: str) -> Path:
+    """The one wheel of a distribution."""
+    (found,) = Path(WHEELS).glob(f"{distribution}-*.whl")
+    return found
+
+
+class Environment:
+    """A clean virtual environment, and what is run in it."""
+
+    def __init__(self, home: Path) -> None:
+        subprocess.run([sys.executable, "-m", "virtualenv", "-q", str(home)], check=True)
+        self.bin = home / ("Scripts" if os.name == "nt" else "bin")
+        self.site = Path(self.python("import sysconfig; print(sysconfig.get_path('purelib'))"))
+
+    def pip(self, *arguments: str) -> None:
+        subprocess.run([self.bin / "python", "-m", "pip", "-q", *arguments], check=True)
+
+    def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        clean = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith(("ACCEL_", "PYTHON"))}
+        return subprocess.run(
+            [self.bin / command[0], *command[1:]], capture_output=True, text=True, env={**clean, **environ}, check=False
+        )
+
+    def python(self, code: str, **environ: str) -> str:
+        done = self.run("python", "-c", code, **environ)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def listed(self) -> dict[str, dict[str, object]]:
+        """What `accel list --json` says, by name."""
+        done = self.run("accel", "list", "--json")
+        assert done.stderr == ""
+        return {row["name"]: row for row in json.loads(done.stdout)["backends"]}
+
+    def show_torch(self) -> None:
+        """Let this environment see the torch that the session has, and nothing of ours."""
+        lines = [f"import site; site.addsitedir({path!r})" for path in TORCH_PATHS.split(os.pathsep)]
+        (self.site / "torch_home.pth").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with accel-core's wheel and what it depends on."""
+    made = Environment(tmp_path_factory.mktemp("wheels") / "env")
+    made.pip("install", str(wheel("accel_core")))
+    return made
+
+
+@pytest.mark.parametrize("distribution", ["accel_core", "accel_cuda"])
+def test_a_wheel_holds_its_package_its_types_and_its_licence_only(distribution: str) -> None:
+    names = zipfile.ZipFile(wheel(distribution)).namelist()
+    tops = {name.partition("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {distribution}
+    assert f"{distribution}/py.typed" in names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+    assert not [name for name in names if "test" in name]
+
+
+def test_core_alone_lists_its_own_backends_and_says_that_torch_is_missing(environment: Environment) -> None:
+    rows = environment.listed()
+    assert sorted(rows) == ["cpu", "generic"]
+    assert rows["cpu"]["status"] == "not_installed"
+    assert "torch is not installed" in str(rows["cpu"]["reason"])
+    assert rows["cpu"]["hint"] == "pip install torch"
+
+
+def test_the_core_does_not_pull_torch_in(environment: Environment) -> None:
+    assert environment.python("from importlib.util import find_spec; print(find_spec('torch'))") == "None"
+
+
+def test_installing_the_plugin_adds_cuda_and_removing_it_takes_it_away(environment: Environment) -> None:
+    environment.pip("install", "--no-deps", str(wheel("accel_cuda")))
+    try:
+        rows = environment.listed()
+        assert list(rows) == ["cuda", "generic", "cpu"]
+        assert rows["cuda"]["distribution"] == "accel-cuda"
+        assert rows["cuda"]["priority"] == 200
+    finally:
+        environment.pip("uninstall", "-y", "accel-cuda")
+    assert list(environment.listed()) == ["generic", "cpu"]
+
+
+@pytest.mark.skipif(not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`")
+def test_with_torch_the_core_alone_gives_the_cpu(environment: Environment, tmp_path: Path) -> None:
+    environment.show_torch()
+    said = environment.python(
+        "import warnings; warnings.simplefilter('error')\n"
+        "import accel_core; acc = accel_core.get_accelerator(); print(acc.name, acc.FloatTensor([1.0]).device)"
+    )
+    # A GPU machine without its plugin chooses what torch itself reports.
+    assert said.split()[0] in ("cpu", "generic")
+    assert said.split()[1].startswith(("cpu", "cuda"))
+    environment.pip("install", "--no-deps", str(wheel("accel_cuda")))
+    pinned = environment.python("import accel_core; print(accel_core.get_accelerator().name)", DS_ACCELERATOR="cpu")
+    assert pinned == "cpu"
+    environment.pip("uninstall", "-y", "accel-cuda")
+    gone = environment.run("python", "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="cuda")
+    assert gone.returncode == 1
+    assert "pip install accel-cuda" in gone.stderr.splitlines()[-1]
