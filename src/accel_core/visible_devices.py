@@ -1,0 +1,282 @@
+"""The variables that choose which devices a process sees, each in its vendor's own grammar.
+
+`parse_visible_devices` gives what the vendor's runtime makes of a value, its odd corners included: where
+the runtime stops reading, so does this. `format_visible_devices` is stricter than the runtimes: it writes
+only what means exactly the devices asked for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from accel_core.backend import GRAMMARS, Backend
+from accel_core.errors import SettingError
+
+__all__ = ["VisibleDevices", "format_visible_devices", "hidden_by", "parse_visible_devices"]
+
+#: No machine has more devices. Also keeps `int()` away from numbers of a thousand digits.
+_DIGITS = "[0-9]{1,9}"
+_HEX = "[0-9A-Fa-f][0-9A-Fa-f-]*"
+_INDEX = re.compile(_DIGITS)
+#: The number at the start of an entry, which is how C's strtoul reads: CUDA takes `1gpu2` for 1.
+_LEADING = re.compile(rf"[+-]?{_DIGITS}(?![0-9])")
+_LEVEL_ZERO = re.compile(rf"({_DIGITS})\.({_DIGITS})")
+_CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
+#: Cambricon reads a value as UUIDs when it has a hyphen and at least the length of one UUID.
+_MLU_UUID_LENGTH = 36
+_MLU_UUID = re.compile(r"[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
+#: A Gaudi server has eight modules.
+_MODULES = range(8)
+
+Id = int | str
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleDevices:
+    """What a visible-devices variable lets a process see."""
+
+    #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
+    ids: tuple[int | str, ...] | None = None
+    #: Why entries of the value have no effect, where some have none: "'-1' ends the list".
+    note: str = ""
+
+    @property
+    def everything(self) -> bool:
+        """Nothing is hidden: the variable is not set, or its value means "all"."""
+        return self.ids is None
+
+    @property
+    def nothing(self) -> bool:
+        """Every device is hidden."""
+        return self.ids == ()
+
+
+def parse_visible_devices(grammar: str, value: str | None) -> VisibleDevices:
+    """What `value` means in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
+
+    Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
+    the value too, and for an unknown grammar. A UUID stays a string, as it was written.
+    """
+    parse = _grammar(grammar).parse
+    return VisibleDevices() if value is None else parse(value)
+
+
+def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
+    """The value that makes exactly the devices `ids` visible, in `grammar`.
+
+    `ids` are indices, or identifiers where the vendor has them; a string of digits counts as an index.
+    The value is sorted where the order has no meaning or must ascend. Raises `SettingError`, a
+    `ValueError`, for what the grammar cannot express.
+    """
+    rules = _grammar(grammar)
+    items = [_normal(item) for item in ids]
+    for item in items:
+        if not rules.accepts(item):
+            raise SettingError(
+                f"{item!r} is not a device in the {grammar!r} grammar, expected {rules.expected}"
+            )
+    if len(set(items)) < len(items):
+        raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
+    if rules.ordered:
+        items.sort(key=_order)
+    value = ",".join(map(str, items))
+    try:
+        means = rules.parse(value).ids
+    except SettingError:
+        means = None
+    # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
+    if means != tuple(items):
+        raise SettingError(
+            f"{list(ids)!r} cannot be written in the {grammar!r} grammar, expected {rules.expected}"
+        )
+    return value
+
+
+def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
+    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
+
+    Of the variables that `backend` declares, the first that is set counts, as in the vendors' runtimes.
+    """
+    for name in backend.visible_devices:
+        value = environ.get(name)
+        if value is None:
+            continue
+        try:
+            visible = parse_visible_devices(backend.visible_devices_grammar, value)
+        except SettingError as error:
+            return f"{name}={value!r} is not valid: {error}"
+        note = f": {visible.note}" if visible.note else ""
+        return f"{name}={value!r} hides every device{note}" if visible.nothing else None
+    return None
+
+
+# --- What the runtimes read ----------------------------------------------------------------------------
+
+
+def _until_invalid(value: str, read: Callable[[str], Id | None]) -> VisibleDevices:
+    """CUDA's rule, which Cambricon kept: the first invalid entry ends the list, a repeat empties it."""
+    ids: list[Id] = []
+    for entry in value.split(","):
+        item = read(entry)
+        if item is None:
+            return VisibleDevices(tuple(ids), f"{entry!r} ends the list" if value else "")
+        if item in ids:
+            return VisibleDevices((), f"{entry!r} is there twice")
+        ids.append(item)
+    return VisibleDevices(tuple(ids))
+
+
+def _cuda(value: str) -> VisibleDevices:
+    """The first entry tells the kind. Shortened identifiers are left as they are: only a driver can tell."""
+    for prefix in ("GPU-", "MIG-"):
+        if value.startswith(prefix):
+            return _until_invalid(value, lambda entry: entry if entry.startswith(prefix) else None)  # noqa: B023
+    return _until_invalid(value, _leading_index)
+
+
+def _leading_index(entry: str) -> int | None:
+    match = _LEADING.match(entry.strip())
+    return int(match[0]) if match and int(match[0]) >= 0 else None
+
+
+def _mlu(value: str) -> VisibleDevices:
+    if "-" in value and len(value) >= _MLU_UUID_LENGTH:
+        return _until_invalid(value, lambda entry: entry if "-" in entry else None)
+    return _until_invalid(value, lambda entry: int(entry) if _INDEX.fullmatch(entry.strip()) else None)
+
+
+def _ascending(value: str) -> VisibleDevices:
+    """Any other character ends the list, a space too; torch_npu counts no device unless the ids ascend."""
+    ids: list[int] = []
+    note = ""
+    for entry in value.split(","):
+        match = re.match(rf"{_DIGITS}(?![0-9])", entry)
+        if match:
+            ids.append(int(match[0]))
+        if not match or match[0] != entry:
+            note = f"{entry!r} ends the list" if value else ""
+            break
+    if ids != sorted(set(ids)):
+        return VisibleDevices((), "the ids must ascend")
+    return VisibleDevices(tuple(ids), note)
+
+
+def _modules(value: str) -> VisibleDevices:
+    """Habana's bridge refuses the empty string as well (`int("")`)."""
+    ids = [_whole(entry, "modules") for entry in value.split(",")]
+    if len(set(ids)) < len(ids) or not all(item in _MODULES for item in ids):
+        raise _refused("modules", value)
+    return VisibleDevices(tuple(ids))
+
+
+def _indices(value: str) -> VisibleDevices:
+    """Vendors whose reading of anything else is not known: nothing but plain indices is let through."""
+    if not value.strip():
+        return VisibleDevices(())
+    ids = [_whole(entry, "indices") for entry in value.split(",")]
+    if len(set(ids)) < len(ids):
+        raise _refused("indices", value)
+    return VisibleDevices(tuple(ids))
+
+
+def _level_zero(value: str) -> VisibleDevices:
+    """Intel's driver takes empty for "no mask"; the mask has no order, and skips what does not exist."""
+    if value in ("", "default"):
+        return VisibleDevices()
+    ids: set[Id] = set()
+    skipped = []
+    for entry in map(str.strip, value.split(",")):
+        if entry.startswith("-") and _INDEX.fullmatch(entry[1:]):
+            skipped.append(repr(entry))
+        elif isinstance(item := _normal(entry), int) or _LEVEL_ZERO.fullmatch(item):
+            ids.add(item)
+        else:
+            raise _refused("level-zero", entry)
+    return VisibleDevices(
+        tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is no device" if skipped else ""
+    )
+
+
+def _whole(entry: str, grammar: str) -> int:
+    if not _INDEX.fullmatch(entry.strip()):
+        raise _refused(grammar, entry)
+    return int(entry)
+
+
+def _refused(grammar: str, text: str) -> SettingError:
+    return SettingError(f"{text!r} is not valid, expected {_grammar(grammar).expected}")
+
+
+def _normal(item: Id) -> Id:
+    """One spelling for each device: `"07"` is 7, `"0.01"` is `"0.1"`."""
+    if isinstance(item, str):
+        if _INDEX.fullmatch(item):
+            return int(item)
+        if match := _LEVEL_ZERO.fullmatch(item):
+            return f"{int(match[1])}.{int(match[2])}"
+    return item
+
+
+def _order(item: Id) -> list[int]:
+    """Indices by number, `"1.0"` after 1."""
+    return [int(part) for part in str(item).split(".")]
+
+
+# --- The table -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Grammar:
+    """How one grammar is read, what may be written in it, and how to say that."""
+
+    parse: Callable[[str], VisibleDevices]
+    accepts: Callable[[Id], bool]
+    expected: str
+    #: Written in ascending order: the runtime wants it so, or the order has no meaning.
+    ordered: bool = False
+
+
+def _is_index(item: Id) -> bool:
+    # `type is`: True is an int to isinstance, and True as a device is a mistake.
+    return type(item) is int and 0 <= item < 10**9
+
+
+def _is_cuda(item: Id) -> bool:
+    return _is_index(item) or (isinstance(item, str) and bool(_CUDA_ID.fullmatch(item)))
+
+
+def _is_mlu(item: Id) -> bool:
+    return _is_index(item) or (
+        isinstance(item, str) and len(item) >= _MLU_UUID_LENGTH and bool(_MLU_UUID.fullmatch(item))
+    )
+
+
+def _is_level_zero(item: Id) -> bool:
+    return _is_index(item) or (isinstance(item, str) and bool(_LEVEL_ZERO.fullmatch(item)))
+
+
+_TABLE = {
+    "cuda": _Grammar(_cuda, _is_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
+    "ascending": _Grammar(_ascending, _is_index, "ascending indices without spaces: '0,1'", ordered=True),
+    "modules": _Grammar(
+        _modules,
+        lambda item: _is_index(item) and item in _MODULES,
+        "one or more module ids from 0 to 7, each once: '0,1'",
+    ),
+    "mlu": _Grammar(_mlu, _is_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
+    "level-zero": _Grammar(
+        _level_zero, _is_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True
+    ),
+    "indices": _Grammar(_indices, _is_index, "indices, each once: '0,1'"),
+}
+
+
+def _grammar(name: str) -> _Grammar:
+    try:
+        return _TABLE[name]
+    except KeyError:
+        raise SettingError(
+            f"unknown visible-devices grammar {name!r}, expected one of {', '.join(GRAMMARS)}"
+        ) from None
