@@ -1,0 +1,283 @@
+"""`CUDAAccelerator` where there is no device, and its rules by capability."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from accel_cuda import BACKEND  # noqa: E402
+from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
+
+without_cuda = pytest.mark.skipif(
+    bool(torch.version.cuda or torch.version.hip), reason="this torch is built with CUDA or ROCm"
+)
+
+
+@pytest.fixture
+def acc():
+    return CUDAAccelerator(BACKEND)
+
+
+@without_cuda
+class TestCPUBuild:
+    def test_it_is_not_available(self, acc):
+        assert acc.is_available() is False
+        assert acc.device_count() == 0
+        assert acc.is_initialized() is False
+
+    def test_every_flag_is_false(self, acc):
+        flags = asdict(acc.capabilities())
+        # These two are true of the kind of device and of the installed packages, device or not.
+        assert flags.pop("is_fp64_supported") is True
+        flags.pop("supports_nvtx_domain")
+        assert not any(flags.values())
+        assert {type(flag) for flag in flags.values()} == {bool}
+
+    def test_amounts_are_zero(self, acc):
+        for member in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_cached"):
+            assert getattr(acc, member)() == 0
+        assert set(acc.memory_stats().values()) == {0}
+
+    def test_only_float32_is_left(self, acc):
+        assert acc.supported_dtypes() == [torch.float32]
+
+    def test_no_graphs(self, acc):
+        assert acc.create_graph() is None
+        assert acc.is_current_stream_capturing() is False
+        ran = []
+        with acc.capture_to_graph(acc.create_graph()):
+            ran.append(True)
+        assert ran
+
+    def test_no_communication_library(self, acc):
+        assert acc.communication_backend_version() is None
+
+    def test_host_memory_is_not_registered(self, acc):
+        assert acc.register_host_memory(0, 4096) is False
+        acc.unregister_host_memory(0)
+
+    def test_ranges_never_raise(self, acc):
+        for domain in (None, "a domain"):
+            acc.range_push("work", domain=domain, category="c")
+            acc.range_pop(domain=domain)
+        acc.range_pop()
+        with acc.range("work"):
+            pass
+
+    def test_what_needs_a_device_says_so(self, acc):
+        with pytest.raises(ValueError, match="no devices visible"):
+            acc.set_device(0)
+        with pytest.raises(AssertionError, match="not compiled with CUDA"):
+            acc.current_device()
+
+
+class At(CUDAAccelerator):
+    """A device of a given capability."""
+
+    capability = (0, 0)
+
+    def is_available(self) -> bool:
+        return True
+
+    def _capability(self) -> tuple[int, int]:
+        return self.capability
+
+
+@pytest.fixture
+def at(monkeypatch, tmp_path):
+    """`at(8, 0)`: an accelerator with a device of that capability; Triton is installed."""
+    (tmp_path / "triton").mkdir()
+    (tmp_path / "triton" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(*capability: int) -> At:
+        accelerator = At(BACKEND)
+        accelerator.capability = capability
+        return accelerator
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("capability", "fp16", "fp8", "triton", "grouped"),
+    [
+        ((5, 2), False, False, False, False),
+        ((6, 1), False, False, False, False),
+        ((7, 0), True, False, False, True),
+        ((7, 5), True, False, False, True),
+        ((8, 0), True, False, True, True),
+        ((8, 6), True, False, True, True),
+        ((8, 9), True, True, True, True),
+        ((9, 0), True, True, True, False),
+        ((10, 0), True, True, True, False),
+        ((12, 0), True, True, True, False),
+    ],
+)
+def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, grouped):
+    monkeypatch.setattr(torch, "_grouped_mm", object(), raising=False)
+    acc = at(*capability)
+    assert acc.is_fp16_supported() is fp16
+    assert acc.is_fp8_supported() is fp8
+    assert acc.is_triton_supported() is triton
+    assert acc.prefer_triton_grouped_mm() is grouped
+
+
+@pytest.mark.parametrize(("value", "supported"), [("1", True), ("0", False), ("", False)])
+def test_fp16_on_capability_6_must_be_asked_for(at, monkeypatch, value, supported):
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
+    assert at(6, 0).is_fp16_supported() is supported
+    assert at(5, 0).is_fp16_supported() is False
+
+
+def test_a_torch_without_grouped_mm_leaves_triton(at, monkeypatch):
+    monkeypatch.delattr(torch, "_grouped_mm", raising=False)
+    assert at(9, 0).prefer_triton_grouped_mm() is True
+    assert at(6, 0).prefer_triton_grouped_mm() is False
+
+
+def test_without_triton(at, monkeypatch):
+    monkeypatch.setattr("accel_cuda.accelerator._installed", lambda package: False)
+    assert at(8, 0).is_triton_supported() is False
+    assert at(8, 0).prefer_triton_grouped_mm() is False
+
+
+def test_counting_that_fails_means_not_available(acc):
+    def fails() -> int:
+        raise RuntimeError("HIP_VISIBLE_DEVICES contains more devices than ROCR_VISIBLE_DEVICES")
+
+    acc.device_count = fails
+    assert acc.is_available() is False
+
+
+class TestROCm:
+    @pytest.fixture(autouse=True)
+    def build(self, monkeypatch):
+        monkeypatch.setattr(torch.version, "hip", "7.0.51831")
+
+    @pytest.fixture
+    def rocm(self, at):
+        return at(9, 4)
+
+    def test_the_variable_that_wins_comes_first(self, rocm):
+        assert rocm.visible_devices_envs() == ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
+
+    def test_only_one_variable_is_written(self, rocm):
+        env: dict[str, str] = {}
+        rocm.set_visible_devices_envs(env, [2, 3])
+        assert env == {"HIP_VISIBLE_DEVICES": "2,3"}
+
+    def test_the_grouped_kernel_is_not_measured_there(self, rocm):
+        assert rocm.prefer_triton_grouped_mm() is False
+
+    @pytest.mark.parametrize(
+        ("architecture", "supported"),
+        [
+            ("gfx90a", False),
+            ("gfx942:sramecc+:xnack-", True),
+            ("gfx950", True),
+            ("gfx1100", False),
+            ("gfx1201", True),
+        ],
+    )
+    def test_fp8_by_architecture(self, described, architecture, supported):
+        assert described(gcnArchName=architecture).is_fp8_supported() is supported
+
+    @pytest.mark.parametrize(
+        ("spelled", "serial"),
+        [
+            ("39666631-6262-3464-3361-306365366238", "GPU-9ff1bb4d3a0ce6b8"),
+            ("8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+            ("2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d", "GPU-2d2d2d2d-2d2d-2d2d-2d2d-2d2d2d2d2d2d"),
+        ],
+    )
+    def test_the_uuid_is_the_serial_number(self, described, spelled, serial):
+        assert described(name="AMD Instinct MI300X", uuid=spelled).device_uuid(0) == serial
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """`described(name=...)`: an accelerator with one device that torch describes so."""
+
+    def make(**properties):
+        record = SimpleNamespace(**{"name": "", "total_memory": 2**34, "major": 9, "minor": 0, **properties})
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index=None: record)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        return CUDAAccelerator(BACKEND)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid", "written"),
+    [
+        ("NVIDIA H200", "8932f937-d72c-4106-c12f-20bd9faed9f6", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"),
+        ("NVIDIA A100 MIG 1g.5gb", "c7384736-a75d", "MIG-c7384736-a75d"),
+        ("NVIDIA H200", None, None),
+    ],
+)
+def test_the_uuid_is_written_as_the_vendor_writes_it(described, name, uuid, written):
+    acc = described(name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
+    properties = acc.device_properties(0)
+    assert (properties.uuid, properties.pci_address) == (written, "0000:3b:00.0")
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        (None, None),
+        ("", ()),
+        ("-1", ()),
+        ("1,0", (1, 0)),
+        ("GPU-8932f937,GPU-74b0", ("GPU-8932f937", "GPU-74b0")),
+        ("MIG-GPU-8932f937-d72c/1/0", ("MIG-GPU-8932f937-d72c/1/0",)),
+    ],
+)
+def test_visible_device_ids(acc, monkeypatch, value, ids):
+    if value is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+    assert acc.visible_device_ids() == ids
+
+
+def test_visible_devices_are_written_with_uuids(acc):
+    env = {"PATH": "/bin"}
+    acc.set_visible_devices_envs(env, ["GPU-8932f937", "GPU-74b0"])
+    assert env == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "GPU-8932f937,GPU-74b0"}
+
+
+@pytest.fixture
+def nvtx(monkeypatch, tmp_path):
+    """An `nvtx` package that keeps what it is told."""
+    (tmp_path / "nvtx.py").write_text(
+        "calls = []\n"
+        "def push_range(message, domain, category): calls.append(('push', message, domain, category))\n"
+        "def pop_range(domain=None): calls.append(('pop', domain))\n"
+    )
+    monkeypatch.delitem(sys.modules, "nvtx", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    monkeypatch.delitem(sys.modules, "nvtx", raising=False)
+
+
+def test_ranges_in_a_domain_go_through_nvtx(nvtx):
+    acc = CUDAAccelerator(BACKEND)
+    assert acc.supports_nvtx_domain is True
+    acc.range_push("forward", domain="deepspeed", category="engine")
+    acc.range_pop(domain="deepspeed")
+    acc.range_push("no domain")
+    acc.range_pop()
+    assert sys.modules["nvtx"].calls == [("push", "forward", "deepspeed", "engine"), ("pop", "deepspeed")]
+
+
+def test_without_nvtx_there_are_no_domains(monkeypatch):
+    monkeypatch.setattr("accel_cuda.accelerator._installed", lambda package: False)
+    acc = CUDAAccelerator(BACKEND)
+    assert acc.supports_nvtx_domain is False
+    acc.range_push("forward", domain="deepspeed")
+    acc.range_pop(domain="deepspeed")
