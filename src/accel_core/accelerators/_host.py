@@ -1,0 +1,82 @@
+"""What the operating system says of this process's memory."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PeakMemory", "resident"]
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    return int(_process(os.getpid()).memory_info().rss)
+
+
+@functools.lru_cache(maxsize=1)
+def _process(pid: int) -> Any:
+    import psutil
+
+    return psutil.Process(pid)
+
+
+def high_water() -> int:
+    """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass  # not Linux
+    peak = getattr(_process(os.getpid()).memory_info(), "peak_wset", None)  # Windows
+    return _maximum_resident() if peak is None else int(peak)
+
+
+def _maximum_resident() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 0
+    # macOS counts bytes, the others kibibytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+class PeakMemory:
+    """The peak of resident memory since the process began, or since `reset`.
+
+    Linux keeps a high-water mark and lets a process start it again, which catches peaks between two
+    questions. Where it may not be started again, a peak above the old mark is still seen exactly, and
+    one below it only as far as somebody asked at the time.
+    """
+
+    def __init__(self) -> None:
+        self._floor = 0
+        self._sampled = 0
+
+    def sample(self) -> int:
+        """Bytes in memory now, noted for the peak."""
+        now = resident()
+        self._sampled = max(self._sampled, now)
+        return now
+
+    def peak(self) -> int:
+        """The peak in bytes."""
+        self.sample()
+        mark = high_water()
+        return max(mark, self._sampled) if mark > self._floor else self._sampled
+
+    def reset(self) -> None:
+        """Start again from what is in memory now."""
+        started_again = True
+        try:
+            _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
+        except OSError:
+            started_again = False  # not Linux, or not permitted here
+        self._floor = 0 if started_again else high_water()
+        self._sampled = resident()

@@ -1,0 +1,127 @@
+"""Section of the interface: streams and events, and stand-ins for devices that have none."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from typing import Any, ClassVar
+
+from accel_core.accelerators._random import Random
+
+__all__ = ["HostEvent", "HostStream", "Streams"]
+
+
+class HostEvent:
+    """A moment on the host's clock, with the calling convention of `torch.cuda.Event`.
+
+    Recording first waits for the device, so the time between two events covers the work between them.
+    """
+
+    def __init__(
+        self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+    ) -> None:
+        self._enable_timing = enable_timing
+        self._recorded_ns: int | None = None
+
+    def _wait(self) -> None:
+        """Wait for the device; an accelerator whose device runs behind puts its `synchronize` here."""
+
+    def record(self, stream: object = None) -> None:
+        """Mark this moment, at which all earlier work has finished."""
+        self._wait()
+        self._recorded_ns = time.perf_counter_ns()
+
+    def elapsed_time(self, end_event: HostEvent) -> float:
+        """Milliseconds from this event to `end_event`, both recorded and made with `enable_timing=True`."""
+        if not (self._enable_timing and end_event._enable_timing):
+            raise RuntimeError("elapsed_time needs both events made with enable_timing=True")
+        if self._recorded_ns is None or end_event._recorded_ns is None:
+            raise RuntimeError("elapsed_time needs both events recorded")
+        return (end_event._recorded_ns - self._recorded_ns) / 1e6
+
+    def query(self) -> bool:
+        """True: work before the event had finished when it was recorded."""
+        return True
+
+    def synchronize(self) -> None:
+        """Return at once, for the same reason."""
+
+    def wait(self, stream: object = None) -> None:
+        """Return at once, for the same reason."""
+
+
+class HostStream:
+    """The only queue of a device without user streams: order holds by itself, so nothing has to wait."""
+
+    _event: ClassVar[type[HostEvent]] = HostEvent
+
+    def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:
+        self.priority = priority
+
+    def _wait(self) -> None:
+        """Wait for the device, as in `HostEvent`."""
+
+    def wait_stream(self, stream: object) -> None:
+        """Return at once: the other stream is the same queue."""
+
+    def wait_event(self, event: object) -> None:
+        """Return at once: the event was recorded in the same queue."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """Record `event`, or a new one, and return it."""
+        event = self._event() if event is None else event
+        event.record(self)
+        return event
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished all its work."""
+        self._wait()
+
+    def query(self) -> bool:
+        """Wait for the device, then True: all work has finished."""
+        self._wait()
+        return True
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class Streams(Random):
+    """Streams and events."""
+
+    @cached_property
+    def Event(self) -> Any:
+        """The vendor's event class, called as `Event(enable_timing=True)`.
+
+        Where the vendor has none: a class that waits for the device and reads the host's clock.
+        """
+        return type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()})
+
+    @cached_property
+    def Stream(self) -> Any:
+        """The vendor's stream class, called as `Stream()` or `Stream(device=..., priority=...)`.
+
+        Where the device has no user streams: a class with the same methods, all of one queue.
+        """
+        return type("Stream", (HostStream,), {"_wait": lambda _: self.synchronize(), "_event": self.Event})
+
+    @cached_property
+    def _only_stream(self) -> Any:
+        return self.Stream()
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        context: AbstractContextManager[Any] = stream if hasattr(stream, "__enter__") else nullcontext()
+        return context
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        """The stream that work of this thread goes to on that device."""
+        return self._only_stream
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        """The device's default stream; the current one where the vendor names no default (xpu)."""
+        return self.current_stream(device_index)

@@ -1,0 +1,209 @@
+"""`CPUAccelerator`: the processor behind the same interface, so that one script runs everywhere."""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AbstractContextManager
+from functools import cached_property
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from accel_core import hardware
+from accel_core.accelerators._host import PeakMemory
+from accel_core.accelerators._streams import HostEvent, HostStream
+from accel_core.accelerators.interface import Accelerator, DeviceProperties
+from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_core.backend import Backend
+
+__all__ = ["CPUAccelerator"]
+
+
+class CPUAccelerator(Accelerator):
+    """The processor. torch knows one CPU device, `"cpu"`, whatever the index.
+
+    The device count is `LOCAL_SIZE` where a launcher sets it, else the number of NUMA nodes that have
+    cores: as many ranks as that make sense on the host. The index of the current device is what
+    `set_device` selected in this thread, else `LOCAL_RANK`, always folded into the count, so that more
+    ranks than nodes share them. Selecting a device binds nothing.
+
+    Memory is that of the process: allocated is its resident set.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._cpu = self._devices[None]
+        self._selected = threading.local()
+        self._memory = PeakMemory()
+        cpu = self._torch.cpu
+        self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
+        self.Stream: Any = type(
+            "Stream", (HostStream, cpu.Stream), {"__doc__": HostStream.__doc__, "_event": self.Event}
+        )
+
+    # Nature
+
+    def is_synchronized_device(self) -> bool:
+        """True: a call returns when its work is done."""
+        return True
+
+    def is_available(self) -> bool:
+        """True."""
+        return True
+
+    # Devices
+
+    def device_name(self, device_index: int | None = None) -> str:
+        """`"cpu"`, whatever the index."""
+        return "cpu"
+
+    def device(self, device_index: int | None = None) -> torch.device:
+        """`torch.device("cpu")`, whatever the index."""
+        device: torch.device = self._cpu
+        return device
+
+    def device_count(self) -> int:
+        """`LOCAL_SIZE`, else how many NUMA nodes have cores; at least 1."""
+        return LOCAL_SIZE.read(os.environ) or self._nodes
+
+    @cached_property
+    def _nodes(self) -> int:
+        return hardware.numa_nodes_with_cores()
+
+    def current_device(self) -> int:
+        """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
+
+        Raises `SettingError` when `LOCAL_RANK` is not a number.
+        """
+        selected: int | None = getattr(self._selected, "index", None)
+        return (LOCAL_RANK.read(os.environ) if selected is None else selected) % self.device_count()
+
+    def current_device_name(self) -> str:
+        """`"cpu"`."""
+        return "cpu"
+
+    def set_device(self, device_index: int) -> None:
+        """Note the index for `current_device`; torch has nothing to select.
+
+        An index beyond the count is taken, for ranks may outnumber NUMA nodes. Raises `ValueError` when
+        it is negative.
+        """
+        self._selected.index = self._checked_index(device_index)
+
+    def _checked_index(self, device_index: Any) -> int:
+        if isinstance(device_index, self._torch.device):
+            return super()._checked_index(device_index)
+        index = int(device_index)
+        if index < 0:
+            raise ValueError(f"{self.name}: device index {index} is negative")
+        return index
+
+    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+        """The processor's name, the memory it may use and its logical cores."""
+        return DeviceProperties(
+            name=self._processor(), total_memory=self.total_memory(), multiprocessors=os.cpu_count()
+        )
+
+    def _processor(self) -> str:
+        import platform
+
+        name = self._features().get("cpu_name")
+        return str(name or platform.processor() or platform.machine())
+
+    def _features(self) -> dict[str, Any]:
+        """What torch found out about the processor; empty before torch 2.11."""
+        ask = getattr(self._torch.cpu, "get_capabilities", dict)
+        return dict(ask())
+
+    # Random numbers
+
+    def default_generator(self, device_index: int | None) -> torch.Generator:
+        """The one CPU generator of torch, whatever the index."""
+        generator: torch.Generator = self._torch.default_generator
+        return generator
+
+    # Streams
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        context: AbstractContextManager[Any] = self._torch.cpu.stream(stream)
+        return context
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        """The stream of `stream`, else the default one."""
+        current = self._torch.cpu.current_stream()
+        # torch's own default stream lacks `synchronize`, so ours stands for it.
+        return current if isinstance(current, HostStream) else self._only_stream
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        """The default stream."""
+        return self._only_stream
+
+    # Memory
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        """Bytes that the process has in memory: its resident set."""
+        return self._memory.sample()
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        """Peak of the resident set since the process began, or since the last reset."""
+        return self._memory.peak()
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        """Start the peak again; on Linux this is the process's own high-water mark (VmHWM)."""
+        self._memory.reset()
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Bytes of the host, or of the control group (container) where that allows less."""
+        import psutil
+
+        total, limit = int(psutil.virtual_memory().total), hardware.cgroup_memory_limit()
+        return total if limit is None else min(total, limit)
+
+    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+        """`(available, total)` bytes of the host, or of the control group where that has less."""
+        import psutil
+
+        free, left = int(psutil.virtual_memory().available), hardware.cgroup_memory_available()
+        return free if left is None else min(free, left), self.total_memory()
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Nothing copies out of host memory here, so locking it would only cost.
+        return tensor
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return tensor.new_empty(shape)
+
+    def pin_memory(
+        self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
+    ) -> torch.Tensor:
+        """The tensor itself: no copy to a device would gain from locked memory."""
+        return tensor
+
+    # Data types
+
+    def is_bf16_supported(self) -> bool:
+        """Whether oneDNN has bfloat16 kernels for this processor."""
+        return self._onednn("bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
+
+    def is_fp16_supported(self) -> bool:
+        """Whether oneDNN has float16 kernels for this processor."""
+        return self._onednn("fp16", "avx512_fp16", "amx_fp16", "fp16_arith")
+
+    def _onednn(self, kind: str, *features: str) -> bool:
+        try:
+            return bool(getattr(self._torch.ops.mkldnn, f"_is_mkldnn_{kind}_supported")())
+        except (AttributeError, RuntimeError):  # a torch built without oneDNN
+            return any(bool(self._features().get(feature)) for feature in features)
+
+    # Launching
+
+    def communication_backend_name(self) -> str:
+        """`"ccl"` where oneCCL's bindings are installed, else what is declared: `"gloo"`."""
+        if find_spec("oneccl_bindings_for_pytorch") is not None:
+            return "ccl"
+        return super().communication_backend_name()

@@ -1,0 +1,70 @@
+"""`Accelerator`: the one interface to every device.
+
+Its members have the names and calling conventions of DeepSpeed's `DeepSpeedAccelerator`, whose callers
+exist, and more. The sections live in the private modules beside this one; together they are one class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from accel_core.accelerators._devices import DeviceProperties
+from accel_core.accelerators._ops import NotImplementedBuilder, Ops
+
+__all__ = ["Accelerator", "Capabilities", "DeviceProperties", "NotImplementedBuilder"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Every yes or no about a device; each field is the answer of the member of that name."""
+
+    is_available: bool
+    is_synchronized_device: bool
+    use_host_timers: bool
+    resolves_data_dependency: bool
+    handles_memory_backpressure: bool
+    is_bf16_supported: bool
+    is_fp16_supported: bool
+    is_fp8_supported: bool
+    is_fp64_supported: bool
+    supports_graphs: bool
+    supports_nvtx_domain: bool
+    is_triton_supported: bool
+    prefer_triton_grouped_mm: bool
+
+    def to_dict(self) -> dict[str, bool]:
+        """The record as plain values, for JSON."""
+        return asdict(self)
+
+
+class Accelerator(Ops):
+    """A device type, its devices, and everything that differs between vendors.
+
+    Every member has a default built on a few primitives, so that a member added here never breaks a
+    plugin written before. A default that would be a lie raises `UnsupportedError` instead, which names
+    the backend, the member and the vendor's version. A subclass for a device of its own gives
+    `device_count`, `current_device`, `_select`, `synchronize`, `default_generator` and the memory
+    amounts; for a device with a torch module, start from `TorchAccelerator`.
+
+    Throughout, a `device_index` is an `int`, and `None` is the current device; memory is `int` bytes.
+    Constructing one imports torch, initialises no device and changes nothing in the process. Copies are
+    the same object, and a pickle holds the backend's name only.
+    """
+
+    def capabilities(self) -> Capabilities:
+        """Every yes or no of this accelerator, asked now; may initialise the device."""
+        return Capabilities(
+            is_available=self.is_available(),
+            is_synchronized_device=self.is_synchronized_device(),
+            use_host_timers=self.use_host_timers(),
+            resolves_data_dependency=self.resolves_data_dependency(),
+            handles_memory_backpressure=self.handles_memory_backpressure(),
+            is_bf16_supported=self.is_bf16_supported(),
+            is_fp16_supported=self.is_fp16_supported(),
+            is_fp8_supported=self.is_fp8_supported(),
+            is_fp64_supported=self.is_fp64_supported(),
+            supports_graphs=self.supports_graphs(),
+            supports_nvtx_domain=self.supports_nvtx_domain,
+            is_triton_supported=self.is_triton_supported(),
+            prefer_triton_grouped_mm=self.prefer_triton_grouped_mm(),
+        )

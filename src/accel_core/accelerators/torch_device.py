@@ -1,0 +1,360 @@
+"""`TorchAccelerator`: the interface over any `torch.<device_type>` module."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any
+
+from accel_core.accelerators._binding import accepts, by_index, delegate, has_parameter, or_default
+from accel_core.accelerators._properties import read_properties
+from accel_core.accelerators._torch_graphs import TorchGraphs
+from accel_core.accelerators.interface import Accelerator, DeviceProperties
+from accel_core.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_core.backend import Backend
+
+__all__ = ["TorchAccelerator"]
+
+# Members that are the vendor's function of the same name, each with what `torch.accelerator` calls it
+# where that may stand in: a vendor may leave to torch what torch does for every accelerator.
+_PLAIN = {
+    "current_device": "current_device_index",
+    "device_count": "device_count",
+    "empty_cache": "empty_cache",
+    "initial_seed": "",
+    "is_current_stream_capturing": "",
+    "is_initialized": "",
+}
+_INDEXED = {
+    "current_stream": "current_stream",
+    "default_stream": "",
+    "get_rng_state": "",
+    "max_memory_allocated": "max_memory_allocated",
+    "max_memory_reserved": "max_memory_reserved",
+    "mem_get_info": "get_memory_info",
+    "memory_allocated": "memory_allocated",
+    "memory_reserved": "memory_reserved",
+    "reset_peak_memory_stats": "reset_peak_memory_stats",
+    "synchronize": "synchronize",
+}
+#: Of the stand-ins, those that torch has only for a device with an allocator of torch's kind.
+_OF_ALLOCATOR = frozenset(
+    {
+        "empty_cache",
+        "max_memory_allocated",
+        "max_memory_reserved",
+        "mem_get_info",
+        "memory_allocated",
+        "memory_reserved",
+        "memory_stats",
+        "reset_peak_memory_stats",
+    }
+)
+#: Members with an argument of their own; written out below for the vendor whose function names it otherwise.
+_NAMED = ("manual_seed", "manual_seed_all", "stream")
+#: What the methods below build on: there or not is found out once, at construction.
+_WRAPPED = {
+    "_lazy_call": "",
+    "_lazy_init": "",
+    "get_device_properties": "",
+    "init": "",
+    "is_available": "",
+    "mem_get_info": "",
+    "memory_stats": "memory_stats",
+    "set_device": "set_device_index",
+    "set_per_process_memory_fraction": "",
+    "set_rng_state": "",
+}
+
+
+class TorchAccelerator(TorchGraphs):
+    """An accelerator whose vendor fills `torch.<device_type>`, as most do.
+
+    At construction each member that means the same at the vendor becomes the vendor's function, as an
+    attribute of this object: `acc.current_device is torch.npu.current_device`. A function that differs
+    only in the name of its device parameter gets a closure in between. A member that a subclass overrides
+    is left alone, and its `super()` call reaches the vendor. What the module lacks comes from
+    `torch.accelerator` where that serves this device, else it is the default of `Accelerator`.
+
+    Raises `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it,
+    must be imported before.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.device_module = getattr(self._torch, self._device_type, None)
+        if self.device_module is None:
+            raise BackendUnavailableError(
+                f"{self.name}: torch has no module torch.{self._device_type}; "
+                f"import {' or '.join(backend.vendor_imports)} before constructing {type(self).__name__}"
+            )
+        self._torchs = self._torch.accelerator if self._is_torchs_accelerator() else None
+        self._vendor: dict[str, Callable[..., Any]] = {}
+        self._stream_class, self._event_class = self._find_streams()
+        self._find_members()
+        self._wrapped = {name: self._found(name, in_torch) for name, in_torch in _WRAPPED.items()}
+        self._vendor_device = _context_class(self._found("device"))
+        self._bind_graphs()
+        self._flags = {
+            name: _native(function)
+            for name in ("is_bf16_supported", "is_fp16_supported", "is_fp8_supported")
+            if (function := self._found(name)) is not None
+        }
+        self._trials: dict[Any, bool] = {}
+
+    # What is there
+
+    def _is_torchs_accelerator(self) -> bool:
+        """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
+        try:
+            device = self._torch.accelerator.current_accelerator()
+        except RuntimeError:  # torch finds two that exclude each other
+            return False
+        return device is not None and device.type == self._device_type
+
+    def _found(self, name: str, in_torch: str = "") -> Any:
+        """The vendor's function of that name, else torch's stand-in for it, else `None`."""
+        found = getattr(self.device_module, name, None)
+        if found is not None or not in_torch or self._torchs is None:
+            return found
+        stand_in = getattr(self._torchs, in_torch, None)
+        if stand_in is not None and name in _OF_ALLOCATOR:
+            return or_default(stand_in, functools.partial(getattr(Accelerator, name), self))
+        return stand_in
+
+    def _find_members(self) -> None:
+        for name, in_torch in (_PLAIN | _INDEXED | dict.fromkeys(_NAMED, "")).items():
+            function = self._found(name, in_torch) if name != "current_stream" or self._stream_class else None
+            member = getattr(Accelerator, name)
+            if function is None:
+                self._vendor[name] = functools.partial(member, self)
+                continue
+            same = accepts(function, member) and (
+                name != "stream" or self._found("StreamContext") is not None
+            )
+            if not same and name in _INDEXED:
+                function = by_index(function, self._current_index, self.device_guard)
+            self._vendor[name] = function
+            if (same or name in _INDEXED) and self._is_inherited(name):
+                setattr(self, name, function)
+
+    def _find_streams(self) -> tuple[Any, Any]:
+        """The stream and event classes; `None` where there is none."""
+        stream, event = self._found("Stream"), self._found("Event")
+        # torch's own classes serve its accelerator, and `stream` needs the one that is a context manager.
+        if stream is None and self._torchs is not None and hasattr(self._torch.Stream, "__enter__"):
+            return self._torch.Stream, event or self._torch.Event
+        return stream, event
+
+    def _is_inherited(self, name: str) -> bool:
+        """Whether no subclass overrides the member."""
+        return getattr(type(self), name) is getattr(TorchAccelerator, name)
+
+    def _current_index(self) -> int:
+        """The current device, whatever a subclass makes of `current_device`."""
+        return int(self._vendor["current_device"]())
+
+    # Devices
+
+    def is_available(self) -> bool:
+        """Whether at least one device can be used; never raises."""
+        ask = self._wrapped["is_available"]
+        if ask is None:
+            return super().is_available()
+        try:
+            return bool(ask())
+        except Exception:
+            return False
+
+    def _select(self, index: int) -> None:
+        select = self._wrapped["set_device"]
+        if select is None:
+            super()._select(index)
+        else:
+            select(index)
+
+    def device_guard(self, device_index: int | None) -> AbstractContextManager[Any]:
+        """A context manager that selects the device, then restores the one before.
+
+        `None` changes nothing. Raises `ValueError` when the index is out of range. It is the vendor's own
+        class where there is one: that does not start a runtime on a device only to select it again.
+        """
+        if device_index is None or self._vendor_device is None:
+            return super().device_guard(device_index)
+        guard: AbstractContextManager[Any] = self._vendor_device(self._checked_index(device_index))
+        return guard
+
+    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+        """What `torch.<device_type>.get_device_properties` says, as a frozen record."""
+        index = self._index(device_index)
+        ask = self._wrapped["get_device_properties"]
+        if ask is None:
+            return super().device_properties(index)
+        return read_properties(ask(index), self._total_memory_or_none(index))
+
+    # Random numbers
+
+    def default_generator(self, device_index: int | None) -> torch.Generator:
+        """The device's entry of `default_generators`, which the vendor fills when it initialises.
+
+        Initialises the device when it must. `None` means the current device. Raises `ValueError` when
+        the index is out of range.
+        """
+        generators = self._generators()
+        if not generators:
+            start = self._wrapped["init"] or self._wrapped["_lazy_init"]
+            if start is not None:
+                start()
+            generators = self._generators()
+        if not generators:
+            return super().default_generator(device_index)
+        index = self.current_device() if device_index is None else device_index
+        if not 0 <= index < len(generators):
+            raise ValueError(f"{self.name}: there is no generator {index}, only 0 to {len(generators) - 1}")
+        generator: torch.Generator = generators[index]
+        return generator
+
+    def _generators(self) -> Any:
+        # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
+        random = getattr(self.device_module, "random", None)
+        return self._found("default_generators") or getattr(random, "default_generators", ())
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the generator of the current device."""
+        self._vendor["manual_seed"](seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed the generators of all devices alike."""
+        self._vendor["manual_seed_all"](seed)
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Restore the device's generator to a state from `get_rng_state`."""
+        restore = self._wrapped["set_rng_state"]
+        if restore is None:
+            super().set_rng_state(new_state, device_index)
+        elif device_index is None:
+            restore(new_state)
+        else:
+            restore(new_state, device_index)
+
+    # Streams
+
+    @functools.cached_property
+    def Event(self) -> Any:
+        """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
+        return self._event_class or super().Event
+
+    @functools.cached_property
+    def Stream(self) -> Any:
+        """The vendor's stream class, which takes `device` and `priority`; else the default."""
+        return self._stream_class or super().Stream
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        """A context manager that makes `stream` the current one; `None` changes nothing."""
+        # Bound straight where there is a StreamContext, which torch's and its followers' modules share and
+        # which takes None; of others nobody knows that they do.
+        if stream is None:
+            return nullcontext()
+        context: AbstractContextManager[Any] = self._vendor["stream"](stream)
+        return context
+
+    # Memory
+
+    def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
+        """The vendor's statistics, flat, with torch's keys.
+
+        Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
+        """
+        ask = self._wrapped["memory_stats"]
+        if ask is None:
+            return super().memory_stats(device_index)
+        stats: Mapping[str, Any] = ask() if device_index is None else ask(device_index)
+        return stats or super().memory_stats(device_index)
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
+        index = self.current_device() if device_index is None else device_index
+        if (ask := self._wrapped["get_device_properties"]) is not None:
+            total = getattr(ask(index), "total_memory", None)
+            if total is not None:
+                return int(total)
+        if (ask := self._wrapped["mem_get_info"]) is not None:
+            return int(ask(index)[1])
+        if (ask := getattr(self._torchs, "get_memory_info", None)) is not None:
+            with suppress(RuntimeError):  # not `self.mem_get_info`: its default asks for the total
+                return int(ask(index)[1])
+        return super().total_memory(index)
+
+    def set_per_process_memory_fraction(self, fraction: float, device_index: int | None = None) -> None:
+        """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
+        limit = self._wrapped["set_per_process_memory_fraction"]
+        if limit is None:
+            super().set_per_process_memory_fraction(fraction, device_index)
+        elif device_index is None:
+            limit(fraction)
+        elif has_parameter(limit, "device"):
+            limit(fraction, device_index)
+        else:
+            with self.device_guard(device_index):
+                limit(fraction)
+
+    # Data types
+
+    def is_bf16_supported(self) -> bool:
+        """What the vendor says of native bfloat16; without its word, whether a product comes out right."""
+        return self._computes("is_bf16_supported", self._torch.bfloat16)
+
+    def is_fp16_supported(self) -> bool:
+        """What the vendor says of native float16; without its word, whether a product comes out right."""
+        return self._computes("is_fp16_supported", self._torch.float16)
+
+    def is_fp8_supported(self) -> bool:
+        """What the vendor says of native 8-bit floating point; False without its word."""
+        return self._computes("is_fp8_supported", None)
+
+    def _computes(self, name: str, dtype: torch.dtype | None) -> bool:
+        if not self.is_available():
+            return False
+        if name in self._flags:
+            return bool(self._flags[name]())
+        if dtype is None:
+            return False
+        if dtype not in self._trials:
+            self._trials[dtype] = self._try(dtype)
+        return self._trials[dtype]
+
+    def _try(self, dtype: torch.dtype) -> bool:
+        try:
+            ones = self._torch.ones((2, 2), dtype=dtype, device=self._device_type)
+            return bool((ones @ ones).sum().item() == 8)
+        except (RuntimeError, TypeError):
+            return False
+
+    # Deferred calls
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        """Run `callback` when the device initialises, or now if it has or the vendor cannot wait."""
+        defer = self._wrapped["_lazy_call"]
+        return super().lazy_call(callback) if defer is None else defer(callback)
+
+
+for _name in (*_PLAIN, *_INDEXED):
+    setattr(TorchAccelerator, _name, delegate(_name, getattr(Accelerator, _name)))
+
+
+def _context_class(found: Any) -> Any:
+    """`found` when it is a class of context managers, as `torch.cuda.device` is."""
+    return found if inspect.isclass(found) and hasattr(found, "__enter__") else None
+
+
+def _native(ask: Callable[..., bool]) -> Callable[..., bool]:
+    """The question without the emulation that several vendors count by default."""
+    if not has_parameter(ask, "including_emulation"):
+        return ask
+    return functools.partial(ask, including_emulation=False)

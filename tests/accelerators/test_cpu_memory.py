@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from accel_core import hardware
+from accel_core.accelerators import _host
+from accel_core.accelerators.cpu import CPUAccelerator
+
+MIB = 1 << 20
+#: What the allocator and the interpreter may do beside us.
+SLACK = 60 * MIB
+
+
+def touch(mib: int) -> None:
+    """Allocate, write and free that much."""
+    block = torch.ones(mib * MIB, dtype=torch.uint8)
+    assert int(block[-1]) == 1
+    del block
+    gc.collect()
+
+
+def test_memory_is_int_bytes(cpu: CPUAccelerator) -> None:
+    amounts = [
+        cpu.memory_allocated(0),
+        cpu.max_memory_allocated(),
+        cpu.memory_reserved(),
+        cpu.max_memory_reserved(),
+        cpu.memory_cached(),
+        cpu.max_memory_cached(),
+        cpu.total_memory(),
+        cpu.available_memory(0),
+        *cpu.mem_get_info(),
+        *cpu.memory_stats().values(),
+    ]
+    assert {type(amount) for amount in amounts} == {int}
+    assert all(amount > 0 for amount in amounts)
+    assert cpu.empty_cache() is None
+
+
+def test_allocated_is_what_the_process_holds(cpu: CPUAccelerator) -> None:
+    before = cpu.memory_allocated()
+    block = torch.ones(200 * MIB, dtype=torch.uint8)
+    assert abs(cpu.memory_allocated() - before - 200 * MIB) < SLACK
+    del block
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="Linux's high-water mark")
+def test_the_peak_is_seen_though_nobody_asked_at_the_time(cpu: CPUAccelerator) -> None:
+    cpu.reset_peak_memory_stats()
+    start = cpu.max_memory_allocated()
+    touch(200)
+    assert cpu.max_memory_allocated() - start > 150 * MIB
+    cpu.reset_max_memory_allocated(0)
+    after = cpu.max_memory_allocated()
+    assert after - start < SLACK
+    touch(100)
+    assert 60 * MIB < cpu.max_memory_cached() - after < 160 * MIB
+    cpu.reset_max_memory_cached()
+    assert cpu.memory_stats()["allocated_bytes.all.peak"] - start < SLACK
+
+
+@pytest.mark.slow
+def test_where_the_mark_stays_a_peak_is_seen_when_asked(
+    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    touch(200)
+    monkeypatch.setattr(_host, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    cpu.reset_peak_memory_stats()
+    start = cpu.max_memory_allocated()
+    assert start < _host.high_water() + MIB
+    block = torch.ones(100 * MIB, dtype=torch.uint8)
+    assert cpu.memory_allocated() - start > 60 * MIB
+    del block
+    assert cpu.max_memory_allocated() - start > 60 * MIB
+    touch(400)
+    assert cpu.max_memory_allocated() - start > 300 * MIB
+
+
+def test_without_proc_the_process_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_proc = _host.high_water()
+    monkeypatch.setattr(_host, "_STATUS", tmp_path / "status")
+    assert _host.high_water() > with_proc // 2
+    (tmp_path / "status").write_text("Name:\tpython\n")
+    assert _host.high_water() > with_proc // 2
+
+
+def test_windows_has_its_own_mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    info = type("Info", (), {"peak_wset": 123})
+    process = type("Process", (), {"memory_info": staticmethod(lambda: info)})
+    monkeypatch.setattr(_host, "_STATUS", tmp_path / "status")
+    monkeypatch.setattr(_host, "_process", lambda pid: process)
+    assert _host.high_water() == 123
+
+
+def test_a_system_without_resource_keeps_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "resource", None)
+    assert _host._maximum_resident() == 0
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, None), (3 << 30, 1 << 30), (1 << 60, 1 << 60)])
+def test_a_containers_limit_counts(
+    cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, limit: int | None, left: int | None
+) -> None:
+    monkeypatch.setattr(hardware, "cgroup_memory_limit", lambda: limit)
+    monkeypatch.setattr(hardware, "cgroup_memory_available", lambda: left)
+    host: Any = psutil.virtual_memory()
+    assert cpu.total_memory() == min(host.total, limit or host.total)
+    free, total = cpu.mem_get_info()
+    assert total == cpu.total_memory()
+    assert free <= min(left or host.total, total)

@@ -1,0 +1,119 @@
+"""A device that torch reports and nobody knows: PrivateUse1, renamed, with torch's own Python backend.
+
+The name of PrivateUse1 is given once per process, so each of these runs in one of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core import BackendUnavailableError, TorchAccelerator
+from accel_core.accelerators.generic import GenericAccelerator
+from accel_core.builtin import GENERIC
+
+START = """
+import sys, warnings
+warnings.simplefilter("error")
+import torch
+from torch.utils import backend_registration
+from accel_core import BackendUnavailableError, UnsupportedError
+from accel_core.accelerators.generic import GenericAccelerator
+from accel_core.accelerators.torch_device import TorchAccelerator
+from accel_core.builtin import GENERIC
+"""
+
+
+def run(script: str) -> None:
+    program = START + textwrap.dedent(script)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_torch_names_the_device_and_serves_what_the_vendor_lacks() -> None:
+    run(
+        """
+        backend_registration._setup_privateuseone_for_python_backend("novel")
+        acc = GenericAccelerator(GENERIC)
+        assert (acc.name, acc.device_name(), acc.device(0)) == ("generic", "novel", torch.device("novel:0"))
+        assert acc.is_available() is True
+        assert acc.current_device() == 0
+        del type(torch.novel).current_device
+        assert GenericAccelerator(GENERIC).current_device is torch.accelerator.current_device_index
+        assert acc.current_device_name() == "novel:0"
+        assert acc.Stream is torch.Stream and acc.Event is torch.Event
+        stream = acc.current_stream()
+        assert stream == acc.default_stream(0) and stream.device == torch.device("novel:0")
+        with acc.stream(stream), acc.stream(None):
+            assert acc.current_stream() == stream
+        assert acc.communication_backend_name() == "gloo"
+
+        # No allocator of torch's kind: defaults, not internal assertions.
+        acc.empty_cache()
+        for ask in (acc.memory_allocated, acc.total_memory, acc.mem_get_info, acc.reset_max_memory_cached):
+            try:
+                ask()
+            except UnsupportedError as error:
+                assert "generic" in str(error) and "torch 2." in str(error)
+            else:
+                sys.exit(f"{ask} did not raise")
+        try:
+            acc.max_memory_allocated(0)
+        except UnsupportedError:
+            pass
+        assert acc.memory_stats() == acc.memory_stats(0) == {}
+        assert acc.supports_graphs() is acc.supports_graphs() is False and acc.create_graph() is None
+        """
+    )
+
+
+@pytest.mark.slow
+def test_torchs_graphs_are_used_where_the_device_has_them() -> None:
+    run(
+        """
+        backend_registration._setup_privateuseone_for_python_backend("novel")
+        acc = GenericAccelerator(GENERIC)
+        order = []
+
+        class Graph:  # in place of the one that torch refuses here
+            graph_pool = None
+            def __enter__(self): order.append("begin")
+            def __exit__(self, *_): order.append("end")
+            def replay(self): order.append("replay")
+
+        torch.accelerator.Graph = Graph
+        acc = GenericAccelerator(GENERIC)
+        graph = acc.create_graph()
+        assert acc.supports_graphs() is True and type(graph) is Graph
+        with acc.capture_to_graph(graph, pool=(0, 1)):
+            order.append("work")
+        with acc.capture_to_graph(graph, stream=acc.Stream()):
+            pass
+        acc.replay_graph(graph)
+        assert order == ["begin", "work", "end", "begin", "end", "replay"]
+        assert graph.graph_pool == (0, 1)
+        """
+    )
+
+
+def test_two_accelerators_in_one_torch_are_refused(monkeypatch: pytest.MonkeyPatch, backend: Any) -> None:
+    def current_accelerator() -> None:
+        raise RuntimeError("mutually exclusive accelerators were detected")
+
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", current_accelerator)
+    with pytest.raises(BackendUnavailableError, match="generic: torch cannot name its accelerator: mutually"):
+        GenericAccelerator(GENERIC)
+    assert TorchAccelerator(backend(name="cuda", device_type="cuda")).is_available() is False
+
+
+def test_without_an_accelerator_there_is_nothing_to_serve() -> None:
+    if torch.accelerator.current_accelerator() is not None:
+        pytest.skip("torch has an accelerator here")
+    with pytest.raises(BackendUnavailableError, match="generic: torch reports no accelerator"):
+        GenericAccelerator(GENERIC)

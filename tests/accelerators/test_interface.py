@@ -1,0 +1,397 @@
+"""What every accelerator gets from the base class: identity, and defaults built on a few primitives."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+import pytest
+import torch
+
+import accel_core
+from accel_core import API_LEVEL, Accelerator, Backend, Capabilities, Provenance, UnsupportedError
+from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.accelerators.interface import NotImplementedBuilder
+
+INERT = """
+import sys
+import accel_core, accel_core.accelerators.interface, accel_core.accelerators.torch_device
+import accel_core.accelerators.cpu, accel_core.accelerators.generic
+found = {"torch", "psutil", "pluggy", "importlib.metadata"} & set(sys.modules)
+sys.exit(f"imported {found}" if found else 0)
+"""
+
+
+class Small(Accelerator):
+    """A device of its own kind with three units: as little as a plugin may write."""
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self.selected = 0
+        self.waited = 0
+        self.generators = [torch.Generator() for _ in range(3)]
+
+    def device_count(self) -> int:
+        return 3
+
+    def current_device(self) -> int:
+        return self.selected
+
+    def _select(self, index: int) -> None:
+        self.selected = index
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        self.waited += 1
+
+    def default_generator(self, device_index: int | None) -> torch.Generator:
+        return self.generators[self.selected if device_index is None else device_index]
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        return 10
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        return 100
+
+
+@pytest.fixture
+def small(backend: Callable[..., Backend]) -> Small:
+    return Small(backend())
+
+
+@pytest.fixture
+def bare(backend: Callable[..., Backend]) -> Accelerator:
+    return Accelerator(backend())
+
+
+# Identity
+
+
+def test_importing_the_classes_imports_neither_torch_nor_psutil() -> None:
+    done = subprocess.run([sys.executable, "-c", INERT], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_accelerator_tells_what_it_is(backend: Callable[..., Backend]) -> None:
+    declared = backend(provenance=Provenance("accel-simulated", "1.2"))
+    accelerator = Small(declared)
+    assert repr(accelerator) == "<Small 'simulated' (accel-simulated 1.2)>"
+    assert repr(Small(backend())) == "<Small 'simulated'>"
+    assert accelerator.backend is declared
+    assert accelerator.name == accelerator._name == "simulated"
+    assert accelerator.api_level == API_LEVEL
+
+
+def test_copies_are_the_same_object(small: Small) -> None:
+    assert copy.copy(small) is copy.deepcopy(small) is small
+    assert copy.deepcopy({"accelerator": small})["accelerator"] is small
+
+
+def test_a_pickle_holds_the_name_and_finds_this_process_accelerator() -> None:
+    accelerator = accel_core.accelerator("cpu")
+    data = pickle.dumps(accelerator)
+    assert len(data) < 100
+    assert pickle.loads(data) is accelerator
+
+
+def test_every_yes_or_no_is_in_one_record(cpu: CPUAccelerator, small: Small) -> None:
+    for accelerator in (cpu, small):
+        record = accelerator.capabilities().to_dict()
+        assert {type(value) for value in record.values()} == {bool}
+        for name, value in record.items():
+            member = getattr(accelerator, name)
+            assert value is (member if name == "supports_nvtx_domain" else member()), name
+    with pytest.raises(AttributeError):
+        cpu.capabilities().is_available = False  # type: ignore[misc]
+    assert isinstance(cpu.capabilities(), Capabilities)
+
+
+# Devices
+
+
+def test_three_members_give_all_the_device_calls(small: Small) -> None:
+    assert small.is_available() is small.is_initialized() is True
+    small.set_device(2)
+    assert (small.current_device(), small.current_device_name(), small.device_name()) == (2, "maia:2", "maia")
+    assert small.device() == torch.device("maia")
+    assert small.device(1) == torch.device("maia", 1)
+    with small.device_guard(1):
+        assert small.current_device() == 1
+    assert small.current_device() == 2
+    small.set_device(torch.device("maia", 0))  # type: ignore[arg-type]
+    small.set_device(torch.device("maia"))  # type: ignore[arg-type]
+    assert small.current_device() == 0
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_an_index_out_of_range_is_a_value_error(small: Small, index: int) -> None:
+    for call in (small.set_device, small.device_guard, small.device_properties, small.get_rng_state):
+        with pytest.raises(ValueError, match=rf"simulated: device index {index} is out of range, 3 devices"):
+            call(index)
+
+
+def test_one_device_needs_no_selecting(backend: Callable[..., Backend]) -> None:
+    class One(Accelerator):
+        def device_count(self) -> int:
+            return 1
+
+    One(backend()).set_device(0)
+    with pytest.raises(ValueError, match="1 device visible"):
+        One(backend()).set_device(1)
+
+
+def test_properties_leave_out_what_nobody_knows(small: Small, backend: Callable[..., Backend]) -> None:
+    assert small.device_properties(1).to_dict() == {
+        "name": "maia:1",
+        "total_memory": 100,
+        "capability": None,
+        "uuid": None,
+        "pci_address": None,
+        "multiprocessors": None,
+    }
+
+    class Unknown(Small):
+        def total_memory(self, device_index: int | None = None) -> int:
+            return Accelerator.total_memory(self, device_index)
+
+    assert Unknown(backend()).device_properties().total_memory is None
+
+
+@pytest.mark.parametrize(
+    ("member", "arguments"),
+    [
+        ("current_device", ()),
+        ("current_device_name", ()),
+        ("device_count", ()),
+        ("synchronize", ()),
+        ("default_generator", (0,)),
+        ("initial_seed", ()),
+        ("get_rng_state", ()),
+        ("memory_allocated", ()),
+        ("memory_reserved", (0,)),
+        ("max_memory_allocated", ()),
+        ("max_memory_cached", ()),
+        ("reset_max_memory_allocated", ()),
+        ("total_memory", ()),
+        ("available_memory", ()),
+        ("set_per_process_memory_fraction", (0.5, 0)),
+    ],
+)
+def test_what_would_be_a_lie_is_refused(
+    bare: Accelerator, member: str, arguments: tuple[object, ...]
+) -> None:
+    with pytest.raises(UnsupportedError, match=r"^simulated: \w+ is not supported by torch 2\.") as caught:
+        getattr(bare, member)(*arguments)
+    assert isinstance(caught.value, NotImplementedError)
+
+
+def test_a_device_that_cannot_count_is_not_available(bare: Accelerator) -> None:
+    assert bare.is_available() is False
+
+
+def test_several_devices_need_a_way_to_select(backend: Callable[..., Backend]) -> None:
+    class Two(Accelerator):
+        def device_count(self) -> int:
+            return 2
+
+    with pytest.raises(UnsupportedError, match="set_device"):
+        Two(backend()).set_device(1)
+
+
+def test_a_refusal_names_the_vendor_and_its_version(
+    backend: Callable[..., Backend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = Provenance("accel-simulated", "1.2")
+    installed = Accelerator(backend(vendor_import=("no_such_vendor", "pytest.nothing"), provenance=origin))
+    expected = rf"^simulated \(accel-simulated 1.2\): total_memory .* pytest {metadata.version('pytest')}$"
+    with pytest.raises(UnsupportedError, match=expected):
+        installed.total_memory()
+    with pytest.raises(UnsupportedError, match=rf"total_memory .* torch {re.escape(torch.__version__)}$"):
+        Accelerator(backend(vendor_import="no_such_vendor")).total_memory()
+    monkeypatch.delattr(pytest, "__version__")  # then its distribution says
+    with pytest.raises(UnsupportedError, match=expected):
+        installed.total_memory()
+
+
+# Random numbers
+
+
+def test_one_generator_a_device_gives_all_the_random_calls(small: Small) -> None:
+    small.manual_seed_all(5)
+    assert [g.initial_seed() for g in small.generators] == [5, 5, 5]
+    small.set_device(1)
+    small.manual_seed(6)
+    assert (small.initial_seed(), small.generators[0].initial_seed()) == (6, 5)
+    state = small.get_rng_state()
+    first = torch.rand(4, generator=small.generators[1])
+    small.set_rng_state(state)
+    assert torch.equal(torch.rand(4, generator=small.generators[1]), first)
+
+
+def test_a_fork_restores_the_host_and_the_devices_named(small: Small) -> None:
+    host, devices = torch.get_rng_state(), [small.get_rng_state(i) for i in range(3)]
+    with small.fork_rng([0, 2]):
+        torch.rand(1)
+        for generator in small.generators:
+            torch.rand(1, generator=generator)
+    assert torch.equal(torch.get_rng_state(), host)
+    assert [torch.equal(small.get_rng_state(i), devices[i]) for i in range(3)] == [True, False, True]
+    small.set_rng_state(devices[1], 1)
+    with small.fork_rng():
+        torch.rand(1, generator=small.generators[1])
+    assert torch.equal(small.get_rng_state(1), devices[1])
+
+
+# Streams
+
+
+def test_a_device_without_streams_has_one_queue(small: Small) -> None:
+    stream = small.Stream(device=0, priority=1)
+    assert isinstance(small.current_stream(), small.Stream)
+    assert small.current_stream() is small.default_stream(1)
+    with small.stream(stream), small.stream(None):
+        stream.wait_stream(small.current_stream())
+    assert small.waited == 0
+    stream.synchronize()
+    assert stream.query() is True
+    assert small.waited == 2
+
+
+def test_an_event_of_the_hosts_clock_waits_for_the_device(small: Small) -> None:
+    start = small.current_stream().record_event(small.Event(enable_timing=True))
+    end = small.Event(enable_timing=True)
+    end.record()
+    assert small.waited == 2
+    assert start.elapsed_time(end) > 0
+    assert small.Stream is small.Stream
+    assert small.Event is small.Event
+
+
+# Memory
+
+
+def test_what_is_not_reserved_counts_as_free(small: Small) -> None:
+    assert small.mem_get_info() == (90, 100)
+    assert small.available_memory(1) == 90
+    assert small.memory_cached() == small.memory_reserved() == 10
+
+
+def test_statistics_leave_out_what_the_device_cannot_tell(small: Small) -> None:
+    assert small.memory_stats() == {"allocated_bytes.all.current": 10, "reserved_bytes.all.current": 10}
+
+
+# Data types
+
+
+def test_no_data_type_is_claimed_unasked(bare: Accelerator) -> None:
+    assert bare.supported_dtypes() == [torch.float32]
+
+
+def test_float64_is_refused_where_there_is_none(
+    backend: Callable[..., Backend],
+) -> None:
+    class NoDouble(Accelerator):
+        def is_fp64_supported(self) -> bool:
+            return False
+
+    kind = NoDouble(backend()).DoubleTensor
+    with pytest.raises(UnsupportedError, match=r"DoubleTensor .* the device has no float64"):
+        kind([1.0])
+
+
+def test_pinned_memory_is_the_hosts_own_call(bare: Accelerator) -> None:
+    if torch.accelerator.is_available():
+        pinned = bare.pin_memory(torch.ones(2, 3))
+        assert bare.is_pinned(pinned) is True
+        assert bare.pin_memory(pinned, make_copy=False, match_shape=False).shape == (6,)
+        assert bare.is_pinned(bare.pin_empty(2, dtype=torch.float32)) is True
+    else:
+        with pytest.raises(RuntimeError, match="accelerator"):
+            bare.pin_memory(torch.ones(2, 3))
+        for match_shape in (True, False):
+            with pytest.raises(RuntimeError, match="pin_memory"):
+                bare.pin_memory(torch.ones(2, 3), make_copy=False, match_shape=match_shape)
+
+
+# Operators
+
+
+def test_an_operator_that_nobody_provides_says_so(small: Small) -> None:
+    assert small.op_builders() == {}
+    kind = small.get_op_builder("FusedAdamBuilder")
+    assert issubclass(kind, NotImplementedBuilder)
+    assert kind.__name__ == "NotImplementedBuilder"
+    assert kind.name == "FusedAdamBuilder"
+    builder = small.create_op_builder("FusedAdamBuilder")
+    assert builder.is_compatible() is False
+    for call in (builder.load, builder.builder):
+        with pytest.raises(UnsupportedError, match="no installed distribution provides FusedAdamB"):
+            call()
+    with pytest.raises(UnsupportedError):
+        NotImplementedBuilder().load()
+
+
+def test_operators_come_from_the_table_when_they_are_asked_for(small: Small) -> None:
+    asked = []
+
+    def table(backend: Backend) -> dict[str, str]:
+        asked.append(backend)
+        return {"Fractions": "fractions:Fraction", "Broken": "no_such_module:X", "Gone": "fractions:Gone"}
+
+    small.get_op_builder("Fractions")  # nobody has it yet: that must not be remembered
+    small._op_builder_sources = table
+    assert dict(small.op_builders())["Fractions"] == "fractions:Fraction"
+    assert small.get_op_builder("Fractions").__name__ == "Fraction"
+    asked.clear()
+    assert small.create_op_builder("Fractions") == 0
+    assert asked == []
+    for name, cause in (("Broken", "ModuleNotFoundError"), ("Gone", "AttributeError")):
+        with pytest.raises(UnsupportedError, match=rf"simulated: {name} comes from .* {cause}"):
+            small.get_op_builder(name)
+    with pytest.raises(TypeError):
+        small.op_builders()["More"] = "x:Y"  # type: ignore[index]
+
+
+def test_extensions_are_built_by_torch(small: Small) -> None:
+    from torch.utils.cpp_extension import BuildExtension
+
+    assert small.build_extension() is BuildExtension
+    assert small.op_builder_dir() == "accel_core.ops"
+
+
+# Launching
+
+
+def test_the_declaration_says_what_a_launcher_needs(small: Small, backend: Callable[..., Backend]) -> None:
+    assert small.communication_backend_name() == "simccl"
+    assert small.export_envs() == ["SIM", "LD_LIBRARY"]
+    small.export_envs().append("changed")
+    assert small.export_envs() == ["SIM", "LD_LIBRARY"]
+    left_open = backend(communication_backend="")
+    assert Accelerator(left_open).communication_backend_name() == "gloo"
+    assert (
+        Accelerator(backend(communication_backend="", device_type="cuda")).communication_backend_name()
+        == "nccl"
+    )
+
+
+def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend: Callable[..., Backend]) -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "7"}
+    Small(backend(visible_devices_grammar="ascending")).set_visible_devices_envs(
+        current_env=environment, local_accelerator_ids=[3, 1]
+    )
+    assert environment == {"CUDA_VISIBLE_DEVICES": "7", "SIM_VISIBLE_DEVICES": "1,3"}
+
+
+def test_visible_ids_are_read_as_the_vendor_does(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert small.visible_device_ids() is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    assert small.visible_device_ids() == (7,)
+    monkeypatch.setenv("SIM_VISIBLE_DEVICES", "2,0")
+    assert small.visible_device_ids() == (2, 0)
+    assert small.visible_devices_envs() == ["SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]

@@ -1,0 +1,328 @@
+"""`TorchAccelerator` over a simulated vendor, and over the device modules that torch ships.
+
+Here what is bound, devices, random numbers and streams; the rest is in `test_torch_device_work.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core import Backend, BackendUnavailableError, TorchAccelerator, UnsupportedError
+from accel_core.accelerators._streams import HostEvent, HostStream
+
+Build = Callable[..., TorchAccelerator]
+
+SAME = (
+    "current_device",
+    "device_count",
+    "empty_cache",
+    "initial_seed",
+    "is_current_stream_capturing",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "stream",
+    "Stream",
+    "Event",
+)
+
+
+# Binding
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_what_means_the_same_is_the_vendors_function(
+    simulated: TorchAccelerator, vendor: Any, name: str
+) -> None:
+    assert getattr(simulated, name) is getattr(vendor, name)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+@pytest.mark.parametrize("name", [n for n in SAME if n != "default_stream"])
+def test_the_same_holds_for_torchs_own_modules(backend: Callable[..., Backend], kind: str, name: str) -> None:
+    accelerator = TorchAccelerator(backend(name=kind, device_type=kind))
+    assert getattr(accelerator, name) is getattr(getattr(torch, kind), name)
+
+
+def test_a_parameter_of_another_name_is_put_in_place(simulated: TorchAccelerator, vendor: Any) -> None:
+    assert simulated.memory_allocated() == simulated.memory_allocated(None) == 100
+    simulated.memory_allocated(1)
+    simulated.max_memory_allocated(device_index=1)
+    simulated.synchronize(1)
+    assert vendor.asked == [
+        ("memory_allocated", 0),
+        ("memory_allocated", 0),
+        ("memory_allocated", 1),
+        ("max_memory_allocated", 1),
+        ("synchronize", 1),
+    ]
+
+
+def test_a_vendor_that_uses_our_name_is_bound_as_it_is(vendor: Any, backend: Callable[..., Backend]) -> None:
+    def synchronize(device_index: int | None = None, *, timeout: float = 1) -> None: ...
+
+    vendor.synchronize = synchronize
+    assert TorchAccelerator(backend()).synchronize is synchronize
+
+
+def test_a_vendor_that_takes_no_device_runs_with_it_selected(
+    vendor: Any, backend: Callable[..., Backend]
+) -> None:
+    seen: list[int] = []
+    vendor.synchronize = lambda: seen.append(vendor.current)
+    accelerator = TorchAccelerator(backend())
+    accelerator.synchronize()
+    accelerator.synchronize(1)
+    assert (seen, accelerator.current_device()) == ([0, 1], 0)
+
+
+def test_a_vendor_that_needs_a_device_is_given_the_current_one(
+    vendor: Any, backend: Callable[..., Backend]
+) -> None:
+    seen: list[int] = []
+    vendor.synchronize = lambda device: seen.append(device)
+    accelerator = TorchAccelerator(backend())
+    accelerator.set_device(1)
+    accelerator.synchronize()
+    accelerator.synchronize(0)
+    assert seen == [1, 0]
+
+
+def test_a_function_that_python_cannot_look_into_is_called_as_documented(
+    vendor: Any, backend: Callable[..., Backend]
+) -> None:
+    vendor.synchronize = vendor.is_initialized = int  # no signature: called with nothing, or with the device
+    accelerator = TorchAccelerator(backend())
+    assert accelerator.is_initialized() == 0
+    assert [accelerator.synchronize(), accelerator.synchronize(5)] == [0, 5]  # type: ignore[func-returns-value]
+
+
+def test_seeds_and_streams_of_other_parameter_names_keep_ours(
+    vendor: Any, backend: Callable[..., Backend]
+) -> None:
+    seen: list[Any] = []
+    vendor.manual_seed = vendor.manual_seed_all = lambda value: seen.append(value)
+    vendor.stream = lambda s: seen.append(s)
+    accelerator = TorchAccelerator(backend())
+    accelerator.manual_seed(seed=1)
+    accelerator.manual_seed_all(seed=2)
+    accelerator.stream(stream="s")
+    assert seen == [1, 2, "s"]
+
+
+def test_an_override_is_left_alone_and_may_call_up(vendor: Any, backend: Callable[..., Backend]) -> None:
+    class Vendor(TorchAccelerator):
+        def device_count(self) -> int:
+            return super().device_count() + 10
+
+        def memory_allocated(self, device_index: int | None = None) -> int:
+            return super().memory_allocated(device_index) + 1
+
+        @functools.cached_property
+        def Event(self) -> Any:
+            return super().Event, HostEvent
+
+    accelerator = Vendor(backend())
+    assert accelerator.device_count() == 12
+    assert accelerator.memory_allocated(1) == 101
+    assert accelerator.Event == (vendor.Event, HostEvent)
+    assert accelerator.current_device is vendor.current_device
+
+
+def test_an_override_may_call_up_to_a_default(without: Build) -> None:
+    class Vendor(TorchAccelerator):
+        def memory_allocated(self, device_index: int | None = None) -> int:
+            return super().memory_allocated(device_index)
+
+    with pytest.raises(UnsupportedError, match="memory_allocated"):
+        without("memory_allocated", kind=Vendor).memory_allocated()
+
+
+def test_constructing_has_no_effects(
+    vendor: Any, backend: Callable[..., Backend], nothing_changes: None
+) -> None:
+    before = dict(vars(vendor))
+    TorchAccelerator(backend())
+    for kind in ("cuda", "xpu", "mps"):
+        TorchAccelerator(backend(name=kind, device_type=kind))
+    assert vars(vendor) == before
+    assert vendor.asked == []
+    assert vendor.started is False
+
+
+def test_a_vendor_that_is_not_imported_is_named(backend: Callable[..., Backend]) -> None:
+    absent = backend(vendor_import=("torch_first", "torch_second"))
+    with pytest.raises(
+        BackendUnavailableError, match=r"no module torch\.maia; import torch_first or torch_second before"
+    ):
+        TorchAccelerator(absent)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
+def test_torchs_own_modules_without_a_device_are_unavailable_quietly(
+    backend: Callable[..., Backend], kind: str
+) -> None:
+    accelerator = TorchAccelerator(backend(name=kind, device_type=kind))
+    if torch.accelerator.is_available():
+        pytest.skip("there is an accelerator")
+    assert accelerator.is_available() is False
+    assert accelerator.device_count() == 0
+    assert accelerator.is_initialized() is False
+    assert accelerator.create_graph() is None
+    assert accelerator.supported_dtypes() == [torch.float32]
+    assert {*accelerator.capabilities().to_dict().values()} == {True, False}
+    with pytest.raises(ValueError, match="index 0 is out of range, no devices visible"):
+        accelerator.set_device(0)
+
+
+# Devices
+
+
+def test_devices_are_selected_and_checked(simulated: TorchAccelerator, vendor: Any) -> None:
+    simulated.set_device(1)
+    assert (simulated.current_device(), vendor.current) == (1, 1)
+    assert simulated.current_device_name() == "maia:1"
+    assert simulated.device(1) == torch.device("maia:1")
+    with pytest.raises(ValueError, match="2 devices visible"):
+        simulated.set_device(2)
+    with simulated.device_guard(0) as entered:
+        assert vendor.current == 0
+        assert entered is None
+    assert vendor.current == 1
+    with pytest.raises(ValueError, match="out of range"):
+        simulated.device_guard(-1)
+    with simulated.device_guard(None):
+        assert vendor.current == 1
+
+
+def test_a_guard_that_is_no_class_is_not_used(vendor: Any, backend: Callable[..., Backend]) -> None:
+    vendor.device = lambda index: pytest.fail("called")
+    accelerator = TorchAccelerator(backend())
+    with accelerator.device_guard(1):
+        assert vendor.current == 1
+    assert vendor.current == 0
+
+
+def test_one_device_is_selected_without_the_vendors_help(without: Build, vendor: Any) -> None:
+    accelerator = without("set_device", "device")
+    with pytest.raises(UnsupportedError, match="set_device"):
+        accelerator.set_device(1)
+    vendor.device_count = lambda: 1
+    without().set_device(0)
+
+
+def test_properties_are_the_vendors(simulated: TorchAccelerator, vendor: Any) -> None:
+    properties = simulated.device_properties(1)
+    assert properties.to_dict() == {
+        "name": "Simulated 1",
+        "total_memory": 1 << 30,
+        "capability": (9, 1),
+        "uuid": "SIM-1",
+        "pci_address": "0000:3c:00.0",
+        "multiprocessors": 7,
+    }
+    assert simulated.device_uuid() == "SIM-0"
+    vendor.get_device_properties = lambda device: types.SimpleNamespace(name="Plain")
+
+
+def test_properties_may_say_little(vendor: Any, without: Build) -> None:
+    vendor.get_device_properties = lambda device=None: types.SimpleNamespace(name="Plain", major=3)
+    properties = without("mem_get_info").device_properties()
+    assert (properties.name, properties.total_memory, properties.capability) == ("Plain", None, None)
+    assert properties.uuid is properties.pci_address is properties.multiprocessors is None
+    assert without("get_device_properties").device_properties(1).name == "maia:1"
+
+
+def test_availability_never_raises(vendor: Any, without: Build) -> None:
+    def broken() -> bool:
+        raise OSError("driver")
+
+    vendor.is_available = broken
+    assert without().is_available() is False
+    assert without("is_available").is_available() is True
+    vendor.device_count = broken
+    assert without().is_available() is False
+
+
+# Random numbers
+
+
+def test_generators_are_there_before_the_device_has_started(simulated: TorchAccelerator, vendor: Any) -> None:
+    assert vendor.default_generators == ()
+    first = simulated.default_generator(1)
+    assert vendor.started
+    assert first is vendor.default_generators[1]
+    assert simulated.default_generator(None) is vendor.default_generators[0]
+    with pytest.raises(ValueError, match="no generator 2, only 0 to 1"):
+        simulated.default_generator(2)
+    with pytest.raises(ValueError, match="no generator -1"):
+        simulated.default_generator(-1)
+
+
+def test_a_vendor_that_keeps_generators_elsewhere_is_understood(vendor: Any, without: Build) -> None:
+    generators = (torch.Generator(),)
+    vendor.random = types.SimpleNamespace(default_generators=generators)
+    assert without("default_generators").default_generator(0) is generators[0]
+
+
+def test_without_generators_there_is_a_refusal(without: Build) -> None:
+    with pytest.raises(UnsupportedError, match="default_generator"):
+        without("default_generators", "init").default_generator(0)
+
+
+def test_random_states_go_round_by_device(simulated: TorchAccelerator, vendor: Any) -> None:
+    vendor.init()
+    simulated.manual_seed_all(3)
+    states = [simulated.get_rng_state(device_index=i) for i in range(2)]
+    first = torch.rand(4, generator=vendor.default_generators[1])
+    simulated.set_rng_state(states[1], device_index=1)
+    assert torch.equal(torch.rand(4, generator=vendor.default_generators[1]), first)
+    simulated.set_rng_state(states[0])
+    assert torch.equal(simulated.get_rng_state(), states[0])
+
+
+def test_random_calls_the_vendor_lacks_follow_from_generators(without: Build, vendor: Any) -> None:
+    accelerator = without("manual_seed", "manual_seed_all", "initial_seed", "get_rng_state", "set_rng_state")
+    vendor.init()
+    accelerator.manual_seed_all(8)
+    accelerator.manual_seed(9)
+    assert [g.initial_seed() for g in vendor.default_generators] == [9, 8]
+    assert accelerator.initial_seed() == 9
+    state = accelerator.get_rng_state(1)
+    accelerator.set_rng_state(state, 0)
+    assert torch.equal(accelerator.get_rng_state(0), state)
+
+
+# Streams
+
+
+def test_streams_are_the_vendors(simulated: TorchAccelerator, vendor: Any) -> None:
+    stream = simulated.Stream()
+    with simulated.stream(stream):
+        assert simulated.current_stream(0) is stream
+        assert simulated.is_current_stream_capturing() is True
+    assert simulated.default_stream() is None
+
+
+def test_no_stream_changes_nothing_whatever_the_vendor_does_with_none(vendor: Any, without: Build) -> None:
+    vendor.stream = lambda stream: stream.context()
+    with without("StreamContext").stream(None):
+        assert vendor.running is None
+
+
+def test_the_current_stream_stands_for_a_missing_default(without: Build, vendor: Any) -> None:
+    vendor.running = "current"
+    assert without("default_stream").default_stream() == "current"
+
+
+def test_a_vendor_without_streams_has_one_queue(without: Build) -> None:
+    accelerator = without("Stream", "Event", "stream", "current_stream", "default_stream")
+    assert isinstance(accelerator.current_stream(), HostStream)
+    with accelerator.stream(accelerator.Stream()):
+        assert isinstance(accelerator.current_stream().record_event(), HostEvent)

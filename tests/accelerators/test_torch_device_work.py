@@ -1,0 +1,168 @@
+"""`TorchAccelerator` over a simulated vendor: memory, data types, graphs and deferred calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core import Backend, TorchAccelerator, UnsupportedError
+
+Build = Callable[..., TorchAccelerator]
+
+
+# Memory
+
+
+def test_old_names_call_the_new_functions(simulated: TorchAccelerator, vendor: Any) -> None:
+    assert (simulated.memory_cached(1), simulated.max_memory_cached()) == (200, 400)
+    simulated.reset_max_memory_allocated(1)
+    simulated.reset_max_memory_cached()
+    assert [name for name, _ in vendor.asked] == [
+        "memory_reserved",
+        "max_memory_reserved",
+        "reset_peak_memory_stats",
+        "reset_peak_memory_stats",
+    ]
+
+
+def test_free_memory_is_what_the_device_says(simulated: TorchAccelerator) -> None:
+    assert simulated.available_memory(1) == 700
+    assert simulated.mem_get_info() == (700, 1 << 30)
+    assert simulated.total_memory() == simulated.total_memory(1) == 1 << 30
+
+
+def test_free_memory_without_the_devices_word_is_what_is_not_reserved(without: Build) -> None:
+    assert without("mem_get_info").mem_get_info(1) == ((1 << 30) - 200, 1 << 30)
+
+
+def test_total_memory_without_properties(without: Build) -> None:
+    assert without("get_device_properties").total_memory(1) == 1 << 30
+    with pytest.raises(UnsupportedError, match="total_memory"):
+        without("mem_get_info").total_memory()
+
+
+def test_statistics_keep_the_vendors_own_keys(simulated: TorchAccelerator) -> None:
+    assert simulated.memory_stats(1)["sim.pages"] == 3
+    assert simulated.memory_stats()["allocated_bytes.all.current"] == 100
+
+
+def test_statistics_before_the_start_have_the_keys(vendor: Any, backend: Callable[..., Backend]) -> None:
+    vendor.memory_stats = lambda device=None: {}
+    assert TorchAccelerator(backend()).memory_stats()["allocated_bytes.all.peak"] == 300
+    zeros = TorchAccelerator(backend(name="cuda", device_type="cuda")).memory_stats()
+    if not torch.cuda.is_initialized():
+        assert {key for key, value in zeros.items() if value == 0} >= {"reserved_bytes.all.current"}
+
+
+def test_statistics_without_the_vendors_word(without: Build) -> None:
+    assert without("memory_stats").memory_stats(1) == {
+        "allocated_bytes.all.current": 100,
+        "allocated_bytes.all.peak": 300,
+        "reserved_bytes.all.current": 200,
+        "reserved_bytes.all.peak": 400,
+    }
+
+
+def test_the_fraction_goes_to_the_device(simulated: TorchAccelerator, vendor: Any, without: Build) -> None:
+    simulated.set_per_process_memory_fraction(0.5)
+    simulated.set_per_process_memory_fraction(fraction=0.25, device_index=1)
+    assert vendor.asked == [(0.5, None), (0.25, 1)]
+    vendor.set_per_process_memory_fraction = lambda fraction: vendor.asked.append((fraction, vendor.current))
+    without().set_per_process_memory_fraction(0.125, 1)
+    assert vendor.asked[-1] == (0.125, 1)
+    with pytest.raises(UnsupportedError, match="set_per_process_memory_fraction"):
+        without("set_per_process_memory_fraction").set_per_process_memory_fraction(0.5)
+
+
+# Data types
+
+
+def test_emulation_does_not_count_as_support(simulated: TorchAccelerator, vendor: Any) -> None:
+    assert simulated.is_bf16_supported() is False
+
+
+def test_the_vendors_word_is_taken(vendor: Any, without: Build) -> None:
+    vendor.is_bf16_supported = lambda: 1
+    vendor.is_fp8_supported = lambda including_emulation=True: not including_emulation
+    accelerator = without()
+    assert accelerator.is_bf16_supported() is True
+    assert accelerator.is_fp8_supported() is True
+    vendor.is_available = lambda: False
+    assert without().is_bf16_supported() is False
+
+
+def test_without_the_vendors_word_a_product_tells(
+    backend: Callable[..., Backend], simulated: TorchAccelerator
+) -> None:
+    # torch.cpu as the device module: a device on which the trial really runs, and says nothing of types.
+    accelerator = TorchAccelerator(backend(name="trial", device_type="cpu"))
+    assert accelerator.is_fp16_supported() is True
+    assert accelerator.is_bf16_supported() is True
+    assert accelerator.is_fp8_supported() is False
+    assert accelerator.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
+    assert simulated.is_fp16_supported() is False  # nothing computes there
+    assert simulated.is_fp16_supported() is False
+
+
+# Graphs
+
+
+def test_graphs_are_found_by_what_the_vendor_has(simulated: TorchAccelerator, vendor: Any) -> None:
+    graph = simulated.create_graph()
+    assert simulated.supports_graphs() is True
+    assert isinstance(graph, vendor.MAIAGraph)
+    with simulated.capture_to_graph(graph):
+        assert vendor.running == (graph, None, "x", None)
+    with simulated.capture_to_graph(graph, "pool", stream="stream"):
+        assert vendor.running == (graph, "stream", "x", "pool")
+    simulated.replay_graph(graph)
+    assert graph.replays == 1
+    with simulated.capture_to_graph(None):
+        assert vendor.running is None
+
+
+def test_a_graph_class_of_another_vendors_name_is_found(vendor: Any, without: Build) -> None:
+    vendor.CUDAGraph, vendor.NoGraph = vendor.MAIAGraph, object()
+    assert type(without("MAIAGraph").create_graph()) is vendor.CUDAGraph
+
+
+@pytest.mark.parametrize("missing", ["graph", "MAIAGraph"])
+def test_half_a_graph_interface_is_none(without: Build, missing: str) -> None:
+    accelerator = without(missing)
+    assert accelerator.supports_graphs() is False
+    assert accelerator.create_graph() is None
+
+
+def test_a_graph_class_that_refuses_is_none(vendor: Any, without: Build) -> None:
+    class CUDAGraph:  # what torch has in a build without CUDA
+        def __init__(self) -> None:
+            raise RuntimeError("Tried to instantiate dummy base class CUDAGraph")
+
+        def replay(self) -> None: ...
+
+    vendor.CUDAGraph = CUDAGraph
+    accelerator = without("MAIAGraph")
+    assert accelerator.supports_graphs() is False
+    assert accelerator.create_graph() is None
+
+
+def test_graphs_need_a_device(vendor: Any, without: Build) -> None:
+    vendor.is_available = lambda: False
+    assert without().create_graph() is None
+
+
+# Deferred calls
+
+
+def test_a_lazy_call_waits_where_the_vendor_can(
+    simulated: TorchAccelerator, vendor: Any, without: Build
+) -> None:
+    def callback() -> int:
+        return 3
+
+    simulated.lazy_call(callback=callback)
+    assert vendor.asked == [("lazy", callback)]
+    assert without("_lazy_call").lazy_call(callback) == 3
