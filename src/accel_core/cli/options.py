@@ -1,0 +1,72 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from accel_core.settings import Pin, Settings
+
+__all__ = ["as_json", "backend_name", "probe_timeout", "read_settings"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+def as_json(command: F) -> F:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
+
+
+def backend_name(command: F) -> F:
+    """`[NAME]`, written as `DS_ACCELERATOR` writes one; the command gets a `Pin` or `None`."""
+    argument = click.argument(
+        "name", required=False, metavar="[NAME]", callback=_pin, shell_complete=_installed
+    )
+    return argument(command)
+
+
+def probe_timeout(command: F) -> F:
+    """`--timeout`; the command gets a number of seconds or `None`."""
+    text = "How long each probe may take [default: ACCEL_PROBE_TIMEOUT, or 10]."
+    return click.option("--timeout", metavar="SECONDS", callback=_seconds, help=text)(command)
+
+
+def read_settings(timeout: float | None = None) -> Settings:
+    """The settings in the environment, with the time that the command line gives; raises `SettingError`."""
+    from accel_core.settings import read
+
+    settings = read()
+    return settings if timeout is None else replace(settings, probe_timeout=timeout)
+
+
+def _pin(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Pin | None:
+    from accel_core.settings import parse_pin
+
+    return None if value is None else _parsed(parse_pin, value)
+
+
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    from accel_core.settings import ACCEL_PROBE_TIMEOUT
+
+    return None if value is None else _parsed(ACCEL_PROBE_TIMEOUT.parse, value)
+
+
+def _parsed(parse: Callable[[str], T], value: str) -> T:
+    """What the settings' own parser makes of a value, its complaint as a usage error."""
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not valid, expected {error}.") from None
+
+
+def _installed(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The names that are installed, from metadata: no plugin is imported for a press of the tab key."""
+    from accel_core.report import installed_names
+
+    return [CompletionItem(name) for name in installed_names() if name.startswith(incomplete.lower())]

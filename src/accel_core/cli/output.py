@@ -1,0 +1,106 @@
+"""Where a command's answer goes: one document on stdout, and whatever else is printed on stderr.
+
+Plugins and vendors' packages print, some from C, some at exit, and a script that reads our JSON must see
+none of it. So a command keeps a copy of stdout for itself, and descriptor 1 means stderr from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TextIO
+
+import click
+
+from accel_core.errors import AccelError, SettingError
+
+__all__ = ["Output", "answering"]
+
+#: Narrower than this, a table is only a puzzle: let the terminal wrap instead.
+_NARROWEST = 40
+
+
+class _BadSetting(click.ClickException):
+    """A variable that cannot be understood ends a command as bad usage does."""
+
+    exit_code = 2
+
+
+class Output:
+    """The command's own stdout; `write` takes the whole answer, once."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+        self.is_terminal = stream is not None and stream.isatty()
+        #: Columns to fill; `None` for no limit, as lines in a pipe are for `grep`.
+        self.width = _width(stream if self.is_terminal else None)
+        self._descriptor = _keep(stream)
+
+    @property
+    def in_colour(self) -> bool:
+        """Whether escape codes are welcome: on a terminal, and `NO_COLOR` is unset."""
+        return self.is_terminal and not os.environ.get("NO_COLOR")
+
+    def write(self, text: str) -> None:
+        """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes."""
+        data = f"{text}\n".encode(self._encoding, "backslashreplace")
+        if self._descriptor is not None:
+            # Closed at once: a reader that has gone away is met here, not in an exit handler.
+            with open(self._descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                file.write(data)
+        elif self._stream is not None:
+            self._stream.write(data.decode(self._encoding))
+
+    def write_json(self, document: Mapping[str, object]) -> None:
+        """Write one JSON document, in ASCII: valid whatever the encoding of stdout."""
+        self.write(json.dumps(document, indent=2))
+
+
+def _keep(stream: TextIO | None) -> int | None:
+    """A copy of descriptor 1, which means stderr from now on; `None` where `stream` is not that file."""
+    try:
+        if stream is None or stream.fileno() != 1:
+            return None
+    except (OSError, ValueError):  # a buffer, as in tests
+        return None
+    stream.flush()
+    copy = os.dup(1)
+    with contextlib.suppress(OSError):  # stderr may be closed
+        os.dup2(2, 1)
+    return copy
+
+
+def _width(terminal: TextIO | None) -> int | None:
+    """`COLUMNS` where it is set, else the terminal's width; no limit without either."""
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return max(_NARROWEST, int(wanted))
+    if terminal is None:
+        return None
+    try:
+        # Some terminals (a bare pty, a serial line) say 0, which means that they do not know.
+        return max(_NARROWEST, os.get_terminal_size(terminal.fileno()).columns or 80)
+    except (OSError, ValueError):
+        return 80
+
+
+@contextlib.contextmanager
+def answering(*, as_json: bool) -> Iterator[Output]:
+    """The `Output` for one answer.
+
+    An `AccelError` becomes a message and an exit status, and with `as_json` a document too. Everything
+    else is a fault of ours and keeps its traceback.
+    """
+    output = Output(sys.stdout)
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            yield output
+        except AccelError as error:
+            if as_json:
+                output.write_json({"error": {"type": type(error).__name__, "message": str(error)}})
+            failure = _BadSetting if isinstance(error, SettingError) else click.ClickException
+            raise failure(str(error)) from error

@@ -1,0 +1,236 @@
+"""The command as a whole: help, version, completion, colour, and what it does with its output."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+
+import pytest
+from accel_testing import children
+from accel_testing.children import SIMULATED
+from click.testing import CliRunner
+
+from accel_core import __version__, settings
+from accel_core.cli.app import accel as command
+from accel_core.cli.output import Output
+
+POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(command, arguments, prog_name="accel")
+
+
+def test_version():
+    assert invoke("--version").output == f"accel-core {__version__}\n"
+
+
+def test_help_names_every_command_and_variable_and_gives_examples():
+    result = invoke("--help")
+    assert result.exit_code == 0
+    words = [v.name for v in settings.VARIABLES] + [
+        "list",
+        "info",
+        "why",
+        "completion",
+        "Examples:",
+        "Exit status",
+    ]
+    assert all(word in result.output for word in words)
+    assert max(map(len, result.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", ["list", "info", "why", "completion"])
+def test_every_command_has_help(name):
+    result = invoke(name, "-h")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: accel {name}")
+
+
+def test_the_module_runs_as_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["__main__.py", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("accel_core", run_name="__main__")
+    assert ended.value.code == 0
+    assert __version__ in capsys.readouterr().out
+
+
+def test_importing_the_package_imports_nothing_of_weight(world):
+    done = world.child(
+        "import sys, accel_core.cli\nprint(sorted({'click', 'rich', 'pluggy', 'torch'} & set(sys.modules)))"
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_json_and_help_need_no_rich(accel):
+    for arguments in (["list", "--json"], ["--help"]):
+        assert accel(*arguments, watched=frozenset({"rich"})).stderr.endswith("loaded: []")
+
+
+# --- completion ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_the_shell(shell):
+    result = invoke("completion", shell)
+    assert result.exit_code == 0
+    assert f"_ACCEL_COMPLETE={shell}_complete" in result.output
+
+
+def test_names_complete_from_metadata_alone(accel):
+    accel.world.plugin("npu", "raise SystemExit('it was imported')")
+    accel.world.plugin("npu2", "raise SystemExit('it was imported')")
+    for name in ("why", "info"):
+        words = {"_ACCEL_COMPLETE": "bash_complete", "COMP_WORDS": f"accel {name} N", "COMP_CWORD": "2"}
+        done = accel(**words)
+        assert done.stdout.split() == ["plain,npu", "plain,npu2"]
+        assert "imported" not in done.stderr
+
+
+def test_commands_complete(accel):
+    done = accel(_ACCEL_COMPLETE="zsh_complete", COMP_WORDS="accel ", COMP_CWORD="1")
+    assert {"list", "info", "why", "completion"} <= set(done.stdout.split())
+
+
+# --- output --------------------------------------------------------------------------------------------
+
+
+def program(world, *arguments):
+    """A Python program that is the command, with what is installed in this world."""
+    path = [*world.path, str(SIMULATED)]
+    return (
+        f"import sys; sys.path[:] = {path!r}; sys.argv = ['accel', *{arguments!r}]; "
+        "from accel_core.cli import main; main()"
+    )
+
+
+def on_a_terminal(world, *arguments, columns=80, **env):
+    """What the command writes to a terminal of that width."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    code = program(world, *arguments)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    clean = children.clean_environment(**{"TERM": "xterm-256color", **env})
+    for name in ("COLUMNS", "NO_COLOR"):
+        clean.pop(name, None) if name not in env else None
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=theirs, stdout=theirs, stderr=theirs, env=clean
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # Linux's way to say that the other side is closed
+                break
+            if not piece:
+                break
+            said += piece
+        process.wait(60)
+    os.close(ours)
+    return said.decode()
+
+
+ESCAPE = "\x1b["
+
+
+@POSIX
+def test_colour_is_for_terminals(accel):
+    accel.install("npu")
+    for arguments in (["list"], ["why"], ["why", "npu"], ["info"]):
+        assert ESCAPE in on_a_terminal(accel.world, *arguments)
+        assert ESCAPE not in on_a_terminal(accel.world, *arguments, NO_COLOR="1")
+        assert ESCAPE not in accel(*arguments).stdout
+        assert ESCAPE not in accel(*arguments, "--json").stdout
+
+
+@POSIX
+def test_a_dumb_terminal_gets_no_colour(accel):
+    accel.install("npu")
+    assert ESCAPE not in on_a_terminal(accel.world, "list", TERM="dumb")
+
+
+@POSIX
+@pytest.mark.parametrize("columns", [60, 100, 160])
+def test_a_terminal_is_filled_and_not_overrun(accel, columns):
+    accel.install("npu", f"ProbeResult(False, {'reason ' * 60!r})")
+    said = on_a_terminal(accel.world, "list", columns=columns, NO_COLOR="1")
+    longest = max(map(len, said.splitlines()))
+    assert columns - 12 <= longest <= columns
+
+
+@POSIX
+def test_a_terminal_that_does_not_know_its_width_is_80_wide(accel):
+    accel.install("npu", f"ProbeResult(False, {'reason ' * 60!r})")
+    said = on_a_terminal(accel.world, "list", columns=0, NO_COLOR="1")
+    assert 70 <= max(map(len, said.splitlines())) <= 80
+
+
+@POSIX
+def test_a_reader_that_goes_away_is_no_error(accel):
+    code = program(accel.world, "list")
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, text=True, check=False,
+        env=children.clean_environment(),
+    )  # fmt: skip
+    os.close(write)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+@POSIX
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_closed_descriptor_is_no_crash(accel, closed, tmp_path):
+    file = tmp_path / "program.py"
+    file.write_text(program(accel.world, "list"))
+    shell = f'exec "{sys.executable}" "{file}" {">&-" if closed == "stdout" else "2>&-"}'
+    done = subprocess.run(
+        ["sh", "-c", shell], capture_output=True, text=True, check=False, env=children.clean_environment()
+    )
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert ("DISTRIBUTION" in done.stdout) == (closed == "stderr")
+
+
+class Terminal:
+    """A stream that says it is a terminal and has no size."""
+
+    encoding = None
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        raise OSError("no descriptor")
+
+    def write(self, text):
+        self.text += text
+
+
+def test_a_stream_that_is_no_file_is_written_to(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    stream = Terminal()
+    output = Output(stream)
+    assert output.width == 80
+    output.write("words")
+    assert stream.text == "words\n"
+
+
+def test_in_process_too_a_plugin_cannot_spoil_the_document(torch_world, capsys):
+    torch_world.plugin("loud", "print('hello')\nraise OSError('and goodbye')")
+    command.main(["list", "--json", "--no-probe"], prog_name="accel", standalone_mode=False)
+    said = capsys.readouterr()
+    assert json.loads(said.out)["chosen"] is None
+    assert said.err.count("hello") == 1

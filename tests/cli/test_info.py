@@ -1,0 +1,126 @@
+"""`accel info`: the portrait of a live accelerator."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def test_tells_what_the_device_is_and_can_do(accel):
+    accel.install_card()
+    document = accel.json("info", CARD_VISIBLE_DEVICES="4,5")
+    assert (document["name"], document["distribution"], document["how"]) == ("card", "accel-card", "ranked")
+    first = document["devices"][0]
+    assert first["index"] == 0
+    assert first["torch_device"] == "card:0"
+    assert first["total_memory"] == 80 * 2**30
+    assert first["capability"] == [9, 0]
+    assert document["dtypes"] == ["float32", "bfloat16"]
+    assert document["communication_backend_version"] == [2, 27, 3]
+    assert document["streams"] is True
+    assert document["visible_device_ids"] == [4, 5]
+    assert document["capabilities"]["supports_graphs"] is False
+    assert document["problems"] == {}
+
+
+def test_the_page_reads_the_same(accel):
+    accel.install_card()
+    done = accel("info", COLUMNS="80")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    text = " ".join(done.stdout.split())
+    for words in (
+        "card (accel-card 1.0): somebody's card", "chosen as the highest-ranking usable one", "2 devices",
+        "0 card:0 80.0 GiB 60.0 GiB", "capability 9.0, 132 compute units", "float32, bfloat16",
+        "gloo 2.27.3", "FusedAdamBuilder", "CARD_VISIBLE_DEVICES (not set: all)", "CARD*, CCL*",
+        "streams yes", "graphs no", "says no to",
+    ):  # fmt: skip
+        assert words in text
+    assert "CARD_VISIBLE_DEVICES (now 4,5)" in accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
+    assert "CARD_VISIBLE_DEVICES (now none)" in accel("info", CARD_VISIBLE_DEVICES="").stdout
+
+
+def test_a_device_that_fails_hides_nothing_else(accel):
+    accel.install_card(more="def device_properties(self, device_index=None): raise RuntimeError('wedged')")
+    done = accel("info")
+    assert done.returncode == 1
+    assert "What failed" in done.stdout
+    assert "device_properties(1)  RuntimeError: wedged" in done.stdout
+    assert "gloo 2.27.3" in done.stdout
+    document = accel.json("info", "card", status=1)
+    assert document["devices"][1]["name"] == ""
+    assert document["devices"][1]["available_memory"] == 60 * 2**30
+    assert document["how"] is None
+
+
+def test_capabilities_that_cannot_be_asked_are_not_known(accel):
+    accel.install_card(more="def is_bf16_supported(self): raise OSError('driver gone')")
+    done = accel("info")
+    assert done.returncode == 1
+    assert "not known" in done.stdout
+    assert "capabilities()  OSError: driver gone" in done.stdout
+
+
+def test_an_accelerator_without_devices_is_shown(accel):
+    accel.install_card(more="def device_count(self): return 0")
+    done = accel("info", "card")
+    assert done.returncode == 0, done.stderr
+    assert "0 devices" in done.stdout
+    assert "INDEX" not in done.stdout
+
+
+def test_streams_of_the_host_are_streams_only_in_name(accel):
+    accel.install_card(more="Stream = HostStream")
+    assert accel.json("info")["streams"] is False
+    assert "no, work is done when the call returns" in accel("info").stdout
+
+
+def test_the_fall_back_warns_in_words(accel):
+    accel.install("npu", "ProbeResult(False, 'switched off')")
+    done = accel("info")
+    assert done.stdout.startswith("cpu (accel-core")
+    assert "chosen as      the fall-back" in done.stdout
+    assert done.stderr.startswith("Warning: No accelerator is usable, so the CPU is used:")
+    assert "switched off" in done.stderr
+    assert ".py:" not in done.stderr
+
+
+def test_other_warnings_stay_as_they_are(accel):
+    accel.install_card()
+    accel.world.plugin(
+        "warns", "import warnings\nwarnings.simplefilter('always')\nwarnings.warn('old news')\n"
+    )
+    assert ": UserWarning: old news" in accel("info").stderr
+
+
+@pytest.mark.parametrize("arguments", [["info"], ["info", "cpu"]], ids=" ".join)
+def test_without_torch_there_is_a_clear_error(accel, arguments):
+    done = accel(*arguments, torch=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "torch is not installed" in done.stderr
+    assert "install torch" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "torch is not installed" in accel.json(*arguments, torch=False, status=1)["error"]["message"]
+
+
+def test_an_unknown_name_is_an_error_with_a_suggestion(accel):
+    done = accel("info", "cpuu")
+    assert done.returncode == 1
+    assert "Did you mean 'cpu'?" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_real_torch_on_the_cpu():
+    pytest.importorskip("torch")
+    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    command = [sys.executable, "-m", "accel_core", "info", "cpu"]
+    done = subprocess.run([*command, "--json"], env=env, capture_output=True, text=True, check=True)
+    document = json.loads(done.stdout)
+    assert document["dtypes"][0] == "float32"
+    assert document["devices"][0]["total_memory"] > document["devices"][0]["available_memory"] > 0
+    assert document["problems"] == {}

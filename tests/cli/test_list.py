@@ -1,0 +1,226 @@
+"""`accel list`, as a user runs it."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing.plugins import hook
+
+
+def line_of(text, name):
+    """The row of the backend `name`, in the form of a pipe: one line."""
+    return next(line for line in text.splitlines() if line[2:].startswith(f"{name} "))
+
+
+def test_lists_a_third_party_backend_with_all_that_is_known(accel):
+    accel.install("npu", priority=995, distribution="someone-npu", version="3.1")
+    done = accel("list")
+    assert done.returncode == 0, done.stderr
+    row = line_of(done.stdout, "npu")
+    assert row.split() == ["*", "npu", "3.1", "someone-npu", "995", "json", "usable", "2", "devices"]
+    assert "* npu would be chosen: the highest-ranking usable one." in done.stdout
+    assert line_of(done.stdout, "cpu")
+
+
+def test_json_holds_every_backend_in_rank_order(accel, backend):
+    accel.install("aaa", priority=5)
+    accel.install("zzz", priority=995)
+    document = accel.json("list")
+    assert [b["name"] for b in document["backends"]] == ["zzz", "generic", "aaa", "cpu"]
+    assert [b["marked"] for b in document["backends"]] == [True, False, False, False]
+    assert (document["chosen"], document["how"]) == ("zzz", "ranked")
+    assert document["torch"] == "2.99.0+simulated"
+
+
+def test_the_cpu_is_what_is_left(accel):
+    document = accel.json("list")
+    assert (document["chosen"], document["how"]) == ("cpu", "fallback")
+    assert "* cpu would be chosen: the fall-back" in accel("list").stdout
+    assert "ACCEL_STRICT=1 may refuse it" in accel("list", ACCEL_STRICT="1").stdout
+
+
+BROKEN = {
+    "raises": ("raise RuntimeError('libhccl.so: cannot open')", "broken", "libhccl.so: cannot open"),
+    "imports": ("import no_such_module_of_ours", "broken", "no_such_module_of_ours"),
+    "exits": ("import sys; sys.exit(3)", "broken", "tried to end the process with 3"),
+    "empty": ("", "invalid", "declares no backend"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_plugin_is_a_row_and_hides_no_other(accel, backend, case):
+    body, status, reason = BROKEN[case]
+    accel.world.plugin("bad", body)
+    accel.install("good")
+    document = accel.json("list")
+    bad = backend(document, "bad")
+    assert bad["status"] == status
+    assert reason in bad["reason"]
+    assert bad["hint"]
+    assert backend(document, "good")["status"] == "usable"
+
+
+LOUD = """
+import atexit, os, sys
+print("python says hello")
+os.write(1, b"C says hello\\n")
+os.system("echo a shell says hello")
+atexit.register(print, "python says goodbye")
+atexit.register(os.write, 1, b"C says goodbye\\n")
+sys.__stdout__.write("past the redirection\\n")
+"""
+
+
+@pytest.mark.parametrize("command", ["list", "why", "info"])
+def test_what_plugins_print_goes_to_stderr(accel, command):
+    accel.install_card()
+    module = accel.world.site / "accel_card.py"
+    module.write_text(LOUD + module.read_text())
+    document = accel.json(command)
+    assert "card" in (document.get("chosen"), document.get("name"))
+    done = accel(command)
+    assert "hello" not in done.stdout
+    assert "goodbye" not in done.stdout
+    for words in ("python says hello", "C says hello", "a shell says hello", "goodbye", "past the"):
+        assert words in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--no-probe"]], ids=str)
+def test_two_distributions_with_one_name_are_a_conflict(accel, backend, options):
+    accel.install("npu", distribution="first-npu")
+    accel.install("npu", distribution="second-npu")
+    document = accel.json("list", *options)
+    first = backend(document, "npu", "first-npu")
+    assert first["status"] == "conflict"
+    assert "second-npu" in first["reason"]
+    assert document["chosen"] != "npu"
+
+
+def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
+    long = "the driver is too old " * 12
+    accel.install("npu", f"ProbeResult(False, {long!r} + chr(10) + 'second line', 'update it')")
+    row = line_of(accel("list").stdout, "npu")
+    assert " ".join(long.split()) + " second line; hint: update it" in row
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_page_is_as_wide_as_asked_and_whole(accel, columns):
+    name, distribution = "a_backend_with_a_very_long_name", "its-distribution-is-long-too"
+    accel.install(name, f"ProbeResult(False, {'reason ' * 30!r}, 'the last word')", distribution=distribution)
+    done = accel("list", COLUMNS=str(columns))
+    assert max(map(len, done.stdout.splitlines())) <= columns
+    text = " ".join(done.stdout.split())
+    assert text.count("reason") == 30
+    assert "the last word" in text
+    # A name that is too long is folded, not cut: its letters are in its column.
+    if columns > 40:
+        lines = done.stdout.splitlines()
+        column = slice(lines[0].index("VERSION"))
+        assert "".join(line[column].strip() for line in lines[1:]).startswith(name)
+
+
+def test_escape_codes_in_a_reason_do_not_reach_the_terminal(accel):
+    accel.install("npu", r"ProbeResult(False, 'red \x1b[31malert\x07')")
+    assert r"red \x1b[31malert\x07" in accel("list").stdout
+
+
+def test_what_the_encoding_lacks_is_written_as_escapes(accel, backend):
+    accel.install("npu", r"ProbeResult(False, 'driver \u9a71')")
+    assert r"driver \u9a71" in accel("list", PYTHONIOENCODING="ascii").stdout
+    assert backend(accel.json("list", PYTHONIOENCODING="ascii"), "npu")["reason"] == "driver \u9a71"
+
+
+def test_no_probe_asks_no_plugin(accel, backend):
+    accel.install("npu", "1 / 0")
+    document = accel.json("list", "--no-probe")
+    assert backend(document, "npu")["status"] == "not_probed"
+    assert document["chosen"] is None
+    assert "Not probed" in accel("list", "--no-probe").stdout
+
+
+@pytest.mark.slow
+def test_a_hanging_probe_ends_at_the_deadline(accel, backend):
+    accel.install("npu", "__import__('time').sleep(60)")
+    found = backend(accel.json("list", "--timeout", "1"), "npu")
+    assert found["status"] == "timed_out"
+    assert "no answer within 1 s" in found["reason"]
+
+
+def test_a_probe_that_kills_its_process_is_a_verdict(accel, backend):
+    accel.install("npu", "__import__('os').abort()")
+    found = backend(accel.json("list"), "npu")
+    assert found["status"] == "crashed"
+    assert "SIGABRT" in found["reason"]
+
+
+PINS = {
+    "npu": ("npu", "pinned", "* pinned by DS_ACCELERATOR='npu'; `accel why`"),
+    " NPU@Accel_Npu ": ("npu", "pinned", "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`"),
+    "gone,off,npu": ("npu", "preferred", "* preferred by DS_ACCELERATOR='gone,off,npu'"),
+    "off": (None, "pinned", "which cannot be honoured"),
+    "gone": (None, None, "DS_ACCELERATOR='gone' names no backend that could be chosen"),
+    "gone,off": (None, None, "DS_ACCELERATOR='gone,off' names no backend that could be chosen"),
+    "twice": (None, None, "DS_ACCELERATOR='twice' names no backend that could be chosen"),
+    "twice@first-twice": ("twice", "pinned", "* pinned by DS_ACCELERATOR='twice@first-twice'; `accel why`"),
+    "cpu": ("cpu", "pinned", "* pinned by DS_ACCELERATOR='cpu'; `accel why`"),
+}
+
+
+@pytest.mark.parametrize("pin", PINS)
+def test_a_pin_moves_the_mark_and_no_verdict(accel, backend, pin):
+    accel.install("top", priority=999)
+    accel.install("npu", priority=1)
+    accel.install("off", "ProbeResult(False, 'switched off', stands_aside=True)")
+    accel.install("twice", distribution="first-twice")
+    accel.install("twice", distribution="second-twice")
+    accel.install("cpu", distribution="bold-cpu")
+    chosen, how, note = PINS[pin]
+    document = accel.json("list", DS_ACCELERATOR=pin)
+    assert (document["chosen"], document["how"]) == (chosen, how)
+    assert backend(document, "top")["status"] == "usable"
+    assert note in accel("list", DS_ACCELERATOR=pin).stdout
+
+
+def test_a_pinned_backend_needs_no_device(accel, backend):
+    accel.install("npu", "ProbeResult(False, 'no card', devices=0)")
+    document = accel.json("list", DS_ACCELERATOR="npu")
+    assert document["chosen"] == "npu"
+    assert backend(document, "npu")["status"] == "no_device"
+
+
+def test_nothing_usable_is_said(accel):
+    document = accel.json("list", ACCEL_ALLOW="nothing")
+    assert document["chosen"] is None
+    assert {b["status"] for b in document["backends"]} == {"blocked"}
+    assert "Nothing is usable; `accel why` says more." in accel("list", ACCEL_ALLOW="nothing").stdout
+
+
+def test_without_torch_it_lists_all_the_same_and_says_what_to_do(accel, backend):
+    accel.install("npu")
+    document = accel.json("list", torch=False)
+    assert document["torch"] is None
+    assert backend(document, "cpu")["status"] == "not_installed"
+    assert backend(document, "npu")["distribution"] == "accel-npu"
+    done = accel("list", torch=False)
+    assert done.returncode == 0
+    assert "torch is not installed, so no backend can be used: pip install torch" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "--no-probe"], ["why"], ["why", "npu"], ["why", "generic"]], ids=" ".join
+)
+def test_this_process_imports_neither_torch_nor_a_vendor(accel, arguments):
+    accel.world.module("vendor_of_ours", "")
+    accel.world.backend("npu", 990, vendor_import="vendor_of_ours")
+    done = accel(*arguments, watched=frozenset({"torch", "vendor_of_ours"}))
+    assert done.stderr.endswith("loaded: []")
+
+
+def test_the_probing_child_does_import_them(accel, backend):
+    """Or else the test above would prove nothing."""
+    accel.world.module("vendor_of_ours", "raise OSError('it was imported')")
+    accel.world.backend(
+        "npu", 990, vendor_import="vendor_of_ours", extra=hook("accel_explain", "error", "return 'h'")
+    )
+    found = backend(accel.json("list"), "npu")
+    assert "it was imported" in found["reason"]
+    assert found["hint"] == "h"

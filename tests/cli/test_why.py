@@ -1,0 +1,182 @@
+"""`accel why`: the whole choice, and one backend in detail."""
+
+from __future__ import annotations
+
+import pytest
+
+OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
+
+
+def only(document):
+    """The one case of a document."""
+    assert len(document["cases"]) == 1
+    return document["cases"][0]
+
+
+def test_says_what_would_be_chosen_and_why_not_the_others(accel):
+    accel.install("off", OFF, priority=995)
+    accel.install("npu")
+    done = accel("why", ACCEL_BLOCK="nothing")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("npu (accel-npu 1.5) would be chosen: the highest-ranking usable one.\n")
+    assert "off (accel-off 1.5, priority 995): no device: switched off" in done.stdout
+    assert "hint: switch it on" in done.stdout
+    assert "not probed: it ranks below npu" in done.stdout
+    assert "ACCEL_BLOCK  'nothing'" in done.stdout
+
+
+def test_json_is_the_record_of_the_choice(accel):
+    accel.install("npu")
+    document = accel.json("why", DS_ACCELERATOR="npu")
+    assert (document["chosen"], document["how"], document["distribution"]) == ("npu", "pinned", "accel-npu")
+    assert document["environ"]["DS_ACCELERATOR"] == "npu"
+    assert [v["name"] for v in document["verdicts"]] == ["npu"]
+
+
+def test_hardware_without_its_plugin_is_named(accel):
+    code = (
+        "import sys, accel_core.hardware as h\n"
+        "found = h.KnownHardware('NVIDIA GPU', 'cuda', 'accel-cuda', h.Evidence(('/dev/nvidia0',)))\n"
+        "h.known_hardware = lambda *root: (found,)\n"
+        "from accel_core.cli import main\n"
+        "sys.argv = ['accel', {command!r}]\nmain()\n"
+    )
+    for command in ("why", "list"):
+        done = accel.world.child(code.format(command=command), variables={"COLUMNS": ""})
+        assert "NVIDIA GPU is present (/dev/nvidia0)" in done.stdout
+        assert "pip install accel-cuda" in done.stdout
+
+
+def test_a_choice_that_fails_ends_with_1_and_its_record(accel):
+    accel.install("off", OFF.replace("devices=0", "devices=None"))
+    done = accel("why", DS_ACCELERATOR="off")
+    assert done.returncode == 1
+    assert done.stdout.startswith("Nothing can be chosen. off (accel-off 1.5) is not usable: switched off.")
+    assert done.stdout.count("switched off") == 1
+    assert done.stderr == ""
+    document = accel.json("why", status=1, DS_ACCELERATOR="off")
+    assert document["chosen"] is None
+    assert "switched off" in document["problem"]
+
+
+def test_of_several_pins_that_fail_each_is_told(accel):
+    accel.install("off", OFF)
+    done = accel("why", DS_ACCELERATOR="off,gone")
+    assert done.returncode == 1
+    for words in ("none of these is usable", "What was considered", "switched off", "declares gone"):
+        assert words in done.stdout
+
+
+def test_without_torch_nothing_can_be_chosen(accel):
+    done = accel("why", torch=False)
+    assert done.returncode == 1
+    assert "torch is not installed" in done.stdout
+
+
+def test_a_name_nobody_declares_is_an_error_with_a_suggestion(accel):
+    accel.install("npu")
+    done = accel("why", "npx")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "Did you mean 'npu'?" in done.stderr
+    assert "Traceback" not in done.stderr
+    error = accel.json("why", "npx", status=1)["error"]
+    assert error["type"] == "BackendNotFoundError"
+    assert "Did you mean 'npu'?" in error["message"]
+
+
+def test_a_usable_backend_that_ranks_below(accel):
+    accel.install("top", priority=999)
+    accel.install("npu", url="https://example.org", description="somebody's card")
+    case = only(accel.json("why", "npu"))
+    assert (case["usable"], case["chosen"], case["rank"], case["of"]) == (True, False, 2, 4)
+    assert case["outranked_by"] == [{"name": "top", "distribution": "accel-top", "status": "usable"}]
+    text = accel("why", "npu").stdout
+    assert "npu (accel-npu 1.5): usable. top is usable too and ranks above it" in text
+    assert "2 of 4, with priority 990" in text
+    assert "top (usable)" in text
+    assert "https://example.org" in text
+    assert "somebody's card" in text
+
+
+def test_a_backend_that_would_be_chosen(accel):
+    accel.install("npu")
+    done = accel("why", "npu")
+    assert done.returncode == 0
+    assert "npu (accel-npu 1.5): usable. It would be chosen." in done.stdout
+
+
+def test_a_backend_that_is_not_usable_ends_with_1(accel):
+    accel.install("off", OFF)
+    done = accel("why", "off")
+    assert done.returncode == 1
+    for words in ("no device. cpu would be chosen.", "switch it on"):
+        assert words in done.stdout
+
+
+def test_a_pinned_backend_without_a_device_is_usable(accel):
+    accel.install("off", OFF)
+    case = only(accel.json("why", "off", DS_ACCELERATOR="off"))
+    assert (case["status"], case["chosen"]) == ("usable", True)
+    assert case["standing"] == "It would be chosen by DS_ACCELERATOR='off'."
+
+
+def test_a_pin_for_another_backend_is_named(accel):
+    accel.install("npu")
+    case = only(accel.json("why", "npu", DS_ACCELERATOR="cpu"))
+    assert case["standing"] == "cpu would be chosen by DS_ACCELERATOR='cpu'."
+
+
+def test_nothing_is_chosen_where_nothing_is_usable(accel):
+    accel.world.plugin("bad", "raise OSError('outer') from KeyError('the root')")
+    case = only(accel.json("why", "bad", status=1, ACCEL_ALLOW="bad"))
+    assert case["standing"] == "Nothing would be chosen."
+    text = accel("why", "bad", ACCEL_ALLOW="bad").stdout
+    assert "the root" in text
+    assert "accel_bad" in text
+
+
+def test_all_claimants_of_a_name_are_told(accel):
+    accel.install("npu", distribution="first-npu")
+    accel.install("npu", distribution="second-npu")
+    document = accel.json("why", "npu", status=1)
+    assert [c["distribution"] for c in document["cases"]] == ["first-npu", "second-npu"]
+    assert accel("why", "npu").stdout.count(": conflict.") == 2
+    assert only(accel.json("why", "npu@First_Npu", status=1))["distribution"] == "first-npu"
+
+
+@pytest.mark.parametrize(
+    "command", [["why"], ["list"], ["info"], ["why", "cpu"], ["info", "cpu"]], ids=" ".join
+)
+def test_a_bad_setting_is_one_clean_message_and_status_2(accel, command):
+    done = accel(*command, ACCEL_PROBE_TIMEOUT="abc")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(
+        "Error: ACCEL_PROBE_TIMEOUT='abc' is not valid, expected a number of seconds"
+    )
+    assert len(done.stderr.splitlines()) == 1
+    assert accel.json(*command, status=2, ACCEL_PROBE_TIMEOUT="abc")["error"]["type"] == "SettingError"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["why", "@"], ["info", ""], ["list", "--timeout", "abc"], ["list", "--timeout", "0"], ["nothing"]],
+    ids=str,
+)
+def test_bad_usage_ends_with_2(accel, arguments):
+    done = accel(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "Error: " in done.stderr
+
+
+def test_a_fault_of_ours_keeps_its_traceback(accel):
+    done = accel.world.child(
+        "import sys, accel_core.choice\n"
+        "accel_core.choice.survey = lambda settings: 1 / 0\n"
+        "from accel_core.cli import main\nsys.argv = ['accel', 'list']\nmain()"
+    )
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "Traceback" in done.stderr
