@@ -12,7 +12,8 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing's own constant would cost more than the rest of this import
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator, Capabilities, DeviceProperties
+    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators.records import Capabilities, DeviceProperties
     from accel_core.accelerators.torch_device import TorchAccelerator
     from accel_core.backend import API_LEVEL, Backend, Provenance
     from accel_core.choice import Selection
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     )
     from accel_core.discovery import Candidate, discover
     from accel_core.errors import (
-        AccelError,
         AcceleratorFallbackWarning,
+        AccelError,
         BackendConflictError,
         BackendNotFoundError,
         BackendUnavailableError,
@@ -36,13 +37,22 @@ if TYPE_CHECKING:
         RecursiveChoiceError,
         SettingError,
         UnsupportedError,
+        hint_for,
     )
+    from accel_core.hardware import Evidence, evidence
     from accel_core.hookspecs import ProbeResult, hookimpl
+    from accel_core.torch_import import TorchBuild, torch_build
     from accel_core.verdict import Status, Verdict
-    from accel_core.visible_devices import format_visible_devices, parse_visible_devices
+    from accel_core.visible_devices import (
+        VisibleDevices,
+        format_visible_devices,
+        hidden_by,
+        parse_visible_devices,
+    )
 
 _HOMES = {
-    "accelerators.interface": ("Accelerator", "Capabilities", "DeviceProperties"),
+    "accelerators.interface": ("Accelerator",),
+    "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": ("API_LEVEL", "Backend", "Provenance"),
     "choice": ("Selection",),
@@ -60,10 +70,18 @@ _HOMES = {
         "RecursiveChoiceError",
         "SettingError",
         "UnsupportedError",
+        "hint_for",
     ),
+    "hardware": ("Evidence", "evidence"),
     "hookspecs": ("ProbeResult", "hookimpl"),
+    "torch_import": ("TorchBuild", "torch_build"),
     "verdict": ("Status", "Verdict"),
-    "visible_devices": ("format_visible_devices", "parse_visible_devices"),
+    "visible_devices": (
+        "VisibleDevices",
+        "format_visible_devices",
+        "hidden_by",
+        "parse_visible_devices",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -80,6 +98,7 @@ __all__ = [
     "Capabilities",
     "DeclinedError",
     "DeviceProperties",
+    "Evidence",
     "InvalidAcceleratorError",
     "InvalidBackendError",
     "ProbeResult",
@@ -89,17 +108,23 @@ __all__ = [
     "SettingError",
     "Status",
     "TorchAccelerator",
+    "TorchBuild",
     "UnsupportedError",
     "Verdict",
+    "VisibleDevices",
     "__version__",
     "accelerator",
     "discover",
+    "evidence",
     "format_visible_devices",
     "get_accelerator",
+    "hidden_by",
+    "hint_for",
     "hookimpl",
     "parse_visible_devices",
     "selection",
     "set_accelerator",
+    "torch_build",
     "use_accelerator",
 ]
 

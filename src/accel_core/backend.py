@@ -18,15 +18,17 @@ __all__ = ["API_LEVEL", "Backend", "Provenance"]
 #: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
 API_LEVEL = 1
 
-#: Names of the visible-devices grammars that `accel_core.hardware` parses.
+#: Names of the visible-devices grammars that `accel_core.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
 _DEVICE_TYPE = re.compile(r"[a-z][a-z0-9_]*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _OBJECT = re.compile(rf"{_MODULE.pattern}:[A-Za-z_]\w*")
+_NODE = re.compile(r"/(?!.*\*\*)[^/].*")  # absolute; "**" would walk whole file systems
 _PCI = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_ASSIGNMENT = re.compile(rf"{_VARIABLE.pattern}=.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Backend:
     install_hint: str = ""
     #: Distributions that must be present, as PEP 508 requirements: `"torch>=2.6"`.
     requires: tuple[str, ...] = ()
+    #: Distributions built for one release of torch: major and minor version must be torch's. `"torch-npu"`.
+    follows_torch: tuple[str, ...] = ()
     #: `sys.platform`, or `sys.platform-machine`, prefixes on which the device can exist. Empty: any.
     platforms: tuple[str, ...] = ()
     #: Glob patterns of the device nodes: `"/dev/davinci[0-9]*"`.
@@ -84,6 +88,8 @@ class Backend:
     visible_devices_grammar: str = "indices"
     #: Prefixes of the variables that a launcher forwards to other nodes.
     export_envs: tuple[str, ...] = ()
+    #: Variables that the vendor wants set, `"NAME=value"`; only `apply_vendor_defaults` sets them.
+    environment: tuple[str, ...] = ()
     #: torch.distributed's backend name; empty where the class works it out.
     communication_backend: str = "gloo"
     #: torch.compile's backend name.
@@ -102,15 +108,16 @@ class Backend:
         unknown = sorted(set(given) - set(known))
         if unknown:
             level = given.get("api_level", API_LEVEL)
+            newer = isinstance(level, int) and level > API_LEVEL
             raise InvalidBackendError(
                 f"backend {given.get('name', '?')!r}: unknown field"
                 f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
                 + (
-                    f"the declaration is for API level {level} and this accel-core has {API_LEVEL}: "
-                    "pip install --upgrade accel-core"
-                    if isinstance(level, int) and level > API_LEVEL
+                    f"the declaration is for API level {level} and this accel-core has {API_LEVEL}"
+                    if newer
                     else f"known fields: {', '.join(known)}"
-                )
+                ),
+                hint="pip install --upgrade accel-core" if newer else "",
             )
         return object.__new__(cls)
 
@@ -148,8 +155,10 @@ def _faults(backend: Backend) -> list[str]:
     check("device_type", _DEVICE_TYPE, "npu")
     check("vendor_import", _MODULE, "torch_npu")
     check("accelerator", _OBJECT, "accel_npu.accelerator:NPUAccelerator")
+    check("device_nodes", _NODE, "/dev/davinci[0-9]*")
     check("pci_ids", _PCI, "10de/03")
     check("visible_devices", _VARIABLE, "ASCEND_RT_VISIBLE_DEVICES")
+    check("environment", _ASSIGNMENT, "PT_HPU_LAZY_ACC_PAR_MODE=0")
     check("impersonates", _DEVICE_TYPE, "cuda", optional=True)
     if backend.api_level < 1:
         faults.append(f"api_level {backend.api_level!r} is not 1 or more")
@@ -165,7 +174,8 @@ def _faults(backend: Backend) -> list[str]:
 
 _TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
 _TUPLES = (
-    "vendor_import", "requires", "platforms", "device_nodes", "pci_ids", "visible_devices", "export_envs",
+    "vendor_import", "requires", "follows_torch", "platforms", "device_nodes", "pci_ids", "visible_devices",
+    "export_envs", "environment",
 )  # fmt: skip
 
 

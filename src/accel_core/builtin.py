@@ -7,6 +7,7 @@ import sys
 from accel_core.backend import Backend
 from accel_core.errors import DeclinedError
 from accel_core.hookspecs import ProbeResult, hookimpl
+from accel_core.scan import EntryPoint, find_entry_points
 from accel_core.torch_import import import_torch, torch_build
 
 CPU = Backend(
@@ -51,7 +52,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     there = [kind for kind, present in kinds.items() if present]
     claimed = {other.device_type for other in others}
     if not there:
-        return ProbeResult(False, f"{build} has no accelerator and no package announces one to torch", devices=0)
+        return ProbeResult(False, f"{build or 'torch'} has no accelerator and no package announces one to torch", devices=0)
     if all(kind in claimed for kind in there):
         return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
     return None
@@ -76,12 +77,10 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
     return GenericAccelerator(backend)
 
 
-def _announced(others: tuple[Backend, ...]) -> list[str]:
-    """Names of the `torch.backends` entry points whose package no installed plugin claims."""
-    from accel_core.scan import find_entry_points
-
+def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:
+    """The `torch.backends` entry points whose package no installed plugin claims."""
     claimed = {module.partition(".")[0] for other in others for module in other.vendor_imports}
-    return [e.name for e in find_entry_points(TORCH_GROUP) if e.value.partition(":")[0].partition(".")[0] not in claimed]
+    return [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] not in claimed]
 
 
 def _load_announced(others: tuple[Backend, ...]) -> None:
@@ -89,17 +88,13 @@ def _load_announced(others: tuple[Backend, ...]) -> None:
 
     torch itself would fail at the first broken one; the last failure is raised only when none worked.
     """
-    from accel_core.metadata import entry_points
-
-    wanted = set(_announced(others))
     failure: BaseException | None = None
-    for entry_point in entry_points(TORCH_GROUP):
-        if entry_point.name in wanted:
-            try:
-                entry_point.load()()
-            except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
-                failure = error
-            else:
-                return
+    for entry_point in _announced(others):
+        try:
+            entry_point.load()()  # type: ignore[operator]
+        except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
+            failure = error
+        else:
+            return
     if failure is not None:
         raise failure

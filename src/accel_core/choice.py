@@ -158,17 +158,17 @@ def _pinned(settings: Settings, *, isolated: bool) -> Choice:
 
 def _unblocked(found: tuple[Candidate, ...], settings: Settings) -> tuple[Candidate, ...]:
     """Of several distributions' claims those that the policy leaves; one claim stays, to be judged."""
-    kept = tuple(c for c in found if not c.matches(settings.block))
+    kept = tuple(c for c in found if settings.permits(c.name, c.distribution))
     if kept == found or not kept:
         return found
     return find(Pin(kept[0].name, normalize_distribution(kept[0].distribution))) if len(kept) == 1 else kept
 
 
 def _conflicts(candidates: Iterable[Candidate], settings: Settings) -> dict[str, list[Candidate]]:
-    """Names that several distributions declare, blocked ones aside, with those who declare them."""
+    """Names that several distributions declare, those that the policy rules out aside, with who declares them."""
     claims: dict[str, list[Candidate]] = {}
     for candidate in candidates:
-        if candidate.backend is not None and not candidate.matches(settings.block):
+        if candidate.backend is not None and settings.permits(candidate.name, candidate.distribution):
             claims.setdefault(candidate.name, []).append(candidate)
     return {
         name: claimants

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import sys
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.discovery import Candidate
 from accel_core.errors import BackendUnavailableError, InvalidAcceleratorError
+from accel_core.quiet import stdout_to_stderr
 from accel_core.torch_import import import_torch
 
 __all__ = ["create", "installed_imports"]
@@ -27,7 +27,7 @@ def create(candidate: Candidate, others: tuple[Backend, ...] = ()) -> Accelerato
     backend = candidate.backend
     if backend is None or candidate.plugin is None:
         raise BackendUnavailableError(f"{candidate} has no declaration to build an accelerator from")
-    with contextlib.redirect_stdout(sys.stderr):
+    with stdout_to_stderr():
         import_torch()
         _require_private_use1(backend)
         import_vendor(backend)
@@ -50,7 +50,7 @@ def installed_imports(backend: Backend) -> list[str]:
 
 
 def _is_installed(package: str) -> bool:
-    if package in sys.modules:
+    if sys.modules.get(package) is not None:  # None there is how an import is forbidden
         return True
     try:
         return find_spec(package) is not None

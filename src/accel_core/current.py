@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from accel_core import creation, report
 from accel_core.accelerators.interface import Accelerator
+from accel_core.backend import Backend
 from accel_core.choice import Choice, How, Selection, choose
 from accel_core.errors import (
     AccelError,
@@ -26,7 +27,7 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     RecursiveChoiceError,
 )
-from accel_core.settings import Settings, parse_pin, read
+from accel_core.settings import Pin, Settings, parse_pin, read
 
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
 
@@ -34,7 +35,9 @@ __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "us
 _fast: Accelerator | None = None
 _chosen: Accelerator | None = None
 _selection: Selection | None = None
-_by_name: dict[str, Accelerator] = {}
+#: The one object of each backend, and of each name that was asked for.
+_built: dict[Backend, Accelerator] = {}
+_by_pin: dict[Pin, Accelerator] = {}
 _overrides = 0
 _override: ContextVar[Accelerator | None] = ContextVar("accel_core_override", default=None)
 _lock = threading.RLock()
@@ -57,8 +60,9 @@ def get_accelerator() -> Accelerator:
 
 def selection() -> Selection:
     """The record of the choice, which is made if it was not made before."""
-    get_accelerator()
     with _lock:
+        if _selection is None:
+            _choose()
         assert _selection is not None
         return _selection
 
@@ -82,28 +86,31 @@ def use_accelerator(new: Accelerator | str) -> Iterator[Accelerator]:
     try:
         yield found
     finally:
-        _override.reset(token)
         _count_override(-1)
+        _override.reset(token)
 
 
 def accelerator(name: str) -> Accelerator:
-    """The accelerator of the backend `name` (or `name@distribution`), chosen or not; one object a name.
+    """The accelerator of the backend `name` (or `name@distribution`), chosen or not; one object a backend.
 
-    The backend may be usable without a device. Raises `BackendNotFoundError`,
-    `BackendConflictError` or `BackendUnavailableError` as a pin does.
+    The process's own accelerator is what its name means. Where several distributions declare the name,
+    the one that `DS_ACCELERATOR` names is meant. The backend may be usable without a device. Raises
+    `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does.
     """
     try:
         pin = parse_pin(name)
     except ValueError as error:
         raise InvalidAcceleratorError(f"accelerator({name!r}): expected {error}") from None
     with _lock:
-        known = _by_name.get(str(pin))
+        if _chosen is not None and pin.matches(_chosen.name, _chosen.backend.distribution):
+            return _chosen
+        known = _by_pin.get(pin)
         if known is not None:
             return known
-        choice = _made(replace(read(), pins=(pin,), asked=f"accelerator({name!r})"))
-        built = _build(choice)
-        _by_name[str(pin)] = built
-        return built
+        settings = read()
+        exact = next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
+        built, _ = _make(replace(settings, pins=(exact,), asked=f"accelerator({name!r})"))
+        return _by_pin.setdefault(pin, built)
 
 
 def _choose() -> Accelerator:
@@ -111,14 +118,14 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        choice = _made(read())
-        built = _build(choice)
-        _settle(built, choice.selection)
-        _warn_of_fallback(choice.selection)
+        built, record = _make(read())
+        _settle(built, record)
+        _warn_of_fallback(record)
         return built
 
 
-def _made(settings: Settings) -> Choice:
+def _make(settings: Settings) -> tuple[Accelerator, Selection]:
+    """Choose and build; raises where either fails."""
     global _choosing
     if _choosing:
         raise RecursiveChoiceError(
@@ -128,19 +135,20 @@ def _made(settings: Settings) -> Choice:
     _choosing = True
     try:
         choice = choose(settings, os.environ)
+        if choice.error is not None:
+            raise choice.error
+        return _build(choice), choice.selection
     finally:
         _choosing = False
-    if choice.error is not None:
-        raise choice.error
-    return choice
 
 
 def _build(choice: Choice) -> Accelerator:
     """The chosen backend's one object; the object made for a name serves the choice too."""
     candidate = choice.candidate
     assert candidate is not None
-    known = _by_name.get(candidate.name)
-    if known is not None and known.backend.provenance == candidate.provenance:
+    assert candidate.backend is not None
+    known = _built.get(candidate.backend)
+    if known is not None:
         return known
     others = tuple(c.backend for c in choice.candidates if c.backend is not None and c is not candidate)
     try:
@@ -149,7 +157,7 @@ def _build(choice: Choice) -> Accelerator:
         raise
     except (Exception, SystemExit) as error:
         raise BackendUnavailableError(f"{candidate} cannot be built: {type(error).__name__}: {error}") from error
-    return _by_name.setdefault(candidate.name, built)
+    return _built.setdefault(candidate.backend, built)
 
 
 def _settle(found: Accelerator | None, record: Selection | None) -> None:
@@ -193,9 +201,9 @@ def _warn_of_fallback(record: Selection) -> None:
 
 def _levels_to_caller() -> int:
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("accel_core"):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "accel_core":
         frame, level = frame.f_back, level + 1
-    return max(1, level - 1)
+    return level
 
 
 # A fork waits for a choice that is under way, so that a child never inherits half of one: it has the

@@ -6,9 +6,6 @@ never an exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -17,6 +14,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.errors import InvalidBackendError
 from accel_core.hookspecs import ENTRY_POINT_GROUP
 from accel_core.plugin import Plugin
+from accel_core.quiet import stdout_to_stderr
 from accel_core.scan import EntryPoint, find_entry_points
 from accel_core.settings import Pin, normalize_distribution
 
@@ -90,8 +88,8 @@ def find(pin: Pin) -> tuple[Candidate, ...]:
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         return tuple(map(_claim, named))
     found = _matching(named, pin)
-    if not any(c.backend for c in found):
-        found += _matching([e for e in installed if e not in named], pin)
+    if not found:
+        found = _matching([e for e in installed if e not in named], pin)
     return rank(found)
 
 
@@ -117,8 +115,10 @@ def load(entry_point: EntryPoint) -> tuple[Candidate, ...]:
     """
     provenance = _provenance(entry_point)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            plugin = Plugin(_resolve(entry_point.value))
+        with stdout_to_stderr():
+            if not entry_point.module:
+                raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
+            plugin = Plugin(entry_point.load())
             backends = plugin.backends()
     except CAUGHT as error:
         return (Candidate(entry_point.name.lower(), provenance, fault=_fault(entry_point, error)),)
@@ -135,22 +135,11 @@ def _provenance(entry_point: EntryPoint) -> Provenance:
     return Provenance(entry_point.distribution, entry_point.version, entry_point.name, entry_point.value)
 
 
-def _resolve(value: str) -> object:
-    """The object that an entry point's value names: `"package.module"` or `"package.module:object"`."""
-    reference = value.partition("[")[0].strip()  # extras are not ours to resolve
-    module, _, attributes = (part.strip() for part in reference.partition(":"))
-    if not module:
-        raise InvalidBackendError(f"the entry point's value {value!r} names no module, expected e.g. 'accel_npu'")
-    found: object = importlib.import_module(module)
-    for attribute in filter(None, attributes.split(".")):
-        found = getattr(found, attribute)
-    return found
-
-
 def _fault(entry_point: EntryPoint, error: BaseException) -> Fault:
     at = f"entry point {entry_point.name} = {entry_point.value!r}"
     if isinstance(error, InvalidBackendError):
-        return Fault(f"{error} ({at})", f"report this to the maintainers of {entry_point.distribution}", error)
+        hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
+        return Fault(f"{error} ({at})", hint, error)
     return Fault(
         f"the plugin failed to load: {root_cause(error)} ({at})",
         f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
@@ -168,7 +157,15 @@ def root_cause(error: BaseException) -> str:
         error = inner
     if isinstance(error, SystemExit):
         return f"SystemExit: it tried to end the process with {error.code!r}"
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
+        return "(its message cannot be read)"
 
 
 def rank(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
@@ -185,10 +182,10 @@ def rank(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         return (
             -priority,
             -depth,
+            -candidate.priority,
             candidate.builtin and candidate.name == "cpu",
             candidate.name,
             normalize_distribution(candidate.distribution),
-            -candidate.priority,
             candidate.provenance.version,
             candidate.provenance.value,
         )

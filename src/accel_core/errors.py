@@ -6,6 +6,10 @@ against the built-in keeps working.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 __all__ = [
     "AccelError",
     "AcceleratorFallbackWarning",
@@ -18,6 +22,7 @@ __all__ = [
     "RecursiveChoiceError",
     "SettingError",
     "UnsupportedError",
+    "hint_for",
 ]
 
 
@@ -51,7 +56,11 @@ class BackendConflictError(AccelError, RuntimeError):
 
 
 class InvalidBackendError(AccelError, ValueError):
-    """A declaration is wrong; the message lists every fault at once."""
+    """A declaration is wrong; the message lists every fault at once, `hint` is the next step if known."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class InvalidAcceleratorError(AccelError, TypeError):
@@ -72,3 +81,20 @@ class UnsupportedError(AccelError, NotImplementedError):
 
 class AcceleratorFallbackWarning(UserWarning):
     """No installed or present accelerator could be used, so the CPU was chosen."""
+
+
+def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
+    """The hint of the first pattern that is found in what `error` and its causes say; `None` without one.
+
+    For a plugin's `accel_explain`. `hints` are regular expressions, each with the next step for a user;
+    upper and lower case are one.
+    """
+    import re
+
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:  # a chain may be a ring
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    said = "\n".join(map(str, chain))
+    return next((hint for pattern, hint in hints if re.search(pattern, said, re.IGNORECASE)), None)

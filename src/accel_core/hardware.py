@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from accel_core.backend import Backend
 
@@ -33,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PciDevice:
+class PciDevice(NamedTuple):
     """One PCI function; the ids are lower-case hexadecimal without `0x`."""
 
     #: `"0000:00:04.0"`: domain, bus, slot, function.
@@ -50,8 +49,7 @@ class PciDevice:
         return f"{self.vendor}:{self.device} at {self.address}"
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Signs that a device is present; false when there are none."""
 
     #: Device nodes that exist: `"/dev/nvidia0"`.
@@ -69,8 +67,7 @@ class Evidence:
         return "; ".join(part for part in parts if part)
 
 
-@dataclass(frozen=True, slots=True)
-class KnownHardware:
+class KnownHardware(NamedTuple):
     """An accelerator found on this machine, and the plugin that drives it."""
 
     #: For people: `"NVIDIA GPU"`.
@@ -176,8 +173,7 @@ def _amd_compute(device: PciDevice) -> bool:
     return device.device not in ("4752", "5159", "515e")
 
 
-@dataclass(frozen=True, slots=True)
-class _Vendor:
+class _Vendor(NamedTuple):
     label: str
     backend: str
     nodes: tuple[str, ...] = ()
@@ -290,8 +286,7 @@ def _tightest(root: str) -> tuple[int, int] | None:
     return min(_limited_groups(root), key=lambda group: (group[0], -group[1]), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hierarchy:
+class _Hierarchy(NamedTuple):
     """One version of control groups: its file system, default mount and the names of its files."""
 
     filesystem: str

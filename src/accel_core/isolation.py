@@ -13,14 +13,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 __all__ = ["ChildReport", "run"]
 
-#: The child's program: the parent's path, then one function by name with one argument.
+#: The child's program: the parent's path before any import but that of `sys`, which is built in; then one
+#: function by name with one argument.
 _PROGRAM = (
-    "import json, sys; job = json.loads(sys.argv[1]); sys.path[:] = job['path']; "
+    "import sys; job, *sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
     "from accel_core.isolation import _child; _child(job)"
 )
 
@@ -56,13 +58,16 @@ def run(function: str, arguments: dict[str, object], timeout: float) -> ChildRep
     """Call `function` ("module:name") in a child process with `arguments`, at most `timeout` seconds.
 
     The function takes the arguments and a callable that notes the stage it has come to; it returns what
-    JSON can hold. Anything the child prints goes into `stderr`.
+    JSON can hold. Anything the child prints goes into `stderr`. Raises `OSError` when no child can be
+    started.
     """
-    job = json.dumps({"path": [p for p in sys.path if isinstance(p, str)], "function": function, **arguments})
+    job = json.dumps({"function": function, **arguments})
+    if not sys.executable:
+        raise FileNotFoundError("sys.executable does not say where Python is")
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, job],
+            [sys.executable, "-c", _PROGRAM, job, *(p for p in sys.path if isinstance(p, str))],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
@@ -75,7 +80,7 @@ def run(function: str, arguments: dict[str, object], timeout: float) -> ChildRep
             code = None
         finally:
             _kill_group(process)
-        lines = [json.loads(line) for line in _text(out).splitlines() if line.startswith("{")]
+        lines = list(_lines(_text(out)))
         stage = next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
         answer = next((line["answer"] for line in lines if "answer" in line), None)
         return ChildReport(answer, code, stage, _text(err)[-2000:].strip())
@@ -96,9 +101,19 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode("utf-8", "replace")
 
 
-def _child(job: dict[str, str]) -> None:
+def _lines(text: str) -> Iterator[dict[str, Any]]:
+    """The objects among the lines; before the channel is ours, start-up files of Python may print there."""
+    for line in text.splitlines():
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+def _child(text: str) -> None:
     """In the child: run the function, its answer on stdout, everybody else's output on stderr."""
     from importlib import import_module
+
+    job = json.loads(text)
 
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

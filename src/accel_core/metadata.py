@@ -11,7 +11,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
 else:
     import importlib_metadata as _metadata
 
-__all__ = ["distributions", "entry_points", "version"]
+__all__ = ["distributions", "version"]
 
 
 def distributions(path: list[str] | None = None) -> Iterable[_metadata.Distribution]:
@@ -19,14 +19,9 @@ def distributions(path: list[str] | None = None) -> Iterable[_metadata.Distribut
     return _metadata.distributions() if path is None else _metadata.distributions(path=path)
 
 
-def entry_points(group: str) -> Iterable[_metadata.EntryPoint]:
-    """The entry points of a group."""
-    return _metadata.entry_points(group=group)
-
-
 def version(distribution: str) -> str | None:
-    """The version of an installed distribution, or `None` where it is not installed."""
+    """The version of an installed distribution; `None` where there is none, or none that can be read."""
     try:
         return _metadata.version(distribution)
-    except _metadata.PackageNotFoundError:
+    except Exception:  # not installed, or metadata that is broken in one of many ways
         return None

@@ -11,16 +11,27 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from accel_core import hardware, isolation
 from accel_core.backend import API_LEVEL, Backend
 from accel_core.creation import create, installed_imports
 from accel_core.discovery import CAUGHT, Candidate, discover, root_cause
-from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
+from accel_core.errors import (
+    BackendUnavailableError,
+    DeclinedError,
+    InvalidAcceleratorError,
+    InvalidBackendError,
+)
 from accel_core.hookspecs import ProbeResult
+from accel_core.quiet import stdout_to_stderr
 from accel_core.settings import Settings
+from accel_core.torch_import import torch_build
 from accel_core.verdict import Outcome, Status, Verdict, verdict
 from accel_core.visible_devices import hidden_by
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 __all__ = ["examine", "explain", "live", "probe"]
 
@@ -64,6 +75,7 @@ def examine(candidate: Candidate, settings: Settings, *, pinned: bool = False) -
         lambda: _platform(backend),
         lambda: _installed(backend),
         lambda: _requirements(backend),
+        lambda: _follows_torch(backend),
     ]
     if not pinned:
         steps.append(lambda: _hardware(backend))
@@ -86,7 +98,7 @@ def _faulty(candidate: Candidate) -> Outcome:
     fault = candidate.fault
     if fault is None:
         return Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-    status = Status.INVALID if isinstance(fault.error, ValueError) else Status.BROKEN
+    status = Status.INVALID if isinstance(fault.error, InvalidBackendError) else Status.BROKEN
     return Outcome(status, fault.reason, fault.hint, error=fault.error)
 
 
@@ -139,12 +151,49 @@ def _requirements(backend: Backend) -> Outcome | None:
             continue
         found = version(requirement.name)
         if found is None:
-            return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", f"pip install '{text}'")
-        if not requirement.specifier.contains(found, prereleases=True):
+            hint = backend.install_hint or f"pip install '{text}'"
+            return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
+        if not _satisfies(found, requirement):
             return Outcome(
                 Status.INCOMPATIBLE, f"it needs {text} and {requirement.name} {found} is installed", f"pip install '{text}'"
             )
     return None
+
+
+def _satisfies(found: str, requirement: Requirement) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return requirement.specifier.contains(Version(found), prereleases=True)
+    except InvalidVersion:  # a private build's own scheme lies in no range
+        return not requirement.specifier
+
+
+def _follows_torch(backend: Backend) -> Outcome | None:
+    """Whether what is built for one release of torch was built for the torch that is here.
+
+    Some such packages end the process when they are imported beside another torch.
+    """
+    build = torch_build() if backend.follows_torch else None
+    if build is None:  # creation says that torch is missing
+        return None
+    from accel_core.metadata import version
+
+    for name in backend.follows_torch:
+        found = version(name)
+        if found is None:
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
+        release = _minor(found)
+        if release != _minor(build.version):
+            hint = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
+            reason = f"{name} {found} works with torch {release} only, and torch {build.version} is installed"
+            return Outcome(Status.INCOMPATIBLE, reason, hint)
+    return None
+
+
+def _minor(text: str) -> str:
+    """`"2.8"` of `"2.8.10+xpu"`."""
+    return ".".join(text.split("+")[0].split(".")[:2])
 
 
 def _installed(backend: Backend) -> Outcome | None:
@@ -183,16 +232,23 @@ def _ask(
 
 
 def live(candidate: Candidate, others: tuple[Backend, ...], stage: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Step 5 in this process: the plugin's own answer, or else build the accelerator and count devices."""
+    """Step 5 in this process: the plugin's own answer, then build the accelerator and count devices.
+
+    A plugin that answers "usable" is believed about its devices; that its accelerator can be built is
+    seen here, where a failure is a verdict that leaves the next backend its turn.
+    """
     stage(f"accel_probe of {candidate}")
     answer = _plugin_answer(candidate, others)
-    if answer is not None:
+    if answer is not None and answer.status is not Status.USABLE:
         return answer
     try:
         stage(f"import of {', '.join(installed_imports(candidate.backend)) if candidate.backend else ''}")
         accelerator = create(candidate, others)
+        if answer is not None:
+            return answer
         stage("device_count()")
-        count: object = accelerator.device_count()
+        with stdout_to_stderr():
+            count: object = accelerator.device_count()
     except CAUGHT as error:
         return _failed(candidate, error)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
@@ -213,12 +269,13 @@ def _plugin_answer(candidate: Candidate, others: tuple[Backend, ...]) -> Outcome
     if candidate.plugin is None:
         return None
     try:
-        answer: object = candidate.plugin.hook.accel_probe(backend=candidate.backend, others=others)
+        with stdout_to_stderr():
+            answer: object = candidate.plugin.hook.accel_probe(backend=candidate.backend, others=others)
     except CAUGHT as error:
         return _failed(candidate, error)
     if answer is None:
         return None
-    if not isinstance(answer, ProbeResult):
+    if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
         return Outcome(
             Status.INVALID,
             f"accel_probe() returned {answer!r} ({type(answer).__name__}), expected accel_core.ProbeResult or None",
@@ -228,6 +285,14 @@ def _plugin_answer(candidate: Candidate, others: tuple[Backend, ...]) -> Outcome
         return Outcome(Status.USABLE, answer.reason, answer.hint, answer.devices)
     status = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
     return Outcome(status, answer.reason, answer.hint, answer.devices)
+
+
+def _is_well_formed(answer: ProbeResult) -> bool:
+    """Whether the fields have their types: they go into messages and JSON."""
+    devices: object = answer.devices
+    flags = type(answer.usable) is bool and type(answer.stands_aside) is bool
+    texts = isinstance(answer.reason, str) and isinstance(answer.hint, str)
+    return flags and texts and (devices is None or (type(devices) is int and devices >= 0))
 
 
 def _failed(candidate: Candidate, error: BaseException) -> Outcome:
@@ -249,7 +314,8 @@ def explain(candidate: Candidate, error: BaseException) -> str:
     if candidate.plugin is None:
         return ""
     try:
-        hint: object = candidate.plugin.hook.accel_explain(backend=candidate.backend, error=error)
+        with stdout_to_stderr():
+            hint: object = candidate.plugin.hook.accel_explain(backend=candidate.backend, error=error)
     except CAUGHT:
         return ""
     return hint if isinstance(hint, str) else ""
@@ -257,11 +323,16 @@ def explain(candidate: Candidate, error: BaseException) -> str:
 
 def _in_child(candidate: Candidate, timeout: float) -> Outcome:
     """Step 5 in a child process, whose end, whatever it was, is an ordinary outcome."""
-    report = isolation.run(
-        "accel_core.probe:answer_in_child",
-        {"name": candidate.name, "distribution": candidate.distribution, "priority": str(candidate.priority)},
-        timeout,
-    )
+    job: dict[str, object] = {
+        "name": candidate.name,
+        "distribution": candidate.distribution,
+        "priority": str(candidate.priority),
+    }
+    try:
+        report = isolation.run("accel_core.probe:answer_in_child", job, timeout)
+    except OSError as error:
+        hint = "unset ACCEL_PROBE to probe in this process" if os.environ.get("ACCEL_PROBE") else ""
+        return Outcome(Status.CRASHED, f"no process could be started to probe it: {error}", hint, error=error)
     if report.answer is not None:
         answer = report.answer
         devices = answer["devices"]

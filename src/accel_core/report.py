@@ -80,8 +80,11 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
 
 
 def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
-    """Why the CPU is used; empty where nothing else is installed or present."""
-    reasons = [f"  {v}" for v in verdicts if not v.builtin]
+    """Why the CPU is used; empty where nothing else is installed or present.
+
+    What is built in is no news, except where it met a vendor's package that is broken.
+    """
+    reasons = [f"  {v}" for v in verdicts if not v.builtin or v.status.is_failure]
     reasons += [f"  {line}" for line in unserved]
     if not reasons:
         return ""

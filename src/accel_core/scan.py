@@ -7,6 +7,7 @@ the group's name are parsed. What is not a plain directory (zip files, eggs, cus
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -32,6 +33,19 @@ class EntryPoint:
     value: str
     distribution: str
     version: str
+
+    @property
+    def module(self) -> str:
+        """The module that the value names; empty where it names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> object:
+        """Import what the value names: `"package.module"` or `"package.module:object"`."""
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
+        found: object = importlib.import_module(self.module)
+        for attribute in filter(None, attributes.split(".")):
+            found = getattr(found, attribute)
+        return found
 
 
 @dataclass(slots=True)
@@ -78,15 +92,17 @@ def _mtime(entry: str) -> int | None:
 def _distributions(group: str) -> Iterator[_Found]:
     needle = group.encode()
     if any(map(_is_custom_finder, sys.meta_path)):
-        yield from _through_importlib(group, None)
-        return
+        everything = _from_importlib(None)
+        if everything is not None:
+            yield from _read_all(everything, group)
+            return
     for entry in sys.path:
         if not isinstance(entry, (str, os.PathLike)):
             continue
         root = os.fspath(entry) or "."
         names = None if root.lower().rstrip("/\\").endswith(".egg") else _listing(root)
         if names is None:
-            yield from _through_importlib(group, [root])
+            yield from _read_all(_from_importlib([root]) or (), group)
         else:
             yield from _in_directory(root, names, needle)
 
@@ -144,10 +160,18 @@ def _normalize(name: str) -> str:
     return low
 
 
-def _through_importlib(group: str, path: list[str] | None) -> Iterator[_Found]:
+def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
+    """The distributions on `path`, or of all finders; `None` where a finder of somebody else's fails."""
     from accel_core.metadata import distributions
 
-    for distribution in distributions(path):
+    try:
+        return list(distributions(path))
+    except Exception:
+        return None
+
+
+def _read_all(distributions: Iterable[Distribution], group: str) -> Iterator[_Found]:
+    for distribution in distributions:
         try:
             text = distribution.read_text("entry_points.txt") or ""
             name = getattr(distribution, "_normalized_name", None) or distribution.metadata["Name"]

@@ -153,6 +153,12 @@ class Settings:
     isolated: bool = False
     probe_timeout: float = 10.0
 
+    def permits(self, name: str, distribution: str) -> bool:
+        """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
+        blocked = any(pin.matches(name, distribution) for pin in self.block)
+        allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
+        return allowed and not blocked
+
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in `environ` (the process's by default); raises `SettingError`."""

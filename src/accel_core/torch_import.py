@@ -31,29 +31,39 @@ def import_torch() -> ModuleType:
 
     Raises `BackendUnavailableError` with the next step when torch is missing or broken.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "Tensor"):
-        return torch
+    if sys.modules.get("torch") is not None:
+        # Somebody else's import, perhaps still under way in another thread. It is waited for without our
+        # lock, since that thread may come here from a package that torch loads.
+        return _import()
     with _lock:
         before = os.environ.get(_AUTOLOAD)
         os.environ[_AUTOLOAD] = "0"
         try:
-            return importlib.import_module("torch")
-        except ModuleNotFoundError as error:
-            if error.name != "torch":
-                raise BackendUnavailableError(f"torch fails to import: {error}") from error
-            raise BackendUnavailableError(
-                "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
-            ) from None
-        except Exception as error:
-            raise BackendUnavailableError(
-                f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
-            ) from error
+            return _import()
         finally:
             if before is None:
                 os.environ.pop(_AUTOLOAD, None)
             else:
                 os.environ[_AUTOLOAD] = before
+
+
+def _import() -> ModuleType:
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise BackendUnavailableError(f"torch fails to import: {error}") from error
+        raise BackendUnavailableError(
+            "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
+        ) from None
+    except Exception as error:
+        raise BackendUnavailableError(
+            f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
+        ) from error
+    if not hasattr(torch, "Tensor"):
+        where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
+        raise BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
+    return torch
 
 
 def device_module(device_type: str) -> ModuleType | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -75,6 +76,15 @@ class Base:
     def api_level(self) -> int:
         """The accel-core API level that the backend's plugin was written for."""
         return self.backend.api_level
+
+    def apply_vendor_defaults(self) -> None:
+        """Set up this process as the vendor recommends; nothing does so unless it is called.
+
+        Sets those variables of `Backend.environment` that are not set. A plugin may do more.
+        """
+        for assignment in self.backend.environment:
+            name, _, value = assignment.partition("=")
+            os.environ.setdefault(name, value)
 
     def __repr__(self) -> str:
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""

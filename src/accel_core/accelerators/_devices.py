@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -14,29 +13,9 @@ from accel_core.errors import UnsupportedError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DeviceProperties", "Devices"]
+    from accel_core.accelerators.records import DeviceProperties
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceProperties:
-    """What the vendor says of one device; a field that the vendor does not give is `None`."""
-
-    #: The product: `"NVIDIA H200"`.
-    name: str
-    #: Bytes of device memory.
-    total_memory: int | None = None
-    #: Compute capability `(major, minor)`, where the vendor defines one.
-    capability: tuple[int, int] | None = None
-    #: As the vendor writes it.
-    uuid: str | None = None
-    #: `"0000:3b:00.0"`: domain, bus, device, function, in hexadecimal.
-    pci_address: str | None = None
-    #: Streaming multiprocessors, compute units, AI cores: whatever the vendor schedules on.
-    multiprocessors: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The record as plain values, for JSON."""
-        return asdict(self)
+__all__ = ["Devices"]
 
 
 class _DeviceGuard:
@@ -156,6 +135,8 @@ class Devices(Base):
 
     def device_properties(self, device_index: int | None = None) -> DeviceProperties:
         """What the vendor says of the device, as a frozen record. Raises `ValueError` out of range."""
+        from accel_core.accelerators.records import DeviceProperties
+
         index = self._index(device_index)
         return DeviceProperties(name=self.device_name(index), total_memory=self._total_memory_or_none(index))
 

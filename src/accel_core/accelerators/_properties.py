@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from accel_core.accelerators._devices import DeviceProperties
+from accel_core.accelerators.records import DeviceProperties
 
 __all__ = ["read_properties"]
 
 #: What the device schedules on: CUDA and those who follow it, SYCL, Ascend.
 _MULTIPROCESSORS = ("multi_processor_count", "max_compute_units", "cube_core_num")
+#: CUDA says 0 or 1, SYCL False or True.
+_INTEGRATED = ("is_integrated", "is_integrated_gpu")
 
 
 def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
     """The record of what `torch.<device_type>.get_device_properties` gave."""
     uuid = getattr(properties, "uuid", None)
+    integrated = _int(properties, *_INTEGRATED)
     return DeviceProperties(
         name=str(getattr(properties, "name", "")),
         total_memory=total_memory,
@@ -20,6 +23,7 @@ def read_properties(properties: object, total_memory: int | None) -> DevicePrope
         uuid=None if uuid is None else str(uuid),
         pci_address=_pci_address(properties),
         multiprocessors=_int(properties, *_MULTIPROCESSORS),
+        integrated=None if integrated is None else bool(integrated),
     )
 
 

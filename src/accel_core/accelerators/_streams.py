@@ -71,7 +71,7 @@ class HostStream:
     def record_event(self, event: Any = None) -> Any:
         """Record `event`, or a new one, and return it."""
         event = self._event() if event is None else event
-        event.record(self)
+        event.record()  # of this only queue: Metal's events take no stream
         return event
 
     def synchronize(self) -> None:

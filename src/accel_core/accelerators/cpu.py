@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from accel_core import hardware
 from accel_core.accelerators._host import PeakMemory
 from accel_core.accelerators._streams import HostEvent, HostStream
-from accel_core.accelerators.interface import Accelerator, DeviceProperties
+from accel_core.accelerators.interface import Accelerator
 from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
 
 if TYPE_CHECKING:
     import torch
 
+    from accel_core.accelerators.records import DeviceProperties
     from accel_core.backend import Backend
 
 __all__ = ["CPUAccelerator"]
@@ -104,6 +105,8 @@ class CPUAccelerator(Accelerator):
 
     def device_properties(self, device_index: int | None = None) -> DeviceProperties:
         """The processor's name, the memory it may use and its logical cores."""
+        from accel_core.accelerators.records import DeviceProperties
+
         return DeviceProperties(
             name=self._processor(), total_memory=self.total_memory(), multiprocessors=os.cpu_count()
         )

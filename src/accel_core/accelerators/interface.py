@@ -6,35 +6,14 @@ exist, and more. The sections live in the private modules beside this one; toget
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from accel_core.accelerators._devices import DeviceProperties
 from accel_core.accelerators._ops import NotImplementedBuilder, Ops
 
-__all__ = ["Accelerator", "Capabilities", "DeviceProperties", "NotImplementedBuilder"]
+if TYPE_CHECKING:
+    from accel_core.accelerators.records import Capabilities
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
-    """Every yes or no about a device; each field is the answer of the member of that name."""
-
-    is_available: bool
-    is_synchronized_device: bool
-    use_host_timers: bool
-    resolves_data_dependency: bool
-    handles_memory_backpressure: bool
-    is_bf16_supported: bool
-    is_fp16_supported: bool
-    is_fp8_supported: bool
-    is_fp64_supported: bool
-    supports_graphs: bool
-    supports_nvtx_domain: bool
-    is_triton_supported: bool
-    prefer_triton_grouped_mm: bool
-
-    def to_dict(self) -> dict[str, bool]:
-        """The record as plain values, for JSON."""
-        return asdict(self)
+__all__ = ["Accelerator", "NotImplementedBuilder"]
 
 
 class Accelerator(Ops):
@@ -53,6 +32,8 @@ class Accelerator(Ops):
 
     def capabilities(self) -> Capabilities:
         """Every yes or no of this accelerator, asked now; may initialise the device."""
+        from accel_core.accelerators.records import Capabilities
+
         return Capabilities(
             is_available=self.is_available(),
             is_synchronized_device=self.is_synchronized_device(),

@@ -9,14 +9,14 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._binding import accepts, by_index, delegate, has_parameter, or_default
-from accel_core.accelerators._properties import read_properties
 from accel_core.accelerators._torch_graphs import TorchGraphs
-from accel_core.accelerators.interface import Accelerator, DeviceProperties
+from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     import torch
 
+    from accel_core.accelerators.records import DeviceProperties
     from accel_core.backend import Backend
 
 __all__ = ["TorchAccelerator"]
@@ -196,6 +196,8 @@ class TorchAccelerator(TorchGraphs):
         ask = self._wrapped["get_device_properties"]
         if ask is None:
             return super().device_properties(index)
+        from accel_core.accelerators._properties import read_properties
+
         return read_properties(ask(index), self._total_memory_or_none(index))
 
     # Random numbers

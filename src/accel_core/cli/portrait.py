@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from accel_core.accelerators._streams import HostStream
-from accel_core.accelerators.interface import Accelerator, DeviceProperties
+from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators.records import DeviceProperties
 from accel_core.discovery import CAUGHT, root_cause
 from accel_core.errors import UnsupportedError
 

@@ -1,0 +1,173 @@
+"""A world of its own for each test: its distributions, its torch, its process-wide state."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from accel_testing import children, layouts, plugins
+from accel_testing.children import SIMULATED
+
+import accel_core
+from accel_core import current, hardware, settings
+
+_PACKAGE = Path(accel_core.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the person who runs the tests has set must not decide what they see."""
+    for variable in settings.VARIABLES:
+        monkeypatch.delenv(variable.name, raising=False)
+
+
+def _is_third_party(entry: str) -> bool:
+    return Path(entry).name in ("site-packages", "dist-packages")
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two folders of links: everything that is installed but torch and ours, and torch.
+
+    Whoever runs the tests may have plugins installed; a test sees those it made.
+    """
+    base = tmp_path_factory.mktemp("libraries")
+    without, torch = base / "without" / "site-packages", base / "torch" / "site-packages"
+    without.mkdir(parents=True)
+    torch.mkdir(parents=True)
+    for entry in filter(_is_third_party, sys.path):
+        for item in Path(entry).iterdir() if Path(entry).is_dir() else ():
+            low = item.name.lower()
+            if low.startswith(("accel", "__editable__", "_accel")) or low.endswith((".pth", ".egg-link")):
+                continue
+            link = (torch if low.split("-")[0] in ("torch", "torchgen", "functorch") else without) / item.name
+            if not link.is_symlink():
+                link.symlink_to(item, target_is_directory=item.is_dir())
+    if _PACKAGE.parent.name != "src":
+        (without / "accel_core").symlink_to(_PACKAGE)
+    return without, torch
+
+
+@pytest.fixture(scope="session")
+def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
+    """`sys.path` with the standard library, accel_core and what it needs: no torch and no plugin."""
+    standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
+    ours = [str(_PACKAGE.parent)] if _PACKAGE.parent.name == "src" else []
+    return (*ours, *standard, str(libraries[0]))
+
+
+@pytest.fixture
+def no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no accelerator is seen, whatever the real one has."""
+    monkeypatch.setattr(hardware, "known_hardware", lambda *root: ())
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which nothing has been chosen."""
+    for name, value in {
+        "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": 0,
+        "_choosing": False, "_warned": False,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(current, name, value)
+
+
+class World:
+    """What is installed, for this process and for its children."""
+
+    def __init__(
+        self, root: Path, base: tuple[str, ...], real_torch: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.real_torch = real_torch
+        self.root = root
+        self.site = root / "site-packages"
+        self.site.mkdir()
+        self.base = base
+        self.monkeypatch = monkeypatch
+        layouts._write(self.site, {"accel_sim_device.py": plugins.ACCELERATOR.format(count="return 2")})
+        self.set_path([self.site])
+
+    def set_path(self, entries: list[Path]) -> None:
+        self.path = [*map(str, entries), *self.base]
+        self.monkeypatch.setattr(sys, "path", list(self.path))
+        importlib.invalidate_caches()
+
+    def plugin(
+        self,
+        name: str,
+        source: str,
+        *,
+        distribution: str = "",
+        version: str = "1.0",
+        value: str = "",
+        layout: Callable[..., Path] = layouts.dist_info,
+    ) -> None:
+        """Install a plugin whose entry point is `name`, in a distribution `accel-<name>`."""
+        distribution = distribution or f"accel-{name}"
+        module = distribution.replace("-", "_")
+        layout(self.site, distribution, version, {layouts.GROUP: {name: value or module}}, {module: source})
+        importlib.invalidate_caches()
+
+    def backend(self, name: str, priority: object = 500, *, extra: str = "", **fields: object) -> None:
+        """Install a plugin that declares one backend, `extra` being more of its source."""
+        distribution = str(fields.pop("distribution", ""))
+        layout = fields.pop("layout", layouts.dist_info)
+        source = plugins.declaring(plugins.arguments(name, priority, **fields)) + extra
+        self.plugin(name, source, distribution=distribution, layout=layout)  # type: ignore[arg-type]
+
+    def module(self, name: str, source: str) -> None:
+        """Install a plain module, such as a vendor's package."""
+        layouts._write(self.site, {f"{name.replace('.', '/')}.py": source})
+        importlib.invalidate_caches()
+
+    def distribution(self, name: str, version: str, groups: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        layouts.dist_info(self.site, name, version, groups)
+
+    def child(self, code: str, *, torch: str = "simulated", **options: object) -> children.Ended:
+        """Run `code` in a process that has what is installed here; `torch`: "simulated", "real" or "none"."""
+        if torch == "real":
+            if not (self.real_torch / "torch").exists():
+                pytest.skip("torch is not installed")
+            options.setdefault("strict", False)  # torch warns where there is no numpy
+        more = {"simulated": [SIMULATED], "real": [self.real_torch], "none": []}[torch]
+        return children.run(code, [*self.path, *more], **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    base_path: tuple[str, ...],
+    libraries: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    no_hardware: None,
+    fresh: None,
+) -> Iterator[World]:
+    """A machine without torch and without plugins, to install some; this process sees it."""
+    before = dict(sys.modules)
+    for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
+        del sys.modules[name]
+    world = World(tmp_path, base_path, libraries[1], monkeypatch)
+    yield world
+    for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]:
+        del sys.modules[name]
+    for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
+        del sys.modules[name]
+    sys.modules.update({n: m for n, m in before.items() if n.partition(".")[0] == "torch"})
+
+
+@pytest.fixture
+def torch_world(world: World) -> World:
+    """The same with the simulated torch installed."""
+    world.base = (*world.base, str(SIMULATED))
+    world.set_path([world.site])
+    return world
+
+
+@pytest.fixture
+def simulated_torch(torch_world: World) -> ModuleType:
+    """The simulated torch, imported."""
+    return importlib.import_module("torch")

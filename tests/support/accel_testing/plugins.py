@@ -1,0 +1,41 @@
+"""Source of plugins, of vendor packages and of the accelerators they bring, all of them simulated."""
+
+from __future__ import annotations
+
+HEAD = "import accel_core\nfrom accel_core import Backend, ProbeResult, hookimpl\n"
+
+#: An accelerator over the simulated device; what `device_count()` does is the argument.
+ACCELERATOR = """
+from accel_core import Accelerator
+
+class Simulated(Accelerator):
+    def device_count(self):
+        {count}
+    def current_device(self):
+        return 0
+"""
+
+
+def declaring(*backends: str) -> str:
+    """A plugin that declares `backends`, each given as the arguments of `Backend(...)`."""
+    listed = ", ".join(f"Backend({arguments})" for arguments in backends)
+    return f"{HEAD}\n@hookimpl\ndef accel_backends():\n    return [{listed}]\n"
+
+
+def arguments(name: str, priority: object = 500, **more: object) -> str:
+    """Arguments of `Backend(...)`; the vendor import is a module that is always there."""
+    given: dict[str, object] = {
+        "name": name,
+        "priority": priority,
+        "device_type": name.partition(".")[0],
+        "vendor_import": "json",
+        "accelerator": "accel_sim_device:Simulated",
+        **more,
+    }
+    return ", ".join(f"{key}={value!r}" for key, value in given.items())
+
+
+def hook(name: str, parameters: str, body: str) -> str:
+    """One more hook for a plugin's source."""
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"\n@hookimpl\ndef {name}({parameters}):\n{lines}\n"

@@ -1,0 +1,156 @@
+"""A declaration is checked when it is built, and says everything that is wrong with it at once."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+
+from accel_core import backend as backend_module
+from accel_core.backend import API_LEVEL, Backend, Provenance
+from accel_core.errors import AccelError, InvalidBackendError
+
+
+def declare(**given: object) -> Backend:
+    return Backend(**{"name": "npu", "priority": 700, "device_type": "npu", **given})  # type: ignore[arg-type]
+
+
+def test_the_least_declaration_has_defaults_for_the_rest():
+    backend = declare()
+    assert (backend.name, backend.priority, backend.device_type) == ("npu", 700, "npu")
+    assert backend.vendor_imports == ("torch",) == backend.vendor_import
+    assert backend.api_level == API_LEVEL
+    assert backend.distribution == ""
+
+
+def test_everything_but_the_required_fields_has_a_default():
+    """USERS 35: a field that is added must not break a plugin that was written before."""
+    required = [f.name for f in fields(Backend) if f.default is f.default_factory]
+    assert required == ["name", "priority", "device_type"]
+
+
+def test_one_vendor_import_or_several():
+    assert declare(vendor_import="torch_npu").vendor_imports == ("torch_npu",)
+    assert declare(vendor_import=("a.b", "c")).vendor_imports == ("a.b", "c")
+
+
+def test_it_is_frozen_hashable_picklable_and_can_be_replaced():
+    backend = declare(requires=("torch>=2.6",))
+    with pytest.raises(FrozenInstanceError):
+        backend.priority = 1  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(backend)) == backend == copy.deepcopy(backend)
+    assert hash(replace(backend)) == hash(backend)
+    from_somewhere = replace(backend, provenance=Provenance("accel-npu", "1.2"))
+    assert from_somewhere.distribution == "accel-npu"
+    assert str(from_somewhere.provenance) == "accel-npu 1.2"
+
+
+@pytest.mark.parametrize("name", ["npu", "xpu.external", "a1", "a_b.c_d", "x.y.z"])
+def test_good_names(name):
+    assert declare(name=name).name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "NPU", " npu", "npu ", "n pu", "1npu", ".npu", "npu.", "n..u", "npu,cuda", "npu@x", "nPu", "npü", "n-u"]
+)
+def test_a_name_that_could_not_be_pinned_is_refused(name):
+    with pytest.raises(InvalidBackendError, match="name .* is malformed"):
+        declare(name=name)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("name", 3, "name 3 is int, expected str"),
+        ("name", None, "name None is NoneType, expected str"),
+        ("priority", "high", "priority 'high' is str, expected int"),
+        ("priority", 1.5, "priority 1.5 is float, expected int"),
+        ("priority", True, "priority True is bool, expected int"),
+        ("priority", None, "priority None is NoneType, expected int"),
+        ("api_level", "1", "api_level '1' is str, expected int"),
+        ("api_level", 0, "api_level 0 is not 1 or more"),
+        ("device_type", "NPU", "device_type 'NPU' is malformed"),
+        ("device_type", "npu:0", "device_type 'npu:0' is malformed"),
+        ("vendor_import", "torch-npu", "vendor_import 'torch-npu' is malformed"),
+        ("vendor_import", (), "vendor_import names no module"),
+        ("vendor_import", ["torch_npu"], "vendor_import ['torch_npu'] is list, expected a tuple of str"),
+        ("vendor_import", ("a", 1), "vendor_import ('a', 1) is tuple, expected a tuple of str"),
+        ("accelerator", "accel_npu.NPU", "accelerator 'accel_npu.NPU' is malformed"),
+        ("accelerator", "a:b.c", "accelerator 'a:b.c' is malformed"),
+        ("requires", "torch>=2.6", "requires 'torch>=2.6' is str, expected a tuple of str"),
+        ("device_nodes", ("dev/npu",), "device_nodes 'dev/npu' is malformed"),
+        ("device_nodes", ("/",), "device_nodes '/' is malformed"),
+        ("device_nodes", ("",), "device_nodes '' is malformed"),
+        ("device_nodes", ("/dev/**/npu",), "device_nodes '/dev/**/npu' is malformed"),
+        ("pci_ids", ("10DE",), "pci_ids '10DE' is malformed"),
+        ("pci_ids", ("0x10de",), "pci_ids '0x10de' is malformed"),
+        ("visible_devices", ("A B",), "visible_devices 'A B' is malformed"),
+        ("visible_devices_grammar", "roman", "visible_devices_grammar 'roman' is unknown"),
+        ("impersonates", "torch.cuda", "impersonates 'torch.cuda' is malformed"),
+        ("private_use1", 1, "private_use1 1 is int, expected bool"),
+        ("isolated_probe", "yes", "isolated_probe 'yes' is str, expected bool"),
+        ("provenance", "accel-npu", "provenance 'accel-npu' is str, expected Provenance"),
+        ("description", None, "description None is NoneType, expected str"),
+    ],
+)
+def test_a_malformed_field_is_named_with_its_value(field, value, said):
+    with pytest.raises(InvalidBackendError) as caught:
+        declare(**{field: value})
+    assert said in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, AccelError)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pci_ids", ("10de", "10de:2335", "10de/03", "1002/12")),
+        ("device_nodes", ("/dev/davinci[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1")),
+        ("impersonates", "cuda"),
+        ("platforms", ("linux", "darwin-arm64")),
+        ("accelerator", "a.b:C"),
+        ("priority", -5),
+        *(("visible_devices_grammar", grammar) for grammar in backend_module.GRAMMARS),
+    ],
+)
+def test_well_formed_fields_are_taken(field, value):
+    assert getattr(declare(**{field: value}), field) == value
+
+
+def test_every_fault_is_named_at_once():
+    with pytest.raises(InvalidBackendError) as caught:
+        declare(name="N", device_type="", pci_ids=("x",), api_level=0, visible_devices_grammar="?")
+    for part in ("backend 'N'", "name 'N'", "device_type ''", "pci_ids 'x'", "api_level 0", "grammar '?'"):
+        assert part in str(caught.value)
+    with pytest.raises(InvalidBackendError) as caught:
+        declare(priority="1", private_use1=None)
+    for part in ("priority '1' is str", "private_use1 None is NoneType"):
+        assert part in str(caught.value)
+
+
+def test_unknown_fields_are_named_with_those_that_are_known():
+    with pytest.raises(InvalidBackendError) as caught:
+        declare(priorty=1, colour="red")
+    assert "backend 'npu': unknown fields 'colour', 'priorty'" in str(caught.value)
+    assert "known fields: name, priority" in str(caught.value)
+    assert caught.value.hint == ""
+
+
+def test_an_unknown_field_of_a_newer_api_level_says_to_upgrade():
+    with pytest.raises(InvalidBackendError) as caught:
+        declare(colour="red", api_level=API_LEVEL + 1)
+    assert f"unknown field 'colour'; the declaration is for API level {API_LEVEL + 1}" in str(caught.value)
+    assert caught.value.hint == "pip install --upgrade accel-core"
+
+
+def test_a_newer_api_level_alone_is_for_the_probe_to_judge():
+    assert declare(api_level=API_LEVEL + 1).api_level == API_LEVEL + 1
+
+
+def test_what_is_missing_is_a_type_error_as_for_any_dataclass():
+    with pytest.raises(TypeError, match="priority"):
+        Backend(name="npu", device_type="npu")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        Backend("npu", 700, "npu")  # type: ignore[misc]

@@ -1,0 +1,142 @@
+"""Importing accel_core costs nothing and changes nothing; its public names are complete."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import accel_core
+
+SOURCE = Path(accel_core.__file__)
+
+#: What no import of the root may bring: each costs more than all of ours.
+HEAVY = [
+    "torch", "pluggy", "importlib.metadata", "importlib_metadata", "inspect", "typing", "dataclasses", "re", "click",
+    "rich", "psutil", "packaging", "subprocess", "threading", "concurrent", "tempfile", "json", "pathlib", "email",
+]  # fmt: skip
+
+
+def test_importing_the_root_imports_nothing_else():
+    """USERS 23, 28: in an interpreter without site packages, so that nobody else's imports are seen."""
+    code = (
+        "import sys; before = set(sys.modules); "
+        f"sys.path.insert(0, {str(SOURCE.parents[1])!r}); import accel_core; "
+        "print(' '.join(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"accel_core", "__future__"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import accel_core", HEAVY),
+        ("from accel_core import Backend, hookimpl, ProbeResult", ["torch", "importlib.metadata", "psutil", "rich", "click"]),
+        ("import accel_core; accel_core.discover()", ["torch", "importlib.metadata", "psutil", "packaging", "subprocess"]),
+        ("import accel_core; accel_core.get_accelerator", ["torch", "rich", "click", "packaging"]),
+        ("from accel_core import *", ["torch", "rich", "click"]),
+    ],
+)
+def test_what_each_step_does_not_import(world, statement, absent):
+    """USERS 4, 29."""
+    world.backend("npu")
+    code = (
+        "before = set(sys.modules)\n"
+        f"{statement}\n"
+        "print(str(sorted(set(sys.modules) - before)).replace(chr(39), chr(34)))"
+    )
+    brought = world.child(f"import sys\n{code}", bare=False).answer
+    top = {name for name in brought if name in absent or name.partition(".")[0] in absent}
+    assert top == set()
+
+
+def test_importing_writes_no_variable_and_starts_nothing(world):
+    """USERS 26."""
+    code = (
+        "import os, sys, json, threading\n"
+        "environ, threads = dict(os.environ), threading.active_count()\n"
+        "import accel_core, accel_core.current\n"
+        "print(json.dumps([environ == dict(os.environ), threads == threading.active_count()]))"
+    )
+    assert world.child(code, bare=False).answer == [True, True]
+
+
+@pytest.mark.parametrize("first", ["accel_core", "torch"])
+def test_either_import_order_works(torch_world, first):
+    """USERS 4: `import triton` before torch."""
+    second = "torch" if first == "accel_core" else "accel_core"
+    code = f"import {first}\nimport {second}\nimport json, accel_core\nprint(json.dumps(accel_core.get_accelerator().name))"
+    assert torch_world.child(code, bare=True).answer == "cpu"
+
+
+@pytest.mark.parametrize("name", accel_core.__all__)
+def test_every_public_name_resolves_and_is_public_where_it_lives(name):
+    value = getattr(accel_core, name)
+    home = accel_core._HOME.get(name)
+    if home is None:
+        assert name == "__version__"
+        return
+    module = importlib.import_module(f"accel_core.{home}")
+    assert getattr(module, name) is value
+    assert name in module.__all__
+
+
+def test_the_lists_of_public_names_agree():
+    """`__all__`, the homes and what a type checker sees are written by hand, three times."""
+    tree = ast.parse(SOURCE.read_text(encoding="utf-8"))
+    (block,) = [n for n in tree.body if isinstance(n, ast.If)]
+    typed = {
+        alias.name: str(node.module).removeprefix("accel_core.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert typed == accel_core._HOME
+    assert sorted(accel_core.__all__) == sorted([*typed, "__version__"])
+    assert len(set(accel_core.__all__)) == len(accel_core.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'accel_core' has no attribute 'missing'"):
+        accel_core.missing  # noqa: B018
+    with pytest.raises(ImportError):
+        from accel_core import missing  # noqa: F401
+
+
+def test_dir_lists_every_public_name():
+    assert set(accel_core.__all__) <= set(dir(accel_core))
+
+
+def test_a_name_is_resolved_once():
+    accel_core.Backend  # noqa: B018
+    assert "Backend" in vars(accel_core)
+
+
+@pytest.mark.parametrize("module", sorted(p.stem for p in SOURCE.parent.glob("*.py") if not p.stem.startswith("__")))
+def test_every_module_says_what_it_exports(module):
+    found = importlib.import_module(f"accel_core.{module}")
+    exported = getattr(found, "__all__", [])
+    assert len(set(exported)) == len(exported)
+    for name in exported:
+        assert hasattr(found, name)
+
+
+def test_every_error_is_ours_and_what_a_caller_expects():
+    from accel_core import errors
+
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert issubclass(kind, (errors.AccelError, UserWarning))
+        assert kind.__doc__
+    expected = {
+        "BackendNotFoundError": LookupError, "BackendUnavailableError": RuntimeError, "BackendConflictError": RuntimeError,
+        "InvalidBackendError": ValueError, "InvalidAcceleratorError": TypeError, "SettingError": ValueError,
+        "RecursiveChoiceError": RuntimeError, "UnsupportedError": NotImplementedError, "DeclinedError": RuntimeError,
+    }  # fmt: skip
+    for name, base in expected.items():
+        assert issubclass(getattr(errors, name), base)

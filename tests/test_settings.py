@@ -1,0 +1,144 @@
+"""Every variable is parsed in one place, forgivingly, and refuses what it cannot understand by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_core import settings
+from accel_core.errors import AccelError, SettingError
+from accel_core.settings import Pin, Settings, read
+
+
+def pins(text: str) -> list[str]:
+    return [str(pin) for pin in read({"DS_ACCELERATOR": text}).pins]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("npu", ["npu"]),
+        ("  npu\t", ["npu"]),
+        ("NPU", ["npu"]),
+        ("XPU.External", ["xpu.external"]),
+        ("npu@accel-npu", ["npu@accel-npu"]),
+        (" NPU @ Accel_NPU ", ["npu@accel-npu"]),
+        ("npu@accel..npu", ["npu@accel-npu"]),
+        ("npu,cuda,cpu", ["npu", "cuda", "cpu"]),
+        (" npu , ,CUDA@accel_cuda,", ["npu", "cuda@accel-cuda"]),
+        ("npu,npu", ["npu", "npu"]),
+        ("", []),
+        ("   ", []),
+        (",", []),
+        (" , ,", []),
+    ],
+)
+def test_ds_accelerator_in_all_its_forms(text, expected):
+    """USERS 33: name, case, padding, emptiness."""
+    assert pins(text) == expected
+
+
+@pytest.mark.parametrize("text", ["npu@", "@accel-npu", "@", "npu,@x", "npu@ "])
+def test_half_a_pin_is_refused(text):
+    with pytest.raises(SettingError) as caught:
+        pins(text)
+    message = str(caught.value)
+    assert f"DS_ACCELERATOR={text!r} is not valid" in message
+    assert "expected a backend name, or name@distribution" in message
+    assert "unset DS_ACCELERATOR" in message
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, AccelError)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", True), ("true", True), (" YES ", True), ("on", True), ("0", False), ("False", False), ("no", False),
+     ("OFF", False), ("", False), (" ", False)],
+)  # fmt: skip
+def test_flags(text, expected):
+    assert read({"ACCEL_STRICT": text}).strict is expected
+
+
+@pytest.mark.parametrize("text", ["2", "maybe", "-1", "tru"])
+def test_a_flag_is_one_or_zero(text):
+    with pytest.raises(SettingError, match=f"ACCEL_STRICT='{text}' is not valid, expected 1 or 0"):
+        read({"ACCEL_STRICT": text})
+
+
+def test_the_probe_mode():
+    assert read({"ACCEL_PROBE": " Isolated "}).isolated is True
+    assert read({"ACCEL_PROBE": "inline"}).isolated is False
+    with pytest.raises(SettingError, match="ACCEL_PROBE='child' is not valid, expected inline or isolated"):
+        read({"ACCEL_PROBE": "child"})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("10", 10.0), (" 2.5 ", 2.5), ("1e1", 10.0), ("", 10.0)])
+def test_the_probe_timeout(text, expected):
+    assert read({"ACCEL_PROBE_TIMEOUT": text}).probe_timeout == expected
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "-1", "nan", "inf", "-inf", "1e999", "10 s", "1,5"])
+def test_a_timeout_is_a_number_of_seconds(text):
+    with pytest.raises(SettingError) as caught:
+        read({"ACCEL_PROBE_TIMEOUT": text})
+    assert f"ACCEL_PROBE_TIMEOUT={text!r} is not valid" in str(caught.value)
+    assert "a number of seconds above 0" in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0", 0), ("3", 3), (" 12 ", 12), ("", 0)])
+def test_a_launchers_numbers_become_int(text, expected):
+    """USERS 34: what a launcher sets is text, what callers get is an int."""
+    value = settings.LOCAL_RANK.read({"LOCAL_RANK": text})
+    assert value == expected
+    assert type(value) is int
+
+
+@pytest.mark.parametrize("text", ["-1", "1.0", "one", "9" * 10])
+def test_a_count_is_a_whole_number(text):
+    with pytest.raises(SettingError, match=f"LOCAL_SIZE='{text}' is not valid, expected a whole number"):
+        settings.LOCAL_SIZE.read({"LOCAL_SIZE": text})
+
+
+def test_allow_and_block_are_lists_of_pins():
+    found = read({"ACCEL_ALLOW": "NPU, cpu", "ACCEL_BLOCK": "cuda@Accel_CUDA"})
+    assert found.allow == (Pin("npu"), Pin("cpu"))
+    assert found.block == (Pin("cuda", "accel-cuda"),)
+
+
+@pytest.mark.parametrize(
+    ("allow", "block", "expected"),
+    [
+        ((), (), True),
+        ((Pin("npu"),), (), True),
+        ((Pin("cuda"),), (), False),
+        ((), (Pin("npu"),), False),
+        ((Pin("npu"),), (Pin("npu"),), False),
+        ((Pin("npu", "other"),), (), False),
+        ((), (Pin("npu", "other"),), True),
+        ((Pin("npu", "accel-npu"),), (), True),
+    ],
+)
+def test_the_policy_over_one_backend(allow, block, expected):
+    assert Settings(allow=allow, block=block).permits("npu", "Accel_NPU") is expected
+
+
+def test_a_pin_without_a_distribution_means_any():
+    assert Pin("npu").matches("npu", "whatever")
+    assert Pin("npu", "accel-npu").matches("npu", "Accel.NPU")
+    assert not Pin("npu", "accel-npu").matches("npu", "other")
+    assert not Pin("npu").matches("cuda", "accel-npu")
+
+
+def test_nothing_set_gives_the_defaults_and_the_process_is_read_by_default(monkeypatch):
+    assert read({}) == Settings(asked="DS_ACCELERATOR=''")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    assert read().pins == (Pin("npu"),)
+    assert read().asked == "DS_ACCELERATOR='npu'"
+
+
+def test_the_table_holds_every_variable_once_with_a_line_for_people():
+    names = [v.name for v in settings.VARIABLES]
+    declared = [v.name for v in vars(settings).values() if isinstance(v, settings.Variable)]
+    assert sorted(names) == sorted(declared)
+    assert len(set(names)) == len(names)
+    assert all(v.help.endswith(".") for v in settings.VARIABLES)
