@@ -64,7 +64,8 @@ class Report:
     epochs: int
     test_accuracy: float
     images_per_second: float
-    peak_memory_bytes: int
+    #: `None` on a device that does not count.
+    peak_memory_bytes: int | None
     parameters_sha256: str
 
 
@@ -211,6 +212,14 @@ def train(trainer: Trainer, epochs: int, batch_size: int, console: Console) -> f
     return seen / max(start.elapsed_time(end) / 1e3, 1e-9) if seen else 0.0
 
 
+def peak_memory(acc: accel_core.Accelerator) -> int | None:
+    """The most bytes that tensors held, or `None` where the vendor has no such count (Apple)."""
+    try:
+        return acc.max_memory_allocated()
+    except accel_core.UnsupportedError:
+        return None
+
+
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--epochs", type=int, default=12, help="epochs in all, a resumed run's earlier ones included")
@@ -243,7 +252,8 @@ def main() -> None:
     if arguments.resume:
         trainer.load(arguments.resume)
         console.print(f"resumed after epoch {trainer.epoch}")
-    acc.reset_peak_memory_stats()
+    if peak_memory(acc) is not None:
+        acc.reset_peak_memory_stats()
     last = min(arguments.epochs, arguments.stop_after or arguments.epochs)
     speed = train(trainer, last, arguments.batch_size, console)
     if arguments.checkpoint:
@@ -257,12 +267,13 @@ def main() -> None:
         epochs=trainer.epoch,
         test_accuracy=trainer.accuracy(),
         images_per_second=speed,
-        peak_memory_bytes=acc.max_memory_allocated(),
+        peak_memory_bytes=peak_memory(acc),
         parameters_sha256=trainer.digest(),
     )
     console.print(f"test accuracy  {report.test_accuracy:.2%} of {TEST_IMAGES} images")
     console.print(f"throughput     {report.images_per_second:,.0f} images/s")
-    console.print(f"peak memory    {report.peak_memory_bytes / 2**20:,.1f} MiB")
+    peak = report.peak_memory_bytes
+    console.print(f"peak memory    {'not counted by this device' if peak is None else f'{peak / 2**20:,.1f} MiB'}")
     console.print(f"parameters     sha256 {report.parameters_sha256[:16]}")
     if arguments.json:
         print(json.dumps(asdict(report)))

@@ -124,7 +124,9 @@ class World:
         layouts._write(self.site, {f"{name.replace('.', '/')}.py": source})
         importlib.invalidate_caches()
 
-    def distribution(self, name: str, version: str, groups: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    def distribution(
+        self, name: str, version: str, groups: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
         layouts.dist_info(self.site, name, version, groups)
 
     def child(self, code: str, *, torch: str = "simulated", **options: object) -> children.Ended:
@@ -152,7 +154,9 @@ def world(
         del sys.modules[name]
     world = World(tmp_path, base_path, libraries[1], monkeypatch)
     yield world
-    for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]:
+    for name in [
+        n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))
+    ]:
         del sys.modules[name]
     for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
         del sys.modules[name]

@@ -53,10 +53,26 @@ def test_good_names(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["", "NPU", " npu", "npu ", "n pu", "1npu", ".npu", "npu.", "n..u", "npu,cuda", "npu@x", "nPu", "npü", "n-u"]
+    "name",
+    [
+        "",
+        "NPU",
+        " npu",
+        "npu ",
+        "n pu",
+        "1npu",
+        ".npu",
+        "npu.",
+        "n..u",
+        "npu,cuda",
+        "npu@x",
+        "nPu",
+        "npü",
+        "n-u",
+    ],
 )
 def test_a_name_that_could_not_be_pinned_is_refused(name):
-    with pytest.raises(InvalidBackendError, match="name .* is malformed"):
+    with pytest.raises(InvalidBackendError, match=r"name .* is malformed"):
         declare(name=name)
 
 

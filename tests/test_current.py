@@ -6,7 +6,6 @@ import asyncio
 import copy
 import os
 import pickle
-import sys
 import threading
 import time
 
@@ -118,10 +117,14 @@ def test_half_a_name_is_refused(mlu, name):
 
 
 def test_a_name_that_is_not_installed_or_not_usable_raises_as_a_pin_does(mlu):
-    with pytest.raises(BackendNotFoundError, match=r"accelerator\('tpu'\): no installed distribution declares tpu"):
+    with pytest.raises(
+        BackendNotFoundError, match=r"accelerator\('tpu'\): no installed distribution declares tpu"
+    ):
         accel_core.accelerator("tpu")
     mlu.backend("npu", vendor_import="torch_npu")
-    with pytest.raises(BackendUnavailableError, match=r"npu \(accel-npu 1.0\) is not usable: torch_npu is not installed"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"npu \(accel-npu 1.0\) is not usable: torch_npu is not installed"
+    ):
         accel_core.accelerator("npu")
 
 
@@ -149,7 +152,9 @@ def test_two_backends_of_one_distribution_and_name_are_two_objects(torch_world, 
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
     torch_world.plugin(
         "xpu",
-        plugins.declaring(plugins.arguments("xpu", 800, accelerator="none_device:Simulated"), plugins.arguments("xpu", 790)),
+        plugins.declaring(
+            plugins.arguments("xpu", 800, accelerator="none_device:Simulated"), plugins.arguments("xpu", 790)
+        ),
     )
     by_name = accel_core.accelerator("xpu")  # a name may have no device
     assert by_name.backend.priority == 800
@@ -180,7 +185,8 @@ def test_a_pickle_works_in_another_process(mlu):
     code = "import accel_core, base64, json, pickle\n"
     pin = {"DS_ACCELERATOR": "mlu@better-mlu"}
     dumped = mlu.child(
-        code + "print(json.dumps(base64.b64encode(pickle.dumps(accel_core.get_accelerator())).decode()))", variables=pin
+        code + "print(json.dumps(base64.b64encode(pickle.dumps(accel_core.get_accelerator())).decode()))",
+        variables=pin,
     ).answer
     code += (
         f"acc = pickle.loads(base64.b64decode({dumped!r}))\n"
@@ -227,7 +233,10 @@ def test_what_is_no_accelerator_is_refused(mlu, wrong):
 def test_what_is_no_accelerator_is_named(mlu):
     with pytest.raises(InvalidAcceleratorError) as caught:
         accel_core.set_accelerator(5)
-    assert str(caught.value) == "5 (int) is not an accelerator: expected an accel_core.Accelerator or a backend's name"
+    assert (
+        str(caught.value)
+        == "5 (int) is not an accelerator: expected an accel_core.Accelerator or a backend's name"
+    )
     assert isinstance(caught.value, TypeError)
 
 
@@ -329,7 +338,9 @@ def test_a_plugin_that_asks_while_it_is_loaded_is_broken(mlu):
     mlu.plugin("bad", ASKS)
     assert accel_core.get_accelerator().name == "mlu"
     (bad,) = [v for v in accel_core.selection().verdicts if v.name == "bad"]
-    assert bad.cause.startswith("RecursiveChoiceError: get_accelerator() was called while the accelerator was being chosen")
+    assert bad.cause.startswith(
+        "RecursiveChoiceError: get_accelerator() was called while the accelerator was being chosen"
+    )
 
 
 def test_a_vendor_that_asks_while_it_is_imported_is_broken(mlu):
@@ -342,7 +353,9 @@ def test_a_vendor_that_asks_while_it_is_imported_is_broken(mlu):
 @pytest.mark.parametrize("usable", ["True", "None"])
 def test_a_plugin_that_asks_while_it_builds_is_broken_and_the_next_is_chosen(mlu, usable):
     answer = "return ProbeResult(True)" if usable == "True" else "return None"
-    extra = hook("accel_probe", "backend, others", answer) + hook("accel_create", "backend, others", "return accel_core.get_accelerator()")
+    extra = hook("accel_probe", "backend, others", answer) + hook(
+        "accel_create", "backend, others", "return accel_core.get_accelerator()"
+    )
     mlu.backend("bad", 900, extra=extra)
     assert accel_core.get_accelerator().name == "mlu"
 
@@ -370,7 +383,9 @@ def _flaky(world, second: str) -> None:
 
 def test_a_build_that_fails_after_its_probe_is_an_error_of_ours(mlu):
     _flaky(mlu, "raise OSError('device lost')")
-    with pytest.raises(BackendUnavailableError, match=r"flaky \(accel-flaky 1.0\) cannot be built: OSError: device lost"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"flaky \(accel-flaky 1.0\) cannot be built: OSError: device lost"
+    ):
         accel_core.get_accelerator()
 
 
@@ -434,7 +449,7 @@ def test_fork_after_the_choice_inherits_it_and_fork_before_it_does_not(mlu):
 
 @fork
 def test_fork_while_another_thread_chooses_waits_for_it(mlu):
-    """The child has the parent's accelerator, whole, or chooses itself; it never hangs on a dead thread's lock."""
+    """The child has the parent's accelerator, whole, or chooses; it never hangs on a dead thread's lock."""
     mlu.module("slow_vendor", "import time; time.sleep(0.5)")
     mlu.backend("slow", 900, vendor_import="slow_vendor")
     code = FORK + (
@@ -482,6 +497,8 @@ def test_fork_by_the_thread_that_chooses_leaves_both_sides_working(mlu):
 @fork
 def test_many_forks_beside_many_choosers_all_end(mlu):
     code = FORK + (
+        # First of all: a fork amid the import of the module itself is Python's own deadlock.
+        "accel_core.get_accelerator()\n"
         "def churn():\n"
         "    for _ in range(200):\n"
         "        accel_core.set_accelerator(None)\n"
@@ -497,7 +514,7 @@ def test_many_forks_beside_many_choosers_all_end(mlu):
 
 @fork
 def test_choosing_initialises_no_device(torch_world):
-    """USERS 23, 25, 26: a fork that uses the device afterwards, on a device that forbids it once it is initialised."""
+    """USERS 23, 25, 26: a fork uses the device afterwards, which forbids that once it is initialised."""
     torch_world.module(
         "torch_sim",
         "import os, torch, types\n"
@@ -531,7 +548,10 @@ def test_choosing_initialises_no_device(torch_world):
 
 
 def test_where_there_is_no_fork_nothing_is_registered(world):
-    code = "import os, json, accel_core.choice\ndel os.register_at_fork\nimport accel_core.current\nprint(json.dumps(True))"
+    code = (
+        "import os, json, accel_core.choice\ndel os.register_at_fork\n"
+        "import accel_core.current\nprint(json.dumps(True))"
+    )
     assert world.child(code, bare=False).answer is True
 
 
@@ -549,8 +569,10 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles(torch_world):
         "acc = accel_core.get_accelerator()\n"
         "import torch\n"
         "same = pickle.loads(pickle.dumps(acc)) is acc is copy.deepcopy(acc)\n"
-        "child = forked(lambda: [accel_core.get_accelerator().device_name(), float(torch.ones(3, device=acc.device()).sum())])\n"
-        "print(json.dumps([before, acc.name, same, child, str(acc.device()), torch.accelerator.current_accelerator() is None]))"
+        "total = lambda: float(torch.ones(3, device=acc.device()).sum())\n"
+        "child = forked(lambda: [accel_core.get_accelerator().device_name(), total()])\n"
+        "none = torch.accelerator.current_accelerator() is None\n"
+        "print(json.dumps([before, acc.name, same, child, str(acc.device()), none]))"
     )
     before, name, same, child, device, no_accelerator = torch_world.child(
         code, torch="real", variables={"DS_ACCELERATOR": "cpu"}
@@ -561,5 +583,3 @@ def test_with_the_real_torch_the_cpu_is_chosen_forks_and_pickles(torch_world):
         record = torch_world.child(ranked, torch="real").answer
         assert (record["chosen"], record["how"]) == ("cpu", "fallback")
         assert {v["name"]: v["status"] for v in record["verdicts"]}["generic"] == "no_device"
-
-

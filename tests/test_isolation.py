@@ -65,7 +65,7 @@ def test_start_up_files_that_print_spoil_no_answer(job, monkeypatch, tmp_path):
     """A sitecustomize, or a .pth file, runs before the channel is ours."""
     customize = tmp_path / "customize"
     customize.mkdir()
-    (customize / "sitecustomize.py").write_text("print('{not json')\nprint('{\"noise\": 1}')\n")
+    (customize / "sitecustomize.py").write_text("print('hello\\n{not json')\nprint('{\"noise\": 1}')\n")
     monkeypatch.setenv("PYTHONPATH", str(customize))
     assert job("return {'ok': True}").answer == {"ok": True}
 
@@ -143,7 +143,9 @@ return {'ok': True}""",
 
 
 def test_exit_handlers_of_vendors_do_not_run(job):
-    assert job("import atexit; atexit.register(time.sleep, 60)\nreturn {'ok': True}", timeout=10).answer == {"ok": True}
+    assert job("import atexit; atexit.register(time.sleep, 60)\nreturn {'ok': True}", timeout=10).answer == {
+        "ok": True
+    }
 
 
 def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_path):

@@ -47,7 +47,12 @@ def test_usable(torch_world):
 
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
     """A blocked plugin of a newer API level for another platform with a broken vendor: policy comes first."""
-    fields = dict(api_level=API_LEVEL + 1, platforms=("nowhere",), requires=("absent>1",), device_nodes=("/dev/no-npu",))
+    fields = {
+        "api_level": API_LEVEL + 1,
+        "platforms": ("nowhere",),
+        "requires": ("absent>1",),
+        "device_nodes": ("/dev/no-npu",),
+    }
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
     assert judge().status is Status.INCOMPATIBLE
@@ -58,12 +63,16 @@ def test_blocked_and_not_allowed_say_so(torch_world):
     torch_world.backend("npu")
     found = judge(settings=Settings(block=(Pin("npu"),)))
     assert (found.status, found.reason, found.hint) == (
-        Status.BLOCKED, "ACCEL_BLOCK names it", "take npu out of ACCEL_BLOCK",
-    )  # fmt: skip
+        Status.BLOCKED,
+        "ACCEL_BLOCK names it",
+        "take npu out of ACCEL_BLOCK",
+    )
     found = judge(settings=Settings(allow=(Pin("cuda"),)))
     assert (found.status, found.reason, found.hint) == (
-        Status.BLOCKED, "ACCEL_ALLOW does not name it", "add npu to ACCEL_ALLOW",
-    )  # fmt: skip
+        Status.BLOCKED,
+        "ACCEL_ALLOW does not name it",
+        "add npu to ACCEL_ALLOW",
+    )
     assert judge(settings=Settings(allow=(Pin("npu", "accel-npu"),), block=(Pin("npu", "other"),))).usable
 
 
@@ -82,11 +91,15 @@ def test_another_platform_has_no_device(torch_world):
 
 
 def test_a_vendor_package_that_is_not_installed(torch_world):
-    torch_world.backend("npu", vendor_import=("torch_npu", "torch_npu_old.sub"), install_hint="pip install torch-npu")
+    torch_world.backend(
+        "npu", vendor_import=("torch_npu", "torch_npu_old.sub"), install_hint="pip install torch-npu"
+    )
     found = judge()
     assert (found.status, found.reason, found.hint) == (
-        Status.NOT_INSTALLED, "torch_npu or torch_npu_old.sub is not installed", "pip install torch-npu",
-    )  # fmt: skip
+        Status.NOT_INSTALLED,
+        "torch_npu or torch_npu_old.sub is not installed",
+        "pip install torch-npu",
+    )
 
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
@@ -127,15 +140,25 @@ def test_a_package_without_a_spec_is_not_installed_when_not_imported(torch_world
         (("torch-npu>=2.6.0rc0", "torch-npu<3"), Status.USABLE, "", ""),
         (("Torch.NPU>2.5",), Status.USABLE, "", ""),
         (("absent>=1",), Status.NOT_INSTALLED, "absent is not installed", "pip install 'absent>=1'"),
-        (("torch-npu>=3",), Status.INCOMPATIBLE, "it needs torch-npu>=3 and torch-npu 2.6.0rc1 is installed", "pip install 'torch-npu>=3'"),
+        (
+            ("torch-npu>=3",),
+            Status.INCOMPATIBLE,
+            "it needs torch-npu>=3 and torch-npu 2.6.0rc1 is installed",
+            "pip install 'torch-npu>=3'",
+        ),
         (("absent; python_version < '3'",), Status.USABLE, "", ""),
         (("absent; extra == 'x'",), Status.USABLE, "", ""),
         (("not a requirement!",), Status.INVALID, "its requirement 'not a requirement!' is malformed", ""),
         (("private",), Status.USABLE, "", ""),
-        (("private>=1",), Status.INCOMPATIBLE, "it needs private>=1 and private our build 7 is installed", "pip install 'private>=1'"),
+        (
+            ("private>=1",),
+            Status.INCOMPATIBLE,
+            "it needs private>=1 and private our build 7 is installed",
+            "pip install 'private>=1'",
+        ),
         (("",), Status.INVALID, "its requirement '' is malformed", ""),
     ],
-)  # fmt: skip
+)
 def test_required_distributions_are_read_from_metadata(torch_world, requires, status, reason, hint):
     torch_world.distribution("torch-npu", "2.6.0rc1")
     torch_world.distribution("private", "our build 7")
@@ -149,7 +172,12 @@ def test_required_distributions_are_read_from_metadata(torch_world, requires, st
 def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(torch_world, monkeypatch):
     """USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland."""
     monkeypatch.setattr(hardware, "_on_linux", lambda: True)
-    vendor(torch_world, "raise ImportError('libhccl.so')", device_nodes=("/dev/no-such-npu[0-9]*",), pci_ids=("fffe",))
+    vendor(
+        torch_world,
+        "raise ImportError('libhccl.so')",
+        device_nodes=("/dev/no-such-npu[0-9]*",),
+        pci_ids=("fffe",),
+    )
     found = judge()
     assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
     assert found.reason == "this machine has none of /dev/no-such-npu[0-9]*, PCI fffe"
@@ -179,9 +207,15 @@ def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_
 
 
 BROKEN = {
-    "ImportError": ("raise ImportError('libhccl.so: cannot open shared object file')", "ImportError: libhccl.so"),
+    "ImportError": (
+        "raise ImportError('libhccl.so: cannot open shared object file')",
+        "ImportError: libhccl.so",
+    ),
     "OSError": ("raise OSError('libascend_hal.so: no such file')", "OSError: libascend_hal.so"),
-    "AttributeError": ("import json; json._autoload", "AttributeError: module 'json' has no attribute '_autoload'"),
+    "AttributeError": (
+        "import json; json._autoload",
+        "AttributeError: module 'json' has no attribute '_autoload'",
+    ),
     "RuntimeError": ("raise RuntimeError('no driver')", "RuntimeError: no driver"),
     "sys.exit": ("import sys; sys.exit(1)", "SystemExit: it tried to end the process with 1"),
 }
@@ -201,14 +235,22 @@ def test_a_vendor_package_that_fails_is_broken_with_its_cause(torch_world, sourc
 
 def test_the_plugin_explains_its_vendors_errors(torch_world):
     """USERS 7: "source set_env.sh"."""
-    extra = hook("accel_explain", "backend, error", "return f'source set_env.sh ({backend.name}, {type(error).__name__})'")
+    extra = hook(
+        "accel_explain",
+        "backend, error",
+        "return f'source set_env.sh ({backend.name}, {type(error).__name__})'",
+    )
     vendor(torch_world, "raise ImportError('libhccl.so')", extra=extra)
     assert judge().hint == "source set_env.sh (npu, ImportError)"
 
 
-@pytest.mark.parametrize("body", ["raise RuntimeError", "return 5", "return None", "import sys; sys.exit()", "print('x')"])
+@pytest.mark.parametrize(
+    "body", ["raise RuntimeError", "return 5", "return None", "import sys; sys.exit()", "print('x')"]
+)
 def test_an_explanation_that_fails_explains_nothing(torch_world, body, capsys):
-    vendor(torch_world, "raise ImportError('libhccl.so')", extra=hook("accel_explain", "backend, error", body))
+    vendor(
+        torch_world, "raise ImportError('libhccl.so')", extra=hook("accel_explain", "backend, error", body)
+    )
     found = judge()
     assert (found.status, found.hint) == (Status.BROKEN, "")
     assert capsys.readouterr().out == ""
@@ -237,9 +279,14 @@ def test_keyboard_interrupt_passes(torch_world):
 
 @pytest.mark.parametrize(
     ("body", "shown"),
-    [("return -1", "-1 (int)"), ("return '2'", "'2' (str)"), ("return True", "True (bool)"), ("return None", "None (NoneType)"),
-     ("return 1.0", "1.0 (float)")],
-)  # fmt: skip
+    [
+        ("return -1", "-1 (int)"),
+        ("return '2'", "'2' (str)"),
+        ("return True", "True (bool)"),
+        ("return None", "None (NoneType)"),
+        ("return 1.0", "1.0 (float)"),
+    ],
+)
 def test_a_device_count_that_is_no_count_is_invalid(torch_world, body, shown):
     """USERS 34: types are exact."""
     counting(torch_world, body)
@@ -250,7 +297,9 @@ def test_a_device_count_that_is_no_count_is_invalid(torch_world, body, shown):
     assert judge(pinned=True).status is Status.INVALID
 
 
-@pytest.mark.parametrize("body", ["raise RuntimeError('driver too old')", "import sys; sys.exit('driver too old')"])
+@pytest.mark.parametrize(
+    "body", ["raise RuntimeError('driver too old')", "import sys; sys.exit('driver too old')"]
+)
 def test_a_device_count_that_raises_is_broken(torch_world, body):
     counting(torch_world, body)
     found = judge()
@@ -299,7 +348,10 @@ def test_a_plugin_that_says_usable_and_cannot_be_built_is_broken(torch_world):
     """USERS 17: it must not take the whole choice down."""
     answering(torch_world, "return ProbeResult(True)", accelerator="json:missing")
     found = judge()
-    assert (found.status, found.cause) == (Status.BROKEN, "AttributeError: module 'json' has no attribute 'missing'")
+    assert (found.status, found.cause) == (
+        Status.BROKEN,
+        "AttributeError: module 'json' has no attribute 'missing'",
+    )
 
 
 def test_the_other_backends_are_shown_to_the_probe(torch_world):
@@ -312,7 +364,11 @@ def test_the_other_backends_are_shown_to_the_probe(torch_world):
     ("body", "status", "said"),
     [
         ("return None", Status.USABLE, ""),
-        ("return True", Status.INVALID, "accel_probe() returned True (bool), expected accel_core.ProbeResult or None"),
+        (
+            "return True",
+            Status.INVALID,
+            "accel_probe() returned True (bool), expected accel_core.ProbeResult or None",
+        ),
         ("return 'yes'", Status.INVALID, "accel_probe() returned 'yes' (str)"),
         ("return ProbeResult('yes')", Status.INVALID, "ProbeResult(usable='yes'"),
         ("return ProbeResult(True, devices='2')", Status.INVALID, "devices='2'"),
@@ -349,7 +405,11 @@ def creating(world, body: str) -> None:
         ("raise RuntimeError('no driver')", Status.BROKEN, "json failed: RuntimeError: no driver"),
         ("raise accel_core.BackendUnavailableError('busy')", Status.BROKEN, "busy"),
         ("raise accel_core.DeclinedError('no such card', hint='buy one')", Status.NO_DEVICE, "no such card"),
-        ("raise accel_core.DeclinedError('cuda has it', stands_aside=True)", Status.STANDS_ASIDE, "cuda has it"),
+        (
+            "raise accel_core.DeclinedError('cuda has it', stands_aside=True)",
+            Status.STANDS_ASIDE,
+            "cuda has it",
+        ),
     ],
 )
 def test_a_creation_that_misbehaves_is_a_verdict(torch_world, body, status, said):
@@ -414,7 +474,11 @@ def test_torch_missing_is_told_by_name(world):
     assert found.reason.startswith("torch is not installed: pip install torch")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = probe.probe(cpu, Settings())
-    assert (judged.status, judged.reason, judged.hint) == (Status.NOT_INSTALLED, "torch is not installed", "pip install torch")
+    assert (judged.status, judged.reason, judged.hint) == (
+        Status.NOT_INSTALLED,
+        "torch is not installed",
+        "pip install torch",
+    )
 
 
 def test_a_plugin_with_a_fault_carries_it_into_the_verdict(torch_world):
@@ -445,7 +509,8 @@ def test_an_exceptions_frames_keep_nothing_alive(torch_world):
     torch_world.module(
         "npu_device",
         "import accel_core\nclass Big: pass\nseen = []\nclass Simulated(accel_core.Accelerator):\n"
-        "    def device_count(self):\n        import weakref\n        big = Big()\n        seen.append(weakref.ref(big))\n"
+        "    def device_count(self):\n        import weakref\n        big = Big()\n"
+        "        seen.append(weakref.ref(big))\n"
         "        raise RuntimeError('out of memory')\n",
     )
     torch_world.backend("npu", accelerator="npu_device:Simulated")
@@ -482,9 +547,18 @@ def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import os; os._exit(127)", "the process that probed it exited with status 127 at: import of torch_npu"),
-        ("import ctypes; ctypes.string_at(0)", "the process that probed it died of SIGSEGV at: import of torch_npu"),
-        ("import os, sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); os._exit(3)", "exited with status 3 at: import of torch_npu; last words: fatal: no CANN"),
+        (
+            "import os; os._exit(127)",
+            "the process that probed it exited with status 127 at: import of torch_npu",
+        ),
+        (
+            "import ctypes; ctypes.string_at(0)",
+            "the process that probed it died of SIGSEGV at: import of torch_npu",
+        ),
+        (
+            "import os, sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); os._exit(3)",
+            "exited with status 3 at: import of torch_npu; last words: fatal: no CANN",
+        ),
     ],
     ids=["_exit", "SIGSEGV", "last words"],
 )
@@ -511,7 +585,11 @@ def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
 
 @posix
 def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_world):
-    vendor(torch_world, "print('{}'); raise ImportError('libhccl.so')", extra=hook("accel_explain", "backend, error", "return 'source set_env.sh'"))
+    vendor(
+        torch_world,
+        "print('{}'); raise ImportError('libhccl.so')",
+        extra=hook("accel_explain", "backend, error", "return 'source set_env.sh'"),
+    )
     here, there = judge(), judge(isolated=True)
     assert (there.status, there.reason, there.hint) == (here.status, here.reason, here.hint)
 
@@ -529,7 +607,9 @@ def test_no_device_in_a_child_is_the_end_of_it_except_for_a_pin(torch_world):
 def test_the_child_finds_the_very_candidate(torch_world):
     """Two backends of one name and one distribution differ in their priority."""
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
-    torch_world.plugin("xpu", declaring(arguments("xpu", 800, accelerator="none_device:Simulated"), arguments("xpu", 790)))
+    torch_world.plugin(
+        "xpu", declaring(arguments("xpu", 800, accelerator="none_device:Simulated"), arguments("xpu", 790))
+    )
     first, second = [probe.probe(c, Settings(), isolated=True) for c in discover() if c.name == "xpu"]
     assert (first.priority, first.status) == (800, Status.NO_DEVICE)
     assert (second.priority, second.status) == (790, Status.USABLE)
@@ -542,7 +622,9 @@ def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world)
     torch_world.backend("npu")
     found = next(c for c in discover() if c.name == "npu")
     shutil.rmtree(torch_world.site / "accel_npu-1.0.dist-info")
-    assert probe.probe(found, Settings(), isolated=True).reason == "the probing process did not find the plugin"
+    assert (
+        probe.probe(found, Settings(), isolated=True).reason == "the probing process did not find the plugin"
+    )
 
 
 def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
@@ -568,12 +650,18 @@ def test_what_is_built_in_needs_no_child_for_its_answer(torch_world):
 def test_every_status_has_its_words():
     assert [str(s) for s in Status] == [s.value for s in Status]
     assert {s for s in Status if s.is_failure} == {
-        Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE,
-    }  # fmt: skip
+        Status.BROKEN,
+        Status.INVALID,
+        Status.TIMED_OUT,
+        Status.CRASHED,
+        Status.INCOMPATIBLE,
+    }
 
 
 def test_a_verdict_is_printable_and_json(torch_world):
-    torch_world.backend("npu", description="a device", url="https://example.org", vendor_import=("json", "torch"))
+    torch_world.backend(
+        "npu", description="a device", url="https://example.org", vendor_import=("json", "torch")
+    )
     found = judge()
     record = json.loads(json.dumps(found.to_dict()))
     assert record["name"] == "npu"
@@ -584,4 +672,7 @@ def test_a_verdict_is_printable_and_json(torch_world):
     assert (record["description"], record["url"]) == ("a device", "https://example.org")
     assert str(found) == "npu (accel-npu 1.0): usable"
     candidate = next(c for c in discover() if c.name == "npu")
-    assert str(verdict(candidate, Outcome(Status.NO_DEVICE, "none", "look again"))) == "npu (accel-npu 1.0): no device: none. look again"
+    assert (
+        str(verdict(candidate, Outcome(Status.NO_DEVICE, "none", "look again")))
+        == "npu (accel-npu 1.0): no device: none. look again"
+    )

@@ -51,9 +51,19 @@ def test_half_a_pin_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("1", True), ("true", True), (" YES ", True), ("on", True), ("0", False), ("False", False), ("no", False),
-     ("OFF", False), ("", False), (" ", False)],
-)  # fmt: skip
+    [
+        ("1", True),
+        ("true", True),
+        (" YES ", True),
+        ("on", True),
+        ("0", False),
+        ("False", False),
+        ("no", False),
+        ("OFF", False),
+        ("", False),
+        (" ", False),
+    ],
+)
 def test_flags(text, expected):
     assert read({"ACCEL_STRICT": text}).strict is expected
 

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+from accel_core import torch_import
 from accel_core.errors import BackendUnavailableError
 from accel_core.torch_import import TorchBuild, device_module, import_torch, torch_build
 
@@ -32,7 +33,9 @@ def test_a_torch_that_is_there_is_taken_as_it_is(torch_world, simulated_torch):
 def test_a_missing_torch_says_what_to_install(world):
     with pytest.raises(BackendUnavailableError) as caught:
         import_torch()
-    assert str(caught.value) == "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
+    assert (
+        str(caught.value) == "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
+    )
     assert caught.value.__cause__ is None
 
 
@@ -41,7 +44,10 @@ def test_a_missing_torch_says_what_to_install(world):
     [
         ("import absent_dependency", "torch fails to import: No module named 'absent_dependency'"),
         ("raise OSError('libtorch_cpu.so: cannot open')", "torch fails to import: OSError: libtorch_cpu.so"),
-        ("raise RuntimeError('Failed to load the backend extension: foo')", "torch fails to import: RuntimeError: Failed"),
+        (
+            "raise RuntimeError('Failed to load the backend extension: foo')",
+            "torch fails to import: RuntimeError: Failed",
+        ),
     ],
 )
 def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
@@ -57,7 +63,9 @@ def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
 def test_a_folder_named_torch_is_not_pytorch(world):
     (world.site / "torch").mkdir()
     world.set_path([world.site])
-    with pytest.raises(BackendUnavailableError, match=r"the module torch that Python finds is not PyTorch: .*site-packages"):
+    with pytest.raises(
+        BackendUnavailableError, match=r"the module torch that Python finds is not PyTorch: .*site-packages"
+    ):
         import_torch()
 
 
@@ -115,8 +123,16 @@ def test_the_build_is_read_from_its_file(torch_world):
 @pytest.mark.parametrize(
     ("source", "expected", "text"),
     [
-        ("__version__ = '2.9'\ncuda: str = '12.8'\n", TorchBuild("2.9", cuda="12.8"), "torch 2.9 (cuda 12.8)"),
-        ("__version__ = '2.9'\nhip = '6.4'\ncuda = None", TorchBuild("2.9", hip="6.4"), "torch 2.9 (hip 6.4)"),
+        (
+            "__version__ = '2.9'\ncuda: str = '12.8'\n",
+            TorchBuild("2.9", cuda="12.8"),
+            "torch 2.9 (cuda 12.8)",
+        ),
+        (
+            "__version__ = '2.9'\nhip = '6.4'\ncuda = None",
+            TorchBuild("2.9", hip="6.4"),
+            "torch 2.9 (hip 6.4)",
+        ),
         ("__version__ = a = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
         ("x: int\n[y] = 'z'\nimport os", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
         ("def (:", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
@@ -175,7 +191,8 @@ def test_a_broken_vendor_kills_import_torch_and_not_us(real):
         "    warnings.simplefilter('always')\n"
         "    acc = accel_core.get_accelerator()\n"
         "import torch\n"
-        "print(json.dumps([acc.name, float(torch.ones(2, device=acc.device()).sum()), [str(w.message) for w in caught]]))",
+        "total = float(torch.ones(2, device=acc.device()).sum())\n"
+        "print(json.dumps([acc.name, total, [str(w.message) for w in caught]]))",
         torch="real",
     )
     name, total, said = ours.answer
@@ -196,3 +213,22 @@ def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
     assert read.startswith("torch ")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with torch_import._lock:
+            held.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if import_torch().Tensor else 1)
+    done.set()
+    thread.join(10)
+    assert os.waitpid(pid, 0)[1] == 0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
     from accel_core.accelerators.records import Capabilities, DeviceProperties
     from accel_core.accelerators.torch_device import TorchAccelerator
-    from accel_core.backend import API_LEVEL, Backend, Provenance
+    from accel_core.backend import API_LEVEL, Backend, ProbeResult, Provenance, hint_for
     from accel_core.choice import Selection
     from accel_core.current import (
         accelerator,
@@ -37,10 +37,9 @@ if TYPE_CHECKING:
         RecursiveChoiceError,
         SettingError,
         UnsupportedError,
-        hint_for,
     )
     from accel_core.hardware import Evidence, evidence
-    from accel_core.hookspecs import ProbeResult, hookimpl
+    from accel_core.hookspecs import hookimpl
     from accel_core.torch_import import TorchBuild, torch_build
     from accel_core.verdict import Status, Verdict
     from accel_core.visible_devices import (
@@ -54,7 +53,7 @@ _HOMES = {
     "accelerators.interface": ("Accelerator",),
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("API_LEVEL", "Backend", "Provenance"),
+    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hint_for"),
     "choice": ("Selection",),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "discovery": ("Candidate", "discover"),
@@ -70,10 +69,9 @@ _HOMES = {
         "RecursiveChoiceError",
         "SettingError",
         "UnsupportedError",
-        "hint_for",
     ),
     "hardware": ("Evidence", "evidence"),
-    "hookspecs": ("ProbeResult", "hookimpl"),
+    "hookspecs": ("hookimpl",),
     "torch_import": ("TorchBuild", "torch_build"),
     "verdict": ("Status", "Verdict"),
     "visible_devices": (

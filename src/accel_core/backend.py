@@ -7,12 +7,18 @@ vendor's package.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_core.errors import InvalidBackendError
 
-__all__ = ["API_LEVEL", "Backend", "Provenance"]
+__all__ = ["API_LEVEL", "ENTRY_POINT_GROUP", "PROJECT", "Backend", "ProbeResult", "Provenance", "hint_for"]
+
+#: The entry-point group that discovery reads.
+ENTRY_POINT_GROUP = "accel.backends"
+#: pluggy's project name.
+PROJECT = "accel"
 
 #: What this accel-core understands. Raised when a hook, a field or a member is added; a plugin states
 #: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
@@ -21,18 +27,8 @@ API_LEVEL = 1
 #: Names of the visible-devices grammars that `accel_core.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-_DEVICE_TYPE = re.compile(r"[a-z][a-z0-9_]*")
-_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_OBJECT = re.compile(rf"{_MODULE.pattern}:[A-Za-z_]\w*")
-_NODE = re.compile(r"/(?!.*\*\*)[^/].*")  # absolute; "**" would walk whole file systems
-_PCI = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?")
-_VARIABLE = re.compile(r"[A-Za-z_]\w*")
-_ASSIGNMENT = re.compile(rf"{_VARIABLE.pattern}=.*")
 
-
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(NamedTuple):
     """Where a backend came from: the distribution, its version and the entry point.
 
     `distribution` is empty for what accel-core itself brings.
@@ -45,6 +41,20 @@ class Provenance:
 
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}".strip()
+
+
+class ProbeResult(NamedTuple):
+    """What `accel_probe` answers: usable or not, why, and what the user can do about it."""
+
+    usable: bool
+    #: One clause, without the backend's name: "torch.cuda is impersonated by torch_supa".
+    reason: str = ""
+    #: The next step: a command or a setting.
+    hint: str = ""
+    #: Number of devices, where the probe knows it.
+    devices: int | None = None
+    #: The device may be there, but this backend leaves it to another one.
+    stands_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +113,7 @@ class Backend:
     #: Filled in by discovery.
     provenance: Provenance | None = None
 
-    def __new__(cls, *args: Any, **given: Any) -> Backend:  # noqa: D102 - checks names before __init__ does
+    def __new__(cls, *args: Any, **given: Any) -> Backend:  # noqa: ARG004, D102 - checks names before __init__ does
         known = [f.name for f in fields(cls)] if given else []
         unknown = sorted(set(given) - set(known))
         if unknown:
@@ -139,27 +149,81 @@ class Backend:
         return self.provenance.distribution if self.provenance else ""
 
 
+def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
+    """The hint of the first pattern that is found in what `error` and its causes say; `None` without one.
+
+    For a plugin's `accel_explain`. `hints` are regular expressions, each with the next step for a user;
+    upper and lower case are one.
+    """
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:  # a chain may be a ring
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    said = "\n".join(map(str, chain))
+    return next((hint for pattern, hint in hints if re.search(pattern, said, re.IGNORECASE)), None)
+
+
+# Predicates rather than regular expressions: every process that chooses declares two backends at least,
+# and compiling patterns would cost more than all the rest of it.
+
+
+def _is_word(text: str) -> bool:
+    return text.isascii() and text.isidentifier()
+
+
+def _is_device_type(text: str) -> bool:
+    return _is_word(text) and text == text.lower() and text[0] != "_"
+
+
+def _is_name(text: str) -> bool:
+    return all(map(_is_device_type, text.split(".")))
+
+
+def _is_module(text: str) -> bool:
+    return all(map(_is_word, text.split(".")))
+
+
+def _is_object(text: str) -> bool:
+    module, _, name = text.partition(":")
+    return _is_module(module) and _is_word(name)
+
+
+def _is_node(text: str) -> bool:
+    # Absolute; "**" would walk whole file systems.
+    return text.startswith("/") and len(text) > 1 and text[1] != "/" and "**" not in text
+
+
+def _is_pci(text: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", text) is not None
+
+
+def _is_assignment(text: str) -> bool:
+    name, equals, _ = text.partition("=")
+    return bool(equals) and _is_word(name)
+
+
 def _faults(backend: Backend) -> list[str]:
     """Every fault of the declaration, in the order of its fields."""
     faults = _type_faults(backend)
     if faults:
         return faults  # patterns cannot be tried on values of the wrong type
 
-    def check(field: str, pattern: re.Pattern[str], example: str, *, optional: bool = False) -> None:
+    def check(field: str, fits: Callable[[str], bool], example: str, *, optional: bool = False) -> None:
         value = getattr(backend, field)
         for item in value if isinstance(value, tuple) else (value,):
-            if not (optional and not item) and not pattern.fullmatch(item):
+            if not (optional and not item) and not fits(item):
                 faults.append(f"{field} {item!r} is malformed, expected e.g. {example!r}")
 
-    check("name", _NAME, "npu")
-    check("device_type", _DEVICE_TYPE, "npu")
-    check("vendor_import", _MODULE, "torch_npu")
-    check("accelerator", _OBJECT, "accel_npu.accelerator:NPUAccelerator")
-    check("device_nodes", _NODE, "/dev/davinci[0-9]*")
-    check("pci_ids", _PCI, "10de/03")
-    check("visible_devices", _VARIABLE, "ASCEND_RT_VISIBLE_DEVICES")
-    check("environment", _ASSIGNMENT, "PT_HPU_LAZY_ACC_PAR_MODE=0")
-    check("impersonates", _DEVICE_TYPE, "cuda", optional=True)
+    check("name", _is_name, "npu")
+    check("device_type", _is_device_type, "npu")
+    check("vendor_import", _is_module, "torch_npu")
+    check("accelerator", _is_object, "accel_npu.accelerator:NPUAccelerator")
+    check("device_nodes", _is_node, "/dev/davinci[0-9]*")
+    check("pci_ids", _is_pci, "10de/03")
+    check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
+    check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
+    check("impersonates", _is_device_type, "cuda", optional=True)
     if backend.api_level < 1:
         faults.append(f"api_level {backend.api_level!r} is not 1 or more")
     if not backend.vendor_imports:

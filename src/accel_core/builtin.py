@@ -1,12 +1,14 @@
-"""The backends that accel_core brings itself, declared the way every plugin declares its own."""
+"""The backends that accel_core brings itself, with the hooks that every plugin may have.
+
+They are called without pluggy, so each takes every argument of its specification.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, ProbeResult
 from accel_core.errors import DeclinedError
-from accel_core.hookspecs import ProbeResult, hookimpl
 from accel_core.scan import EntryPoint, find_entry_points
 from accel_core.torch_import import import_torch, torch_build
 
@@ -34,13 +36,11 @@ GENERIC = Backend(
 TORCH_GROUP = "torch.backends"
 
 
-@hookimpl
 def accel_backends() -> list[Backend]:
     """The CPU, and the accelerator that torch itself reports."""
     return [CPU, GENERIC]
 
 
-@hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     """What can be said without importing torch; for the CPU that is everything."""
     if backend.name == CPU.name:
@@ -48,17 +48,22 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     if "torch" in sys.modules or _announced(others):
         return None
     build = torch_build()
-    kinds = {"cuda": build and (build.cuda or build.hip), "xpu": build and build.xpu, "mps": sys.platform == "darwin"}
+    kinds = {
+        "cuda": build and (build.cuda or build.hip),
+        "xpu": build and build.xpu,
+        "mps": sys.platform == "darwin",
+    }
     there = [kind for kind, present in kinds.items() if present]
     claimed = {other.device_type for other in others}
     if not there:
-        return ProbeResult(False, f"{build or 'torch'} has no accelerator and no package announces one to torch", devices=0)
+        return ProbeResult(
+            False, f"{build or 'torch'} has no accelerator and no package announces one to torch", devices=0
+        )
     if all(kind in claimed for kind in there):
         return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
     return None
 
 
-@hookimpl
 def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
     """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
     if backend.name == CPU.name:
@@ -71,10 +76,22 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
         raise DeclinedError("torch reports no accelerator")
     owner = next((other for other in others if other.device_type == device.type), None)
     if owner is not None:
-        raise DeclinedError(f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True)
+        raise DeclinedError(
+            f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
+        )
     from accel_core.accelerators.generic import GenericAccelerator
 
     return GenericAccelerator(backend)
+
+
+def accel_op_builders(backend: Backend) -> dict[str, str]:
+    """None: the operators that accel_core brings are not a plugin's."""
+    return {}
+
+
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """Nothing to add: our own errors name the next step."""
+    return None
 
 
 def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:

@@ -10,8 +10,8 @@ import enum
 import os
 import time
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import NamedTuple
 
 from accel_core import hardware, report
 from accel_core.backend import Provenance
@@ -21,7 +21,7 @@ from accel_core.probe import examine, probe
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution
 from accel_core.verdict import Outcome, Status, Verdict, verdict
 
-__all__ = ["How", "Selection", "choose", "survey"]
+__all__ = ["How", "Selection", "choose", "conflict", "conflicts", "unserved"]
 
 
 class How(str, enum.Enum):
@@ -37,8 +37,7 @@ class How(str, enum.Enum):
         return self.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(NamedTuple):
     """The record of one choice; `print(selection)` explains it, `to_dict()` is for JSON."""
 
     #: The backend's name; `None` where the choice failed, and `problem` says why.
@@ -49,9 +48,9 @@ class Selection:
     #: Where the chosen backend comes from.
     provenance: Provenance | None = None
     #: The process that chose.
-    pid: int = field(default_factory=os.getpid)
+    pid: int = 0
     #: The environment variables that mattered, as they were.
-    environ: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = MappingProxyType({})
     #: Hardware that was seen while no plugin for it is installed, each with the command to run.
     unserved: tuple[str, ...] = ()
     #: What the choice took, in milliseconds.
@@ -77,8 +76,7 @@ class Selection:
         return report.describe(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A selection, the candidate it names and the backends beside it; or the error it came to."""
 
     selection: Selection
@@ -100,34 +98,28 @@ def choose(settings: Settings, environ: Mapping[str, str], *, isolated: bool = F
     return _complete(choice, environ, (time.perf_counter() - start) * 1e3)
 
 
-def survey(settings: Settings) -> tuple[Verdict, ...]:
-    """A full verdict on every candidate, each probed in a child process, all at once under one deadline."""
-    candidates = discover()
-    conflicts = _conflicts(candidates, settings)
-    with ThreadPoolExecutor(max_workers=max(1, len(candidates))) as pool:
-        return tuple(pool.map(lambda c: _judge(c, settings, candidates, conflicts, isolated=True), candidates))
-
-
 def _ranked(settings: Settings, *, isolated: bool) -> Choice:
     candidates = discover()
-    conflicts = _conflicts(candidates, settings)
+    claims = conflicts(candidates, settings)
     verdicts: list[Verdict] = []
     chosen: Candidate | None = None
     for candidate in candidates:
         if chosen is None:
-            verdicts.append(_judge(candidate, settings, candidates, conflicts, isolated=isolated))
+            verdicts.append(_judge(candidate, settings, candidates, claims, isolated=isolated))
             if verdicts[-1].usable:
                 chosen = candidate
         else:
-            verdicts.append(_below(candidate, settings, conflicts, chosen))
+            verdicts.append(_below(candidate, settings, claims, chosen))
     how = How.FALLBACK if chosen is not None and chosen.builtin and chosen.name == "cpu" else How.RANKED
     error: AccelError | None = None
     if chosen is None:
         error = BackendUnavailableError(report.nothing_usable(verdicts))
     elif how is How.FALLBACK and settings.strict:
-        complaint = report.fallback(verdicts, _unserved(candidates))
-        if _unserved(candidates) or any(v.status.is_failure or v.evidence for v in verdicts):
-            error = BackendUnavailableError(f"ACCEL_STRICT=1 refuses the CPU. {complaint}")
+        alone = unserved(c.name for c in candidates)
+        if alone or any(v.status.is_failure or v.evidence for v in verdicts):
+            error = BackendUnavailableError(
+                f"ACCEL_STRICT=1 refuses the CPU. {report.fallback(verdicts, alone)}"
+            )
     return _result(chosen, candidates, verdicts, how, error)
 
 
@@ -140,12 +132,16 @@ def _pinned(settings: Settings, *, isolated: bool) -> Choice:
     for pin in settings.pins:
         found = _unblocked(find(pin), settings)
         if len({normalize_distribution(c.distribution) for c in found}) > 1:
-            return _result(None, found, verdicts, how, BackendConflictError(report.conflict(settings.asked, pin, found)))
+            return _result(
+                None, found, verdicts, how, BackendConflictError(report.conflict(settings.asked, pin, found))
+            )
         if not found:
             unknown = Candidate(pin.name, Provenance(pin.distribution, ""))
             verdicts.append(verdict(unknown, report.unknown(pin)))
             if single:
-                return _result(None, (), verdicts, how, BackendNotFoundError(report.not_found(settings.asked, pin)))
+                return _result(
+                    None, (), verdicts, how, BackendNotFoundError(report.not_found(settings.asked, pin))
+                )
         for candidate in found:
             candidates.append(candidate)
             verdicts.append(probe(candidate, settings, found, pinned=single, isolated=isolated))
@@ -164,8 +160,8 @@ def _unblocked(found: tuple[Candidate, ...], settings: Settings) -> tuple[Candid
     return find(Pin(kept[0].name, normalize_distribution(kept[0].distribution))) if len(kept) == 1 else kept
 
 
-def _conflicts(candidates: Iterable[Candidate], settings: Settings) -> dict[str, list[Candidate]]:
-    """Names that several distributions declare, those that the policy rules out aside, with who declares them."""
+def conflicts(candidates: Iterable[Candidate], settings: Settings) -> dict[str, list[Candidate]]:
+    """Names that several distributions declare, each with the claimants that the policy permits."""
     claims: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         if candidate.backend is not None and settings.permits(candidate.name, candidate.distribution):
@@ -181,22 +177,24 @@ def _judge(
     candidate: Candidate,
     settings: Settings,
     candidates: tuple[Candidate, ...],
-    conflicts: Mapping[str, list[Candidate]],
+    claims: Mapping[str, list[Candidate]],
     *,
     isolated: bool,
 ) -> Verdict:
-    conflict = _conflict(candidate, conflicts)
-    if conflict is not None:
-        return verdict(candidate, conflict)
+    clash = conflict(candidate, claims)
+    if clash is not None:
+        return verdict(candidate, clash)
     return probe(candidate, settings, candidates, isolated=isolated)
 
 
-def _conflict(candidate: Candidate, conflicts: Mapping[str, list[Candidate]]) -> Outcome | None:
+def conflict(candidate: Candidate, claims: Mapping[str, list[Candidate]]) -> Outcome | None:
     """A name that several distributions declare serves none of them; a built-in name stays built in."""
-    claimants = conflicts.get(candidate.name, [])
+    claimants = claims.get(candidate.name, [])
     if candidate not in claimants or candidate.builtin:
         return None
-    rivals = ", ".join(sorted({str(c.provenance) for c in claimants if c.distribution != candidate.distribution}))
+    rivals = ", ".join(
+        sorted({str(c.provenance) for c in claimants if c.distribution != candidate.distribution})
+    )
     return Outcome(
         Status.CONFLICT,
         f"{rivals} declares {candidate.name} too",
@@ -205,21 +203,22 @@ def _conflict(candidate: Candidate, conflicts: Mapping[str, list[Candidate]]) ->
 
 
 def _below(
-    candidate: Candidate, settings: Settings, conflicts: Mapping[str, list[Candidate]], chosen: Candidate
+    candidate: Candidate, settings: Settings, claims: Mapping[str, list[Candidate]], chosen: Candidate
 ) -> Verdict:
     """What is known without importing anything about a candidate that ranks below the chosen one."""
-    outcome = _conflict(candidate, conflicts) or examine(candidate, settings)
+    outcome = conflict(candidate, claims) or examine(candidate, settings)
     return verdict(candidate, outcome or Outcome(Status.NOT_PROBED, f"it ranks below {chosen.name}"))
 
 
-def _unserved(candidates: Iterable[Candidate]) -> tuple[str, ...]:
-    """Hardware on this machine whose first-party plugin is not installed."""
-    names = {c.name.partition(".")[0] for c in candidates}
+def unserved(names: Iterable[str]) -> tuple[str, ...]:
+    """Hardware on this machine that no backend among `names` is for, each with the command to run."""
+    served = {name.partition(".")[0] for name in names}
     return tuple(
-        f"{known.label} is present ({known.evidence}) and its plugin is not installed: pip install {known.distribution}"
+        f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
+        f"pip install {known.distribution}"
         for known in hardware.known_hardware()
         # An integrated GPU is in every other laptop: not worth a warning at every start.
-        if known.backend not in names and not known.integrated
+        if known.backend not in served and not known.integrated
     )
 
 
@@ -236,7 +235,8 @@ def _result(
         how=how,
         verdicts=tuple(verdicts),
         provenance=candidate.provenance if candidate else None,
-        unserved=_unserved(candidates) if how in (How.FALLBACK, How.RANKED) else (),
+        pid=os.getpid(),
+        unserved=unserved(c.name for c in candidates) if how is How.FALLBACK else (),
         problem=str(error) if error else "",
     )
     return Choice(selection, candidate, candidates, error)
@@ -246,4 +246,4 @@ def _complete(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
     names = [v.name for v in VARIABLES]
     names += [n for c in choice.candidates if c.backend for n in c.backend.visible_devices]
     noted = {name: environ[name] for name in dict.fromkeys(names) if name in environ}
-    return replace(choice, selection=replace(choice.selection, environ=noted, ms=ms))
+    return choice._replace(selection=choice.selection._replace(environ=noted, ms=ms))

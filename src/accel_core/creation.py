@@ -59,7 +59,7 @@ def _is_installed(package: str) -> bool:
 
 
 def import_vendor(backend: Backend) -> None:
-    """Import the first of the backend's vendor imports that works; the first failure is raised when none does."""
+    """Import the first of the backend's vendor imports that works; raises the first failure if none does."""
     failure: BaseException | None = None
     for name in installed_imports(backend) or backend.vendor_imports[:1]:
         try:

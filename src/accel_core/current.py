@@ -14,15 +14,15 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import replace
 
 from accel_core import creation, report
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.choice import Choice, How, Selection, choose
+from accel_core.discovery import op_builders
 from accel_core.errors import (
-    AccelError,
     AcceleratorFallbackWarning,
+    AccelError,
     BackendUnavailableError,
     InvalidAcceleratorError,
     RecursiveChoiceError,
@@ -109,7 +109,7 @@ def accelerator(name: str) -> Accelerator:
             return known
         settings = read()
         exact = next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
-        built, _ = _make(replace(settings, pins=(exact,), asked=f"accelerator({name!r})"))
+        built, _ = _make(settings._replace(pins=(exact,), asked=f"accelerator({name!r})"))
         return _by_pin.setdefault(pin, built)
 
 
@@ -129,8 +129,9 @@ def _make(settings: Settings) -> tuple[Accelerator, Selection]:
     global _choosing
     if _choosing:
         raise RecursiveChoiceError(
-            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the vendor "
-            "package it imports. A plugin must not ask for the current accelerator at import or in a hook."
+            "get_accelerator() was called while the accelerator was being chosen, by a plugin or by the "
+            "vendor package it imports. A plugin must not ask for the current accelerator at import or in a "
+            "hook."
         )
     _choosing = True
     try:
@@ -156,7 +157,10 @@ def _build(choice: Choice) -> Accelerator:
     except AccelError:
         raise
     except (Exception, SystemExit) as error:
-        raise BackendUnavailableError(f"{candidate} cannot be built: {type(error).__name__}: {error}") from error
+        raise BackendUnavailableError(
+            f"{candidate} cannot be built: {type(error).__name__}: {error}"
+        ) from error
+    built._op_builder_sources = op_builders
     return _built.setdefault(candidate.backend, built)
 
 
@@ -180,12 +184,13 @@ def _resolve(new: object) -> Accelerator:
     if isinstance(new, str):
         return accelerator(new)
     raise InvalidAcceleratorError(
-        f"{new!r} ({type(new).__name__}) is not an accelerator: expected an accel_core.Accelerator or a backend's name"
+        f"{new!r} ({type(new).__name__}) is not an accelerator: "
+        "expected an accel_core.Accelerator or a backend's name"
     )
 
 
 def _set_record(found: Accelerator) -> Selection:
-    return Selection(chosen=found.name, how=How.SET, verdicts=(), provenance=found.backend.provenance)
+    return Selection(chosen=found.name, how=How.SET, verdicts=(), provenance=found.backend.provenance, pid=os.getpid())
 
 
 def _warn_of_fallback(record: Selection) -> None:

@@ -6,13 +6,13 @@ never an exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from accel_core import builtin
-from accel_core.backend import Backend, Provenance
+from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.errors import InvalidBackendError
-from accel_core.hookspecs import ENTRY_POINT_GROUP
 from accel_core.plugin import Plugin
 from accel_core.quiet import stdout_to_stderr
 from accel_core.scan import EntryPoint, find_entry_points
@@ -24,24 +24,22 @@ __all__ = ["Candidate", "Fault", "builtin_candidates", "discover", "find", "rank
 CAUGHT = (Exception, SystemExit)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(NamedTuple):
     """Why a plugin could not be loaded."""
 
     reason: str
     hint: str = ""
-    error: BaseException | None = field(default=None, compare=False, repr=False)
+    error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A backend with its provenance; `backend` is `None` where the plugin has a `fault`."""
 
     name: str
     provenance: Provenance
     backend: Backend | None = None
     fault: Fault | None = None
-    plugin: Plugin | None = field(default=None, compare=False, repr=False)
+    plugin: Plugin | None = None
 
     @property
     def distribution(self) -> str:
@@ -68,7 +66,9 @@ class Candidate:
 
 def discover() -> tuple[Candidate, ...]:
     """Every backend that is built in or installed, in rank order; imports each plugin's inert module."""
-    loaded = [candidate for entry_point in find_entry_points(ENTRY_POINT_GROUP) for candidate in load(entry_point)]
+    loaded = [
+        candidate for entry_point in find_entry_points(ENTRY_POINT_GROUP) for candidate in load(entry_point)
+    ]
     return rank([*builtin_candidates(), *loaded])
 
 
@@ -102,9 +102,10 @@ def builtin_candidates() -> tuple[Candidate, ...]:
     from accel_core import __version__
 
     provenance = Provenance("accel-core", __version__)
-    plugin = Plugin(builtin)
+    plugin = Plugin(builtin, builtin=True)
     return tuple(
-        Candidate(b.name, provenance, replace(b, provenance=provenance), plugin=plugin) for b in plugin.backends()
+        Candidate(b.name, provenance, replace(b, provenance=provenance), plugin=plugin)
+        for b in plugin.backends()
     )
 
 
@@ -117,7 +118,9 @@ def load(entry_point: EntryPoint) -> tuple[Candidate, ...]:
     try:
         with stdout_to_stderr():
             if not entry_point.module:
-                raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
+                raise InvalidBackendError(
+                    "the entry point's value names no module, expected e.g. 'accel_npu'"
+                )
             plugin = Plugin(entry_point.load())
             backends = plugin.backends()
     except CAUGHT as error:
@@ -147,10 +150,31 @@ def _fault(entry_point: EntryPoint, error: BaseException) -> Fault:
     )
 
 
+def op_builders(backend: Backend) -> dict[str, str]:
+    """`{"FusedAdamBuilder": "module:Class"}` for `backend`, from every installed plugin.
+
+    Of several plugins that bring one builder, the backend's own distribution wins, then rank order. A
+    plugin that fails is passed over here; its verdict says why.
+    """
+    found: dict[str, str] = {}
+    plugins = {id(c.plugin): c for c in discover() if c.plugin is not None}
+    for candidate in sorted(plugins.values(), key=lambda c: c.distribution != backend.distribution):
+        try:
+            tables = candidate.plugin.hook.accel_op_builders(backend=backend) if candidate.plugin else []
+            for table in [tables] if isinstance(tables, Mapping) else tables:
+                for name, source in table.items():
+                    found.setdefault(str(name), str(source))
+        except CAUGHT:
+            continue
+    return found
+
+
 def root_cause(error: BaseException) -> str:
     """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
     seen = {id(error)}
-    while (inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)) is not None:
+    while (
+        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
         if id(inner) in seen:
             break
         seen.add(id(inner))
@@ -206,5 +230,9 @@ def _place(candidate: Candidate, items: Sequence[Candidate], above: tuple[int, .
 def _impersonated(candidate: Candidate, items: Iterable[Candidate]) -> Iterator[Candidate]:
     if candidate.backend and candidate.backend.impersonates:
         for other in items:
-            if other is not candidate and other.backend and other.backend.device_type == candidate.backend.impersonates:
+            if (
+                other is not candidate
+                and other.backend
+                and other.backend.device_type == candidate.backend.impersonates
+            ):
                 yield other

@@ -6,10 +6,6 @@ against the built-in keeps working.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 __all__ = [
     "AccelError",
     "AcceleratorFallbackWarning",
@@ -22,7 +18,6 @@ __all__ = [
     "RecursiveChoiceError",
     "SettingError",
     "UnsupportedError",
-    "hint_for",
 ]
 
 
@@ -81,20 +76,3 @@ class UnsupportedError(AccelError, NotImplementedError):
 
 class AcceleratorFallbackWarning(UserWarning):
     """No installed or present accelerator could be used, so the CPU was chosen."""
-
-
-def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
-    """The hint of the first pattern that is found in what `error` and its causes say; `None` without one.
-
-    For a plugin's `accel_explain`. `hints` are regular expressions, each with the next step for a user;
-    upper and lower case are one.
-    """
-    import re
-
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:  # a chain may be a ring
-        chain.append(link)
-        link = link.__cause__ or link.__context__
-    said = "\n".join(map(str, chain))
-    return next((hint for pattern, hint in hints if re.search(pattern, said, re.IGNORECASE)), None)

@@ -6,9 +6,11 @@ the folder under which `/sys`, `/proc` and `/dev` are looked for, and treats wha
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -90,7 +92,7 @@ def _enumerate(items: tuple[str, ...], most: int = 4) -> str:
 def _read(path: Path) -> str:
     """The stripped text of a small file, empty where it cannot be read."""
     try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
+        return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
 
@@ -107,7 +109,7 @@ def _on_linux() -> bool:
 # --- PCI and device nodes ------------------------------------------------------------------------------
 
 #: How the kernel describes a PCI function to its module loader: vendor, device, subsystem, class.
-_MODALIAS = re.compile(r"pci:v0000(\w{4})d0000(\w{4})sv\w{8}sd\w{8}bc(\w{2})sc(\w{2})i(\w{2})")
+_MODALIAS = r"pci:v0000(\w{4})d0000(\w{4})sv\w{8}sd\w{8}bc(\w{2})sc(\w{2})i(\w{2})"
 
 
 @lru_cache(maxsize=8)
@@ -118,7 +120,7 @@ def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
     """
     found = []
     for path in Path(root).glob("sys/bus/pci/devices/*/modalias"):
-        if ids := _MODALIAS.match(_read(path)):
+        if ids := re.match(_MODALIAS, _read(path)):
             vendor, device, class_code = ids[1], ids[2], ids[3] + ids[4] + ids[5]
             found.append(PciDevice(path.parent.name, vendor.lower(), device.lower(), class_code.lower()))
     return tuple(sorted(found))
@@ -137,9 +139,26 @@ def matches_pci(device: PciDevice, pattern: str) -> bool:
 
 def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
     """The paths that fit any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
-    base = Path(root)
-    found = {path.relative_to(base) for pattern in patterns for path in base.glob(pattern.lstrip("/"))}
-    return tuple(sorted((f"/{path.as_posix()}" for path in found), key=_natural))
+    return tuple(sorted({path for pattern in patterns for path in _paths(pattern, root)}, key=_natural))
+
+
+def _paths(pattern: str, root: str) -> Iterator[str]:
+    """The paths that fit one pattern.
+
+    A pattern is only compiled where a name begins as it does: most machines have none of most vendors'
+    nodes, and every process that chooses asks for all of them.
+    """
+    folder, _, name = pattern.rpartition("/")
+    if any(sign in folder for sign in "*?["):
+        base = Path(root)
+        yield from (f"/{path.relative_to(base).as_posix()}" for path in base.glob(pattern.lstrip("/")))
+        return
+    fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
+    try:
+        begun = [entry for entry in os.listdir(f"{root.rstrip('/')}{folder or '/'}") if entry.startswith(fixed)]
+    except OSError:
+        return
+    yield from (f"{folder}/{entry}" for entry in begun if fnmatchcase(entry, name))
 
 
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
@@ -312,7 +331,7 @@ def _limited_groups(root: str) -> Iterator[tuple[int, int]]:
     for hierarchy, folder in _group_folders(root):
         limit = _read(folder / hierarchy.limit)
         # "max" is version 2's word for no limit, and version 1 has a number of 19 digits for it.
-        if limit.isdigit() and len(limit) <= 18:
+        if limit.isascii() and limit.isdigit() and len(limit) <= 18:
             yield int(limit), _used(hierarchy, folder)
 
 

@@ -8,12 +8,11 @@ built, never between the user and the device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pluggy
 
-from accel_core.backend import Backend
+from accel_core.backend import PROJECT, Backend, ProbeResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,31 +20,11 @@ if TYPE_CHECKING:
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["ENTRY_POINT_GROUP", "PROJECT", "ProbeResult", "hookimpl", "hookspec"]
-
-#: pluggy's project name.
-PROJECT = "accel"
-#: The entry-point group that discovery reads.
-ENTRY_POINT_GROUP = "accel.backends"
+__all__ = ["hookimpl", "hookspec"]
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 #: Marks a function of a plugin as an implementation of one of the hooks below.
 hookimpl = pluggy.HookimplMarker(PROJECT)
-
-
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
-    """What `accel_probe` answers: usable or not, why, and what the user can do about it."""
-
-    usable: bool
-    #: One clause, without the backend's name: "torch.cuda is impersonated by torch_supa".
-    reason: str = ""
-    #: The next step: a command or a setting.
-    hint: str = ""
-    #: Number of devices, where the probe knows it.
-    devices: int | None = None
-    #: The device may be there, but this backend leaves it to another one.
-    stands_aside: bool = False
 
 
 @hookspec

@@ -14,10 +14,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-__all__ = ["ChildReport", "run"]
+__all__ = ["ChildReport", "end_all", "run"]
+
+#: The children that run now, so that a caller who is interrupted can end them.
+_running: set[subprocess.Popen[bytes]] = set()
 
 #: The child's program: the parent's path before any import but that of `sys`, which is built in; then one
 #: function by name with one argument.
@@ -27,8 +29,7 @@ _PROGRAM = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ChildReport:
+class ChildReport(NamedTuple):
     """How the child ended: with an answer, by itself, by a signal, or at the deadline."""
 
     answer: dict[str, object] | None = None
@@ -74,26 +75,38 @@ def run(function: str, arguments: dict[str, object], timeout: float) -> ChildRep
             env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
             start_new_session=True,
         )
+        _running.add(process)
         try:
             code: int | None = process.wait(timeout)
         except subprocess.TimeoutExpired:
             code = None
         finally:
             _kill_group(process)
+            _running.discard(process)
         lines = list(_lines(_text(out)))
         stage = next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
         answer = next((line["answer"] for line in lines if "answer" in line), None)
         return ChildReport(answer, code, stage, _text(err)[-2000:].strip())
 
 
+def end_all() -> None:
+    """End every child that runs now; whoever waits for one learns that it died."""
+    for process in tuple(_running):
+        _signal_group(process)
+
+
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """End the child and whatever it started; the child is a session of its own."""
+    _signal_group(process)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(OSError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-    process.wait()
 
 
 def _text(file: IO[bytes]) -> str:

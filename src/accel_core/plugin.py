@@ -10,32 +10,39 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import pluggy
-
-from accel_core import hookspecs
-from accel_core.backend import Backend
+from accel_core.backend import PROJECT, Backend
 from accel_core.errors import InvalidBackendError
-from accel_core.hookspecs import PROJECT
 
 if TYPE_CHECKING:
-    from pluggy._hooks import _HookRelay
+    from typing import Any
 
 __all__ = ["Plugin"]
 
 
 class Plugin:
-    """The object that an entry point names, seen through the hooks it implements."""
+    """The object that an entry point names, seen through the hooks it implements.
 
-    def __init__(self, module: object) -> None:
+    `builtin`: accel_core's own module. It has every hook with every argument, so it is called as it is,
+    and a process without plugins never loads pluggy.
+    """
+
+    def __init__(self, module: object, *, builtin: bool = False) -> None:
         self.module = module
+        self._builtin = builtin
 
     @cached_property
-    def hook(self) -> _HookRelay:
+    def hook(self) -> Any:
         """The plugin's hooks, in a manager of their own so that its mistakes stay its own.
 
         Raises `pluggy.PluginValidationError` for a hook that does not exist or asks for an argument that
         is not given.
         """
+        if self._builtin:
+            return self.module
+        import pluggy
+
+        from accel_core import hookspecs
+
         manager = pluggy.PluginManager(PROJECT)
         manager.add_hookspecs(hookspecs)
         manager.register(self.module)
@@ -45,15 +52,18 @@ class Plugin:
     def backends(self) -> list[Backend]:
         """The plugin's declarations; raises `InvalidBackendError` where there is none or another type."""
         declare = getattr(self.module, "accel_backends", None)
-        if declare is None or not hasattr(declare, f"{PROJECT}_impl"):
+        if declare is None or not (self._builtin or hasattr(declare, f"{PROJECT}_impl")):
             raise InvalidBackendError(
-                "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl"
+                "the plugin declares no backend: "
+                "expected a function accel_backends() with @accel_core.hookimpl"
             )
         declared: object = declare()
         several = isinstance(declared, Sequence) and not isinstance(declared, str)
         items: list[object] = list(declared) if several else [declared]  # type: ignore[call-overload]
         if not items:
-            raise InvalidBackendError("accel_backends() returned an empty sequence, expected at least one Backend")
+            raise InvalidBackendError(
+                "accel_backends() returned an empty sequence, expected at least one Backend"
+            )
         backends = [item for item in items if isinstance(item, Backend)]
         for item in items:
             if not isinstance(item, Backend):

@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from accel_core import hardware, isolation
-from accel_core.backend import API_LEVEL, Backend
+from accel_core import hardware
+from accel_core.backend import API_LEVEL, Backend, ProbeResult
 from accel_core.creation import create, installed_imports
 from accel_core.discovery import CAUGHT, Candidate, discover, root_cause
 from accel_core.errors import (
@@ -23,12 +23,10 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     InvalidBackendError,
 )
-from accel_core.hookspecs import ProbeResult
 from accel_core.quiet import stdout_to_stderr
 from accel_core.settings import Settings
 from accel_core.torch_import import torch_build
 from accel_core.verdict import Outcome, Status, Verdict, verdict
-from accel_core.visible_devices import hidden_by
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -155,7 +153,9 @@ def _requirements(backend: Backend) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
         if not _satisfies(found, requirement):
             return Outcome(
-                Status.INCOMPATIBLE, f"it needs {text} and {requirement.name} {found} is installed", f"pip install '{text}'"
+                Status.INCOMPATIBLE,
+                f"it needs {text} and {requirement.name} {found} is installed",
+                f"pip install '{text}'",
             )
     return None
 
@@ -193,7 +193,7 @@ def _follows_torch(backend: Backend) -> Outcome | None:
 
 def _minor(text: str) -> str:
     """`"2.8"` of `"2.8.10+xpu"`."""
-    return ".".join(text.split("+")[0].split(".")[:2])
+    return ".".join(text.split("+", maxsplit=1)[0].split(".")[:2])
 
 
 def _installed(backend: Backend) -> Outcome | None:
@@ -231,7 +231,9 @@ def _ask(
     return live(candidate, others)
 
 
-def live(candidate: Candidate, others: tuple[Backend, ...], stage: Callable[[str], None] = lambda _: None) -> Outcome:
+def live(
+    candidate: Candidate, others: tuple[Backend, ...], stage: Callable[[str], None] = lambda _: None
+) -> Outcome:
     """Step 5 in this process: the plugin's own answer, then build the accelerator and count devices.
 
     A plugin that answers "usable" is believed about its devices; that its accelerator can be built is
@@ -259,9 +261,15 @@ def live(candidate: Candidate, others: tuple[Backend, ...], stage: Callable[[str
             f"report this to the maintainers of {candidate.distribution}",
         )
     if count == 0:
-        reason = (candidate.backend and hidden_by(candidate.backend, os.environ)) or "the vendor's runtime counts no device"
-        return Outcome(Status.NO_DEVICE, reason, devices=0)
+        return Outcome(Status.NO_DEVICE, _why_none(candidate), devices=0)
     return Outcome(Status.USABLE, devices=count)
+
+
+def _why_none(candidate: Candidate) -> str:
+    from accel_core.visible_devices import hidden_by
+
+    hidden = hidden_by(candidate.backend, os.environ) if candidate.backend else None
+    return hidden or "the vendor's runtime counts no device"
 
 
 def _plugin_answer(candidate: Candidate, others: tuple[Backend, ...]) -> Outcome | None:
@@ -278,7 +286,8 @@ def _plugin_answer(candidate: Candidate, others: tuple[Backend, ...]) -> Outcome
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
         return Outcome(
             Status.INVALID,
-            f"accel_probe() returned {answer!r} ({type(answer).__name__}), expected accel_core.ProbeResult or None",
+            f"accel_probe() returned {answer!r} ({type(answer).__name__}), "
+            "expected accel_core.ProbeResult or None",
             f"report this to the maintainers of {candidate.distribution}",
         )
     if answer.usable:
@@ -323,6 +332,8 @@ def explain(candidate: Candidate, error: BaseException) -> str:
 
 def _in_child(candidate: Candidate, timeout: float) -> Outcome:
     """Step 5 in a child process, whose end, whatever it was, is an ordinary outcome."""
+    from accel_core import isolation
+
     job: dict[str, object] = {
         "name": candidate.name,
         "distribution": candidate.distribution,
@@ -368,4 +379,9 @@ def answer_in_child(job: dict[str, str], stage: Callable[[str], None]) -> dict[s
             break
     else:
         outcome = Outcome(Status.BROKEN, "the probing process did not find the plugin")
-    return {"status": outcome.status, "reason": outcome.reason, "hint": outcome.hint, "devices": outcome.devices}
+    return {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "hint": outcome.hint,
+        "devices": outcome.devices,
+    }

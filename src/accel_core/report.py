@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from accel_core import hardware
+from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.discovery import Candidate
-from accel_core.hookspecs import ENTRY_POINT_GROUP
 from accel_core.scan import find_entry_points
 from accel_core.settings import Pin, Settings
 from accel_core.verdict import Outcome, Status, Verdict
@@ -43,15 +42,26 @@ def not_found(asked: str, pin: Pin) -> str:
     """The message for a pin that names nothing that is installed."""
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
-    close = difflib.get_close_matches(pin.name, names, n=1)
-    if close and not pin.distribution:
+    # A name that we know is no slip of the finger: its plugin is missing.
+    close = [] if pin.distribution or pin.name in hardware.FIRST_PARTY else _close(pin.name, names)
+    if close:
         message += f" Did you mean {close[0]!r}?"
-    return f"{message} {_sentence(_install(pin))}".rstrip()
+    return f"{message} {_next(_install(pin))}"
+
+
+def _close(name: str, names: list[str]) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(name, names, n=1)
 
 
 def _install(pin: Pin) -> str:
     distribution = pin.distribution or hardware.FIRST_PARTY.get(pin.name, "")
-    return f"pip install {distribution}" if distribution else "install the plugin that brings it, see `accel list`"
+    return (
+        f"pip install {distribution}"
+        if distribution
+        else "install the plugin that brings it, see `accel list`"
+    )
 
 
 def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate]) -> str:
@@ -70,7 +80,7 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
     if len(verdicts) == 1:
         v = verdicts[0]
         said = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
-        return " ".join(filter(None, [said, _sentence(v.hint), instead]))
+        return " ".join(filter(None, [said, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
 
 
@@ -88,8 +98,10 @@ def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
     reasons += [f"  {line}" for line in unserved]
     if not reasons:
         return ""
-    return "No accelerator is usable, so the CPU is used:\n" + "\n".join(reasons) + (
-        "\nRun `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+    return (
+        "No accelerator is usable, so the CPU is used:\n"
+        + "\n".join(reasons)
+        + ("\nRun `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want.")
     )
 
 
@@ -111,5 +123,6 @@ def _lines(verdicts: Iterable[Verdict]) -> str:
     return "\n".join(f"  {v}" for v in verdicts)
 
 
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}{'' if text.endswith('.') else '.'}" if text else ""
+def _next(hint: str) -> str:
+    """A hint as the next step; as it stands, for it may be a command."""
+    return f"Next step: {hint.rstrip('.')}." if hint else ""

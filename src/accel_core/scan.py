@@ -12,9 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -25,8 +24,7 @@ _READ = 4096
 _INFO = (".dist-info", ".egg-info")
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPoint:
+class EntryPoint(NamedTuple):
     """One line of a distribution's `entry_points.txt`, and the distribution."""
 
     name: str
@@ -48,8 +46,7 @@ class EntryPoint:
         return found
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(NamedTuple):
     """One distribution on the path; `text` is set where its entry points name the group."""
 
     normalized: str

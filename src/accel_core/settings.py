@@ -10,8 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from accel_core.errors import SettingError
 
@@ -20,8 +19,7 @@ __all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution",
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(NamedTuple):
     """A backend by name, and by distribution where one was given: `name` or `name@distribution`."""
 
     name: str
@@ -85,14 +83,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
 class Variable(Generic[T]):
     """One environment variable: its parser, its default and a line for people."""
 
-    name: str
-    parse: Callable[[str], T]
-    default: T
-    help: str
+    def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str) -> None:  # noqa: A002
+        self.name = name
+        self.parse = parse
+        self.default = default
+        self.help = help
 
     def read(self, environ: Mapping[str, str]) -> T:
         """The parsed value, or the default where the variable is unset or empty.
@@ -115,20 +113,29 @@ DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
     "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
 )
 ACCEL_STRICT = Variable(
-    "ACCEL_STRICT", _flag, False, "1: an error instead of the CPU when hardware is there or a plugin is broken."
+    "ACCEL_STRICT",
+    _flag,
+    False,
+    "1: an error instead of the CPU when hardware is there or a plugin is broken.",
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW", _pins, (), "Only these backends may be chosen (the CPU too must be named)."
 )
-ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable("ACCEL_BLOCK", _pins, (), "These backends are never chosen.")
+ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
+    "ACCEL_BLOCK", _pins, (), "These backends are never chosen."
+)
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
 )
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
-LOCAL_SIZE = Variable("LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count.")
-LOCAL_RANK = Variable("LOCAL_RANK", _count, 0, "Set by launchers: this rank on its host; the CPU's device index.")
+LOCAL_SIZE = Variable(
+    "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
+)
+LOCAL_RANK = Variable(
+    "LOCAL_RANK", _count, 0, "Set by launchers: this rank on its host; the CPU's device index."
+)
 DS_ALLOW_DEPRECATED_FP16 = Variable(
     "DS_ALLOW_DEPRECATED_FP16", _flag, False, "1: fp16 counts as supported on CUDA capability 6."
 )
@@ -140,8 +147,7 @@ VARIABLES: tuple[Variable[object], ...] = (
 )  # type: ignore[assignment]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(NamedTuple):
     """What steers a choice, parsed."""
 
     pins: tuple[Pin, ...] = ()

@@ -13,10 +13,10 @@ import importlib
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 from accel_core.errors import BackendUnavailableError
 
@@ -66,14 +66,22 @@ def _import() -> ModuleType:
     return torch
 
 
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that held it is not in the child to give it back
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def device_module(device_type: str) -> ModuleType | None:
     """`torch.<device_type>`, or `None` where this torch has no such module."""
     module = getattr(import_torch(), device_type, None)
     return module if isinstance(module, ModuleType) else None
 
 
-@dataclass(frozen=True, slots=True)
-class TorchBuild:
+class TorchBuild(NamedTuple):
     """What `torch/version.py` says about an installed torch."""
 
     version: str
@@ -115,9 +123,19 @@ def _assignments(path: Path) -> dict[str, str]:
         return {}
     found = {}
     for node in tree.body:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
         value = getattr(node, "value", None)
         for target in targets:
-            if isinstance(target, ast.Name) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+            if (
+                isinstance(target, ast.Name)
+                and isinstance(value, ast.Constant)
+                and isinstance(value.value, str)
+            ):
                 found[target.id] = value.value
     return found

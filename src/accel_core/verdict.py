@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from accel_core import hardware
 from accel_core.backend import Provenance
@@ -37,8 +37,7 @@ class Status(str, enum.Enum):
         return self in (Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What one step of the funnel found."""
 
     status: Status
@@ -48,8 +47,7 @@ class Outcome:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What probing one candidate gave, and what it took."""
 
     name: str
@@ -73,7 +71,7 @@ class Verdict:
     builtin: bool
     description: str = ""
     url: str = ""
-    error: BaseException | None = field(default=None, compare=False, repr=False)
+    error: BaseException | None = None
 
     @property
     def usable(self) -> bool:

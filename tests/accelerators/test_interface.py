@@ -152,6 +152,7 @@ def test_properties_leave_out_what_nobody_knows(small: Small, backend: Callable[
         "uuid": None,
         "pci_address": None,
         "multiprocessors": None,
+        "integrated": None,
     }
 
     class Unknown(Small):

@@ -64,7 +64,6 @@ _WRAPPED = {
     "_lazy_init": "",
     "get_device_properties": "",
     "init": "",
-    "is_available": "",
     "mem_get_info": "",
     "memory_stats": "memory_stats",
     "set_device": "set_device_index",
@@ -162,16 +161,6 @@ class TorchAccelerator(TorchGraphs):
 
     # Devices
 
-    def is_available(self) -> bool:
-        """Whether at least one device can be used; never raises."""
-        ask = self._wrapped["is_available"]
-        if ask is None:
-            return super().is_available()
-        try:
-            return bool(ask())
-        except Exception:
-            return False
-
     def _select(self, index: int) -> None:
         select = self._wrapped["set_device"]
         if select is None:
@@ -210,9 +199,9 @@ class TorchAccelerator(TorchGraphs):
         """
         generators = self._generators()
         if not generators:
-            start = self._wrapped["init"] or self._wrapped["_lazy_init"]
-            if start is not None:
-                start()
+            # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
+            start = self._wrapped["init"] or self._wrapped["_lazy_init"] or self.current_device
+            start()
             generators = self._generators()
         if not generators:
             return super().default_generator(device_index)
@@ -299,12 +288,12 @@ class TorchAccelerator(TorchGraphs):
         if limit is None:
             super().set_per_process_memory_fraction(fraction, device_index)
         elif device_index is None:
-            limit(fraction)
+            limit(float(fraction))
         elif has_parameter(limit, "device"):
-            limit(fraction, device_index)
+            limit(float(fraction), device_index)
         else:
             with self.device_guard(device_index):
-                limit(fraction)
+                limit(float(fraction))
 
     # Data types
 

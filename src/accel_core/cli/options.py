@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -42,7 +41,7 @@ def read_settings(timeout: float | None = None) -> Settings:
     from accel_core.settings import read
 
     settings = read()
-    return settings if timeout is None else replace(settings, probe_timeout=timeout)
+    return settings if timeout is None else settings._replace(probe_timeout=timeout)
 
 
 def _pin(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Pin | None:

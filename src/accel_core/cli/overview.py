@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accel_core import choice, probe
+from accel_core import choice
 from accel_core.choice import How, Selection
-from accel_core.discovery import Candidate, discover
 from accel_core.settings import Pin, Settings
+from accel_core.survey import survey
 from accel_core.torch_import import TorchBuild, torch_build
-from accel_core.verdict import Outcome, Status, Verdict, verdict
+from accel_core.verdict import Verdict
 
 __all__ = ["Mark", "Overview", "look"]
 
@@ -58,7 +58,7 @@ def look(settings: Settings, *, probing: bool = True) -> Overview:
 
     This process imports neither torch nor a vendor's package.
     """
-    verdicts = choice.survey(settings) if probing else _static(settings)
+    verdicts = survey(settings, probing=probing)
     first = _meant(verdicts, settings.pins[0]) if settings.pins else None
     # What is usable at rank is usable when pinned. The reverse must be tried: a pinned backend needs no
     # device, and a pin may settle a conflict.
@@ -69,18 +69,8 @@ def look(settings: Settings, *, probing: bool = True) -> Overview:
         mark=_pinned(verdicts, first, settings, selection) if settings.pins else _ranked(verdicts),
         selection=selection,
         probed=probing,
-        unserved=choice._unserved(Candidate(v.name, v.provenance) for v in verdicts),
+        unserved=choice.unserved(v.name for v in verdicts),
         torch=torch_build(),
-    )
-
-
-def _static(settings: Settings) -> tuple[Verdict, ...]:
-    """Verdicts from the steps that import nothing."""
-    candidates = discover()
-    conflicts = choice._conflicts(candidates, settings)
-    passed = Outcome(Status.NOT_PROBED, "installed, and not probed")
-    return tuple(
-        verdict(c, choice._conflict(c, conflicts) or probe.examine(c, settings) or passed) for c in candidates
     )
 
 

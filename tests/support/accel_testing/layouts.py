@@ -44,7 +44,11 @@ def _sources(modules: Mapping[str, str]) -> dict[str, str]:
 
 
 def dist_info(
-    root: Path, name: str, version: str, groups: Groups | None = None, modules: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Path:
     """An installed wheel."""
     info = f"{_stem(name, version)}.dist-info"
@@ -56,7 +60,11 @@ def dist_info(
 
 
 def egg_info(
-    root: Path, name: str, version: str, groups: Groups | None = None, modules: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Path:
     """What `python setup.py develop` leaves beside the sources: a folder without a version in its name."""
     info = f"{name.replace('-', '_')}.egg-info"
@@ -74,7 +82,11 @@ def egg_info_file(root: Path, name: str, version: str) -> Path:
 
 
 def egg_folder(
-    root: Path, name: str, version: str, groups: Groups | None = None, modules: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Path:
     """An unzipped egg, itself an entry of `sys.path`."""
     egg = root / f"{_stem(name, version)}-py3.11.egg"
@@ -94,7 +106,11 @@ def _zip(path: Path, files: Mapping[str, str]) -> Path:
 
 
 def egg_zip(
-    root: Path, name: str, version: str, groups: Groups | None = None, modules: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Path:
     """A zipped egg."""
     files = {"EGG-INFO/PKG-INFO": metadata_text(name, version), **_sources(modules or {})}
@@ -104,7 +120,11 @@ def egg_zip(
 
 
 def wheel_zip(
-    root: Path, name: str, version: str, groups: Groups | None = None, modules: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Path:
     """A wheel put on `sys.path` as it is."""
     info = f"{_stem(name, version)}.dist-info"
@@ -115,7 +135,11 @@ def wheel_zip(
 
 
 def editable(
-    root: Path, name: str, version: str, groups: Groups | None = None, modules: Mapping[str, str] | None = None
+    root: Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> Path:
     """`pip install -e`: metadata in site-packages, a .pth file that names the folder with the sources."""
     sources = root.parent / f"{name}-checkout" / "src"

@@ -22,7 +22,7 @@ class OutOfMemoryError(RuntimeError): ...
 
 
 class device:
-    def __init__(self, type, index=None):
+    def __init__(self, type, index=None):  # noqa: A002
         self.type, _, number = type.partition(":")
         self.index = int(number) if number else index
 
