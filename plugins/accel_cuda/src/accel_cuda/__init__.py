@@ -6,9 +6,8 @@ Importing this module imports neither torch nor anything of the vendors'.
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -213,14 +212,4 @@ _HINTS = (
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | None:
     """The next step after a known error of torch.cuda, of the driver or of a library."""
-    text = "\n".join(str(e) for e in _chain(error)).lower()
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, text)), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what caused it; a chain may be a ring."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        seen.append(error)
-        yield error
-        error = error.__cause__ or error.__context__
+    return accel_core.hint_for(error, _HINTS)

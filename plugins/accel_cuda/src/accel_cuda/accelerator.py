@@ -34,17 +34,6 @@ class CUDAAccelerator(TorchAccelerator):
 
     # Devices
 
-    def is_available(self) -> bool:
-        """Whether at least one device is visible; never raises.
-
-        Unlike `torch.cuda.is_available` it asks NVML rather than the driver, which a forked child could
-        not start again.
-        """
-        try:
-            return self.device_count() > 0
-        except Exception:
-            return False
-
     def visible_devices_envs(self) -> list[str]:
         """Names of the visible-devices variables, the one that wins first; ROCm reads CUDA's as well."""
         names = super().visible_devices_envs()
