@@ -1,4 +1,4 @@
-"""What stands between the user and the device: the accessor, and a bound member against torch's own function."""
+"""What stands between the user and the device: the accessor, and members against torch's own functions."""
 
 from __future__ import annotations
 

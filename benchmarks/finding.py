@@ -9,31 +9,51 @@ from pathlib import Path
 
 from benchmarks.harness import Row, child_seconds, in_turns, ratio_row
 
-_PLUGIN = '''
+_PLUGIN = """
 from accel_core import Backend, hookimpl
 
 @hookimpl
 def accel_backends():
-    return Backend(name="{name}", priority={priority}, device_type="{name}", vendor_import="vendor_{name}")
-'''
+    return Backend(
+        name="{name}", priority={priority}, device_type="{name}", vendor_import="vendor_{name}"
+    )
+"""
 
-_TIMED = "import time, sys, json\nsys.path.insert(0, {root!r})\n{before}\nstart = time.perf_counter()\n{body}\nprint(json.dumps(time.perf_counter() - start))"
+_TIMED = """
+import json, sys, time
+sys.path.insert(0, {root!r})
+{before}
+start = time.perf_counter()
+{body}
+print(json.dumps(time.perf_counter() - start))
+"""
 
-_OURS = "from accel_core import discover\nfound = discover()\nassert len([c for c in found if not c.builtin]) == {plugins}, found"
-_PEER = (
-    "from importlib.metadata import entry_points\n"
-    "found = [e.load() for e in entry_points(group='accel.backends')]\nassert len(found) == {plugins}, found"
-)
+_OURS = """
+from accel_core import discover
+found = discover()
+assert len([c for c in found if not c.builtin]) == {plugins}, found
+"""
+
+_PEER = """
+from importlib.metadata import entry_points
+found = [e.load() for e in entry_points(group='accel.backends')]
+assert len(found) == {plugins}, found
+"""
+
+_IMPORT = """
+import json, sys, time
+start = time.perf_counter()
+import accel_core
+seconds = time.perf_counter() - start
+heavy = sorted({'torch', 'pluggy', 'importlib.metadata'} & set(sys.modules))
+assert not heavy, heavy
+print(json.dumps(seconds))
+"""
 
 
 def import_row(rounds: int = 21) -> Row:
-    """What `import accel_core` adds to a bare interpreter, in milliseconds, and that it imports nothing big."""
-    code = (
-        "import time, json, sys; start = time.perf_counter(); import accel_core; t = time.perf_counter() - start; "
-        "heavy = sorted({'torch', 'pluggy', 'importlib.metadata'} & set(sys.modules)); assert not heavy, heavy; "
-        "print(json.dumps(t))"
-    )
-    seconds = statistics.median(child_seconds(code) for _ in range(rounds))
+    """What `import accel_core` adds to a bare interpreter, in milliseconds."""
+    seconds = statistics.median(child_seconds(_IMPORT) for _ in range(rounds))
     return Row("import accel_core", "bare Python", seconds, 0.0, seconds * 1e3, 15.0, "ms")
 
 
@@ -49,24 +69,28 @@ def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool,
             _distribution(root, index, plugin=index < plugins)
         before = "import pluggy, importlib.metadata, accel_core.discovery" if warm else ""
         ours, peer = (
-            _TIMED.format(root=folder, before=before, body=body.format(plugins=plugins)) for body in (_OURS, _PEER)
+            _TIMED.format(root=folder, before=before, body=body.format(plugins=plugins))
+            for body in (_OURS, _PEER)
         )
         for code in (ours, peer):
             child_seconds(code, _COMPILED)  # compiles the plugins' modules, as pip does at installation
         pairs = in_turns(lambda: child_seconds(ours), lambda: child_seconds(peer), rounds)
     state = "imports done" if warm else "fresh process"
-    return ratio_row(f"find {plugins} plugins among {distributions} ({state})", "entry_points() + load()", pairs, bound)
+    return ratio_row(
+        f"find {plugins} plugins among {distributions} ({state})", "entry_points() + load()", pairs, bound
+    )
 
 
 _COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def _distribution(root: Path, index: int, *, plugin: bool) -> None:
-    """A synthetic installed distribution; a quarter of the others has entry points, as in real environments."""
+    """A synthetic installed distribution; of those that are no plugins a quarter has entry points."""
     name = f"plug{index}" if plugin else f"dist{index}"
     info = root / f"{name}-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nSummary: synthetic\n\ntext\n")
+    headers = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\nSummary: synthetic\n\ntext\n"
+    (info / "METADATA").write_text(headers)
     if plugin:
         (info / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {name}_module\n")
         (root / f"{name}_module.py").write_text(_PLUGIN.format(name=name, priority=index))

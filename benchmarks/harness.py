@@ -64,7 +64,11 @@ def loop_time(function: Callable[[], object], number: int) -> float:
 def child_seconds(code: str, environ: Mapping[str, str] | None = None) -> float:
     """Run `code` in a fresh interpreter; it prints a JSON number of seconds as its last line."""
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, env={**os.environ, **(environ or {})}
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **(environ or {})},
     )
     return float(json.loads(done.stdout.splitlines()[-1]))
 

@@ -87,7 +87,7 @@ class Trainer:
         self.epoch = 0
 
     def run_epoch(self, batch_size: int) -> Iterator[tuple[int, torch.Tensor]]:
-        """One pass over the shuffled training images; yields each batch's size and its loss, still on the device."""
+        """One pass over the shuffled training images; yields each batch's size and loss, on the device."""
         self.model.train()
         order = torch.randperm(len(self.train[1]))
         for images, labels in self._batches(order.split(batch_size)):
@@ -175,7 +175,13 @@ def _digits(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 def choose_precision(acc: accel_core.Accelerator, wanted: str) -> torch.dtype:
     """The precision that was asked for, or the best one that the accelerator says it supports."""
     if wanted == "auto":
-        return torch.bfloat16 if acc.is_bf16_supported() else torch.float16 if acc.is_fp16_supported() else torch.float32
+        return (
+            torch.bfloat16
+            if acc.is_bf16_supported()
+            else torch.float16
+            if acc.is_fp16_supported()
+            else torch.float32
+        )
     dtype = PRECISIONS[wanted]
     if dtype not in acc.supported_dtypes():
         supported = ", ".join(name for name, value in PRECISIONS.items() if value in acc.supported_dtypes())
@@ -201,12 +207,13 @@ def train(trainer: Trainer, epochs: int, batch_size: int, console: Console) -> f
         total = (epochs - trainer.epoch) * len(trainer.train[1])
         task = progress.add_task("training", total=total, epoch=trainer.epoch, loss=0.0)
         while trainer.epoch < epochs:
-            loss = torch.zeros(())
+            last = torch.zeros(())
             for count, loss in trainer.run_epoch(batch_size):
                 seen += count
+                last = loss
                 progress.advance(task, count)
             # Reading the loss waits for the device: once an epoch, not once a batch.
-            progress.update(task, epoch=trainer.epoch, loss=loss.item())
+            progress.update(task, epoch=trainer.epoch, loss=last.item())
     end.record()
     end.synchronize()
     return seen / max(start.elapsed_time(end) / 1e3, 1e-9) if seen else 0.0
@@ -221,15 +228,21 @@ def peak_memory(acc: accel_core.Accelerator) -> int | None:
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=12, help="epochs in all, a resumed run's earlier ones included")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=12, help="epochs in all, a resumed run's earlier ones included"
+    )
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", choices=["auto", *PRECISIONS], default="auto")
     parser.add_argument("--checkpoint", type=Path, help="write a checkpoint here at the end")
     parser.add_argument("--stop-after", type=int, metavar="EPOCH", help="stop when this epoch is done")
     parser.add_argument("--resume", type=Path, help="go on from this checkpoint")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else, on stdout")
+    parser.add_argument(
+        "--json", action="store_true", help="print the result as JSON, and nothing else, on stdout"
+    )
     chosen = parser.parse_args(arguments)
     for name in ("epochs", "batch_size", "stop_after"):
         value = getattr(chosen, name)
@@ -273,7 +286,9 @@ def main() -> None:
     console.print(f"test accuracy  {report.test_accuracy:.2%} of {TEST_IMAGES} images")
     console.print(f"throughput     {report.images_per_second:,.0f} images/s")
     peak = report.peak_memory_bytes
-    console.print(f"peak memory    {'not counted by this device' if peak is None else f'{peak / 2**20:,.1f} MiB'}")
+    console.print(
+        f"peak memory    {'not counted by this device' if peak is None else f'{peak / 2**20:,.1f} MiB'}"
+    )
     console.print(f"parameters     sha256 {report.parameters_sha256[:16]}")
     if arguments.json:
         print(json.dumps(asdict(report)))

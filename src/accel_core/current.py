@@ -190,7 +190,9 @@ def _resolve(new: object) -> Accelerator:
 
 
 def _set_record(found: Accelerator) -> Selection:
-    return Selection(chosen=found.name, how=How.SET, verdicts=(), provenance=found.backend.provenance, pid=os.getpid())
+    return Selection(
+        chosen=found.name, how=How.SET, verdicts=(), provenance=found.backend.provenance, pid=os.getpid()
+    )
 
 
 def _warn_of_fallback(record: Selection) -> None:

@@ -155,7 +155,9 @@ def _paths(pattern: str, root: str) -> Iterator[str]:
         return
     fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
     try:
-        begun = [entry for entry in os.listdir(f"{root.rstrip('/')}{folder or '/'}") if entry.startswith(fixed)]
+        begun = [
+            entry for entry in os.listdir(f"{root.rstrip('/')}{folder or '/'}") if entry.startswith(fixed)
+        ]
     except OSError:
         return
     yield from (f"{folder}/{entry}" for entry in begun if fnmatchcase(entry, name))

@@ -33,7 +33,7 @@ class Environment:
     """A clean virtual environment, and what is run in it."""
 
     def __init__(self, home: Path) -> None:
-        subprocess.run([sys.executable, "-m", "virtualenv", "-q", str(home)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         self.bin = home / ("Scripts" if os.name == "nt" else "bin")
         self.site = Path(self.python("import sysconfig; print(sysconfig.get_path('purelib'))"))
 
@@ -41,9 +41,17 @@ class Environment:
         subprocess.run([self.bin / "python", "-m", "pip", "-q", *arguments], check=True)
 
     def run(self, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        clean = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith(("ACCEL_", "PYTHON"))}
+        clean = {
+            k: v
+            for k, v in os.environ.items()
+            if k != "DS_ACCELERATOR" and not k.startswith(("ACCEL_", "PYTHON"))
+        }
         return subprocess.run(
-            [self.bin / command[0], *command[1:]], capture_output=True, text=True, env={**clean, **environ}, check=False
+            [self.bin / command[0], *command[1:]],
+            capture_output=True,
+            text=True,
+            env={**clean, **environ},
+            check=False,
         )
 
     def python(self, code: str, **environ: str) -> str:
@@ -71,7 +79,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     return made
 
 
-@pytest.mark.parametrize("distribution", ["accel_core", "accel_cuda"])
+PLUGINS = [path.name for path in sorted((Path(__file__).parents[2] / "plugins").iterdir())]
+
+
+@pytest.mark.parametrize("distribution", ["accel_core", *PLUGINS])
 def test_a_wheel_holds_its_package_its_types_and_its_licence_only(distribution: str) -> None:
     names = zipfile.ZipFile(wheel(distribution)).namelist()
     tops = {name.partition("/")[0] for name in names}
@@ -110,15 +121,20 @@ def test_with_torch_the_core_alone_gives_the_cpu(environment: Environment, tmp_p
     environment.show_torch()
     said = environment.python(
         "import warnings; warnings.simplefilter('error')\n"
-        "import accel_core; acc = accel_core.get_accelerator(); print(acc.name, acc.FloatTensor([1.0]).device)"
+        "import accel_core; acc = accel_core.get_accelerator()\n"
+        "print(acc.name, acc.FloatTensor([1.0]).device)"
     )
     # A GPU machine without its plugin chooses what torch itself reports.
     assert said.split()[0] in ("cpu", "generic")
     assert said.split()[1].startswith(("cpu", "cuda"))
     environment.pip("install", "--no-deps", str(wheel("accel_cuda")))
-    pinned = environment.python("import accel_core; print(accel_core.get_accelerator().name)", DS_ACCELERATOR="cpu")
+    pinned = environment.python(
+        "import accel_core; print(accel_core.get_accelerator().name)", DS_ACCELERATOR="cpu"
+    )
     assert pinned == "cpu"
     environment.pip("uninstall", "-y", "accel-cuda")
-    gone = environment.run("python", "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="cuda")
+    gone = environment.run(
+        "python", "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="cuda"
+    )
     assert gone.returncode == 1
     assert "pip install accel-cuda" in gone.stderr.splitlines()[-1]
