@@ -1,0 +1,68 @@
+"""Intel Gaudi devices for accel-core: what the backend `hpu` is, and what its known failures mean.
+
+Importing this module imports neither torch nor Habana's bridge, and sets no variable.
+"""
+
+from __future__ import annotations
+
+from accel_core import Backend, hint_for, hookimpl
+
+__all__ = ["BACKEND"]
+
+_INSTALL = "https://docs.habana.ai/en/latest/Installation_Guide/index.html"
+
+BACKEND = Backend(
+    name="hpu",
+    priority=400,
+    device_type="hpu",
+    # Not `….torch.hpu`: this one registers torch.hpu, the backend hccl and the compiler as well.
+    vendor_import="habana_frameworks.torch",
+    accelerator="accel_hpu.accelerator:HPUAccelerator",
+    description="Intel Gaudi accelerators",
+    url="https://docs.habana.ai/",
+    install_hint=f"install Gaudi's software with its PyTorch bridge: {_INSTALL}",
+    # Habana's media packages share the namespace `habana_frameworks`. 1.19 is the oldest bridge we have read.
+    requires=("torch>=2.6", "habana-torch-plugin>=1.19"),
+    platforms=("linux",),
+    # /dev/accel is the kernel's folder for every maker's accelerators, so there the PCI id must tell.
+    device_nodes=("/dev/hl[0-9]*",),
+    pci_ids=("1da3",),
+    visible_devices=("HABANA_VISIBLE_MODULES",),
+    visible_devices_grammar="modules",
+    # Neither HABANA_VISIBLE_* nor HLS_MODULE_ID: which modules a process has is each node's own affair.
+    export_envs=("PT_HPU", "PT_HABANA", "PT_ENABLE", "HCCL", "HABANA_LOGS", "HABANA_PROFILE", "SYNAPSE"),
+    # What DeepSpeed sets when it builds its accelerator.
+    environment=("PT_HPU_LAZY_ACC_PAR_MODE=0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES=0"),
+    communication_backend="hccl",
+    compile_backend="hpu_backend",
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND
+
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"not supported in lazy mode|'nonetype' object has no attribute 'startswith'",
+     "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"),
+    (r"compile-time major/minor pytorch version|undefined symbol|required_version\.txt",
+     f"install the bridge and the torch of one Gaudi release: {_INSTALL}"),
+    (r"no module named 'habana_frameworks\.torch|no module named 'habana_frameworks'",
+     BACKEND.install_hint),
+    (r"lib(synapse|hcl|hlthunk|scal|habana)[\w\-.]*\.so",
+     "install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"),
+    (r"device acquire failed|no devices? (found|available)|synstatus.*(busy|acquire)",
+     "another process holds the device: `hl-smi` shows which; one process can use one module"),
+    (r"invalid literal for int\(\)|device modules|visible_modules",
+     "HABANA_VISIBLE_MODULES takes module ids from 0 to 7, each once: `hl-smi -Q index,module_id -f csv`"),
+    (r"out of memory|allocation failed", "`hl-smi` shows which processes hold the device's memory"),
+)  # fmt: skip
+
+
+@hookimpl
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """The next step after a known error of the bridge, of SynapseAI or of the driver."""
+    return hint_for(error, _HINTS)

@@ -1,0 +1,113 @@
+"""`HPUAccelerator`: what differs on torch.hpu from any other device module of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from accel_core import DeviceProperties, TorchAccelerator
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["HPUAccelerator"]
+
+#: torch's names for the bridge's statistics.
+_STATISTICS = {
+    "allocated_bytes.all.current": "InUse",
+    "allocated_bytes.all.peak": "MaxInUse",
+    "reserved_bytes.all.current": "Limit",
+    "reserved_bytes.all.peak": "Limit",
+    "allocation.all.current": "ActiveAllocs",
+    "allocation.all.allocated": "NumAllocs",
+    "allocation.all.freed": "NumFrees",
+}
+
+
+class HPUAccelerator(TorchAccelerator):
+    """Intel Gaudi, of which a process owns one device.
+
+    `"hpu"` always means that device, and so does every index given to a member that works on the
+    process's own device: its generator, its queue. Constructing this sets neither a variable nor a mode:
+    `apply_vendor_defaults` does.
+    """
+
+    def apply_vendor_defaults(self) -> None:
+        """Set Gaudi's variables where they are not set, and torch's deterministic mode.
+
+        What DeepSpeed does whenever its HPU accelerator is built. The mode holds for all of torch in this
+        process; new tensors are left unfilled, which the mode would otherwise change.
+        """
+        super().apply_vendor_defaults()
+        self._torch.use_deterministic_algorithms(True)
+        self._torch.utils.deterministic.fill_uninitialized_memory = False
+
+    # Nature and devices
+
+    def resolves_data_dependency(self) -> bool:
+        """True: Gaudi's graph compiler orders dependent work."""
+        return True
+
+    def handles_memory_backpressure(self) -> bool:
+        """True: an allocation waits for memory that running work will give back."""
+        return True
+
+    def device_name(self, device_index: int | None = None) -> str:
+        """`"hpu"`, whatever the index."""
+        return super().device_name()
+
+    def device(self, device_index: int | None = None) -> torch.device:
+        """`torch.device("hpu")`, whatever the index."""
+        return super().device()
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Wait until the process's device has finished; the bridge takes no index."""
+        self.device_module.synchronize()
+
+    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+        """With the bridge's name of the product: its properties are one line of text."""
+        index = self._index(device_index)
+        return replace(super().device_properties(index), name=self.device_module.get_device_name(index))
+
+    # Random numbers: there is one generator
+
+    def default_generator(self, device_index: int | None) -> torch.Generator:
+        """The one generator, whatever the index."""
+        return super().default_generator(0)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """State of the one generator, whatever the index."""
+        return super().get_rng_state(0)
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Restore the one generator, whatever the index."""
+        super().set_rng_state(new_state, 0)
+
+    # Memory and data types
+
+    def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
+        """The bridge's statistics under torch's keys, and beside them under its own.
+
+        `reserved_bytes` is the whole budget: the bridge does not tell what it holds of it.
+        """
+        stats = super().memory_stats(device_index)
+        return {**stats, **{key: stats[own] for key, own in _STATISTICS.items() if own in stats}}
+
+    def is_fp16_supported(self) -> bool:
+        """What the bridge says of float16 (Gaudi 2 and later have it); without its word, a trial."""
+        try:
+            experimental = import_module("habana_frameworks.torch.utils.experimental")
+        except ImportError:
+            return super().is_fp16_supported()
+        return self.is_available() and bool(experimental._is_fp16_supported())
+
+    # Graphs: the bridge has them in lazy mode alone
+
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        """The bridge's `graph` context manager; its graphs share no memory pool, so `pool` is ignored."""
+        return super().capture_to_graph(graph, stream=stream)

@@ -1,0 +1,61 @@
+"""Cambricon MLUs for accel-core: what the backend `mlu` is, and the next step after its known errors.
+
+Importing this module imports neither torch nor torch_mlu.
+"""
+
+from __future__ import annotations
+
+from accel_core import Backend, hint_for, hookimpl
+
+__all__ = ["BACKEND"]
+
+BACKEND = Backend(
+    name="mlu",
+    priority=300,
+    device_type="mlu",
+    vendor_import="torch_mlu",
+    accelerator="accel_mlu.accelerator:MLUAccelerator",
+    description="Cambricon MLUs, through torch_mlu",
+    url="https://github.com/Cambricon/torch_mlu",
+    install_hint="install Cambricon's torch_mlu wheel for your torch: https://developer.cambricon.com/",
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on.
+    requires=("torch>=2.6",),
+    platforms=("linux",),
+    device_nodes=("/dev/cambricon_dev[0-9]*",),
+    pci_ids=("cabc",),
+    # The first that is set counts, CUDA's name included.
+    visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    visible_devices_grammar="mlu",
+    export_envs=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"),
+    communication_backend="cncl",
+    compile_backend="inductor",
+    private_use1=True,
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND
+
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"lib(cn|mlu)\w*\.so",
+     "point NEUWARE_HOME at Cambricon's Neuware and add $NEUWARE_HOME/lib64 to LD_LIBRARY_PATH"),
+    (r"undefined symbol|_mluc",
+     "install the torch_mlu made for your torch: 1.22.0+torch2.4.0 is for torch 2.4.0 (a plain CPU wheel)"),
+    (r"privateuse1|already been (set|registered)",
+     "a process has room for one vendor: set DS_ACCELERATOR=mlu before anything imports another's package"),
+    (r"re-initialize mlu in forked",
+     "use the start method 'spawn', or do not touch the device before the fork"),
+    (r"cndev|cninit|no mlu|cnrt\w* failed",
+     "check that `cnmon` lists the device, and CN_VISIBLE_DEVICES and MLU_VISIBLE_DEVICES"),
+    (r"out of memory", "`cnmon` shows which processes hold the device's memory"),
+)  # fmt: skip
+
+
+@hookimpl
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """The next step after a known error of torch_mlu, of the driver or of a library."""
+    return hint_for(error, _HINTS)

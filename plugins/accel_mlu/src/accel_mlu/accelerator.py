@@ -1,0 +1,41 @@
+"""`MLUAccelerator`: what differs on torch.mlu from any other device module of torch."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib.util import find_spec
+
+from accel_core import TorchAccelerator
+
+__all__ = ["MLUAccelerator"]
+
+
+class MLUAccelerator(TorchAccelerator):
+    """Cambricon MLUs.
+
+    Counting devices starts no driver as long as `libcndev.so` answers, so a process may count, fork, and
+    use the device in its child. The first call that needs the device starts it, and a child forked after
+    that gets torch_mlu's `RuntimeError`.
+    """
+
+    def is_triton_supported(self) -> bool:
+        """Whether there is a device and Triton, in Cambricon's build, is installed."""
+        return find_spec("triton") is not None and self.is_available()
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        """Open a CNPX range, which has neither domains nor categories; never raises."""
+        with suppress(Exception):
+            self.device_module.cnpx.range_push(str(msg))
+
+    def range_pop(self, domain: str | None = None) -> None:
+        """Close the CNPX range that this thread opened last; never raises."""
+        with suppress(Exception):
+            self.device_module.cnpx.range_pop()
+
+    def communication_backend_version(self) -> tuple[int, ...] | None:
+        """Version of CNCL: `(1, 20, 1)`; `None` in a torch_mlu built without it."""
+        try:
+            version = self.device_module.cncl.version()
+        except (AttributeError, RuntimeError):
+            return None
+        return tuple(int(part) for part in version)

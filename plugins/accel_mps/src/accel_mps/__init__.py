@@ -1,0 +1,53 @@
+"""Apple GPUs for accel-core: what the backend `mps` is, and what its known failures mean.
+
+Importing this module does not import torch.
+"""
+
+from __future__ import annotations
+
+from accel_core import Backend, hint_for, hookimpl
+
+__all__ = ["BACKEND"]
+
+BACKEND = Backend(
+    name="mps",
+    priority=500,
+    device_type="mps",
+    vendor_import="torch",
+    accelerator="accel_mps.accelerator:MPSAccelerator",
+    description="GPUs of Apple silicon, through Metal",
+    url="https://pytorch.org/docs/stable/mps.html",
+    install_hint="pip install torch, with a Python for arm64",
+    requires=("torch>=2.6",),
+    # Metal has neither device nodes nor PCI ids. An x86_64 Python under Rosetta has no Metal in its torch.
+    platforms=("darwin-arm64",),
+    export_envs=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK"),
+    communication_backend="gloo",
+    compile_backend="inductor",
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND
+
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"not (currently )?(implemented|supported) for the mps device|not implemented for 'mps'",
+     "set PYTORCH_ENABLE_MPS_FALLBACK=1 before torch is imported: the CPU then does what Metal cannot"),
+    (r"mps backend out of memory|insufficient memory",
+     "make the batch smaller, or raise PYTORCH_MPS_HIGH_WATERMARK_RATIO (0.0 takes the limit away)"),
+    (r"float64|double", "use float32: Metal has no float64"),
+    (r"bfloat16 is not supported on mps", "update macOS to 14 or later, or use float16"),
+    (r"macos (1[0-3]|\d+\.\d+)|requires macos|mpsgraph", "update macOS to 14 or later"),
+    (r"not (built|linked|compiled) with mps|without mps|mps.*is not available|_mps_",
+     "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so"),
+)  # fmt: skip
+
+
+@hookimpl
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """The next step after a known error of torch.mps."""
+    return hint_for(error, _HINTS)

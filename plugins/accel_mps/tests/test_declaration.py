@@ -1,0 +1,89 @@
+"""The declaration, that finding the plugin changes nothing, verdicts and hints."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_testing import children, layouts
+
+from accel_mps import BACKEND, accel_explain
+
+MAC = (
+    "import platform; sys.platform = 'darwin'; platform.machine = lambda: {machine!r}; "
+    "hardware._on_linux = lambda: False"
+)
+
+
+def test_the_declaration():
+    assert (BACKEND.name, BACKEND.priority, BACKEND.device_type) == ("mps", 500, "mps")
+    assert BACKEND.vendor_imports == ("torch",)
+    assert BACKEND.platforms == ("darwin-arm64",)
+    assert BACKEND.visible_devices == BACKEND.device_nodes == BACKEND.pci_ids == ()
+    assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("gloo", "inductor")
+
+
+def test_importing_it_is_inert():
+    code = (
+        "import json, os, sys, threading; before = dict(os.environ)\n"
+        "import accel_mps; accel_mps.accel_explain(accel_mps.BACKEND, OSError('x'))\n"
+        "print(json.dumps([[m for m in ('torch', 'accel_mps.accelerator') if m in sys.modules],"
+        " before == dict(os.environ), threading.active_count()]))"
+    )
+    assert children.run(code, [p for p in sys.path if p]).answer == [[], True, 1]
+
+
+class TestVerdicts:
+    @pytest.fixture(autouse=True)
+    def install(self, site):
+        layouts.dist_info(site, "accel-mps", "0.1.0", {layouts.GROUP: {"mps": "accel_mps"}})
+
+    @pytest.mark.parametrize("code", ["", MAC.format(machine="x86_64"), "sys.platform = 'win32'"])
+    def test_anywhere_but_on_apple_silicon(self, judge, code):
+        (found,), imported = judge("mps", code=code)
+        assert (found["status"], found["reason"]) == ("no_device", "this device exists on darwin-arm64 only")
+        assert imported == []
+
+    def test_without_torch(self, site, judge):
+        (site / "torch").unlink()
+        (found,), _ = judge("mps", code=MAC.format(machine="arm64") + "; sys.modules['torch'] = None")
+        assert (found["status"], found["reason"]) == ("not_installed", "torch is not installed")
+        assert "arm64" in found["hint"]
+
+    def test_a_torch_that_is_too_old(self, site, judge):
+        (site / "torch-2.99.0.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1\n"
+        )
+        (found,), imported = judge("mps", code=MAC.format(machine="arm64"))
+        assert (found["status"], imported) == ("incompatible", [])
+
+    def test_a_torch_without_the_module(self, judge):
+        (found,), _ = judge("mps", code=MAC.format(machine="arm64"))
+        assert found["status"] == "broken"
+        assert "torch has no module torch.mps" in found["reason"]
+
+
+SEEN = [
+    ("The operator 'aten::foo' is not currently implemented for the MPS device.", "FALLBACK=1"),
+    ("MPS backend out of memory (MPS allocated: 17.9 GB, max allowed: 18.1 GB)", "WATERMARK"),
+    ("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.", "float32"),
+    ("BFloat16 is not supported on MPS", "macOS to 14"),
+    (
+        "The MPS backend is supported on MacOS 14.0+. Current OS version can be queried using `sw_vers`",
+        "macOS to 14",
+    ),
+    ("module 'torch._C' has no attribute '_mps_deviceSynchronize'", "arm64"),
+    ("PyTorch is not linked with MPS", "arm64"),
+]
+
+
+@pytest.mark.parametrize(("message", "hint"), SEEN, ids=[message[:30] for message, _ in SEEN])
+def test_known_errors(message, hint):
+    assert hint in accel_explain(BACKEND, RuntimeError(message))
+
+
+@pytest.mark.parametrize(
+    "message", ["", "list index out of range", "expected scalar type Half but found Float"]
+)
+def test_other_errors_get_no_hint(message):
+    assert accel_explain(BACKEND, RuntimeError(message)) is None

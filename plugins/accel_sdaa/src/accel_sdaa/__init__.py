@@ -1,0 +1,57 @@
+"""Tecorigin cards for accel-core: what the backend `sdaa` is, and the next step after its known errors.
+
+Importing this module imports neither torch nor torch_sdaa.
+"""
+
+from __future__ import annotations
+
+from accel_core import Backend, hint_for, hookimpl
+
+__all__ = ["BACKEND"]
+
+BACKEND = Backend(
+    name="sdaa",
+    priority=600,
+    device_type="sdaa",
+    vendor_import="torch_sdaa",
+    accelerator="accel_sdaa.accelerator:SDAAAccelerator",
+    description="Tecorigin cards, through torch_sdaa",
+    url="http://docs.tecorigin.com/release/torch2.7",
+    install_hint="install Tecorigin's TecoPyTorch (torch_sdaa) for your torch: http://docs.tecorigin.com/",
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on. Versions of torch_sdaa follow no
+    # one scheme (1.7.0, 20250827.8.35.dev0, 3.2.1b0), so none is asked for.
+    requires=("torch>=2.6",),
+    platforms=("linux",),
+    # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI disks.
+    device_nodes=("/dev/tcaicard[0-9]*",),
+    visible_devices=("SDAA_VISIBLE_DEVICES",),
+    visible_devices_grammar="indices",
+    export_envs=("TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH"),
+    communication_backend="tccl",
+    compile_backend="teco_inductor",
+    private_use1=True,
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND
+
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"lib(sdaa|sdpti|tccl|tcml|teco)\w*\.so", "source /opt/tecoai/setvars.sh"),
+    (r"undefined symbol|torch_sdaa\._c\b",
+     "install the TecoPyTorch made for your torch, with its TecoToolKit and TecoDriver"),
+    (r"privateuse1|already been (set|registered)",
+     "a process has room for one vendor: set DS_ACCELERATOR=sdaa before anything imports another's package"),
+    (r"in forked subprocess", "use the start method 'spawn', or do not touch the device before the fork"),
+    (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
+)  # fmt: skip
+
+
+@hookimpl
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """The next step after a known error of torch_sdaa, of the driver or of a library."""
+    return hint_for(error, _HINTS)

@@ -1,0 +1,54 @@
+"""`SUPAAccelerator`: what differs on torch.supa from any other device module of torch."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from importlib.util import find_spec
+
+from accel_core import TorchAccelerator
+
+__all__ = ["SUPAAccelerator"]
+
+
+class SUPAAccelerator(TorchAccelerator):
+    """Biren GPUs.
+
+    torch_supa counts devices through its runtime, once: what `SUPA_VISIBLE_DEVICES` says later in the
+    process has no effect. It never notices a fork, so a child must not use a device that its parent has
+    started.
+    """
+
+    def is_bf16_supported(self) -> bool:
+        """Whether the device makes a bfloat16 tensor.
+
+        torch_supa answers "natively?" with False on every device; the tensor is the only thing it tries.
+        """
+        return self.is_available() and bool(self.device_module.is_bf16_supported(including_emulation=True))
+
+    def is_fp64_supported(self) -> bool:
+        """False: "SUPA device does not support double (float64)", says torch_supa."""
+        return False
+
+    def is_triton_supported(self) -> bool:
+        """Whether there is a device and Triton, in Biren's build br-triton, is installed."""
+        return find_spec("triton") is not None and self.is_available()
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        """Open a BRTX range, which has neither domains nor categories; never raises."""
+        with suppress(Exception):
+            self.device_module.brtx.range_push(str(msg))
+
+    def range_pop(self, domain: str | None = None) -> None:
+        """Close the BRTX range that this thread opened last; never raises."""
+        with suppress(Exception):
+            self.device_module.brtx.range_pop()
+
+    def communication_backend_version(self) -> tuple[int, ...] | None:
+        """Version of BCCL: `(1, 3, 0)`; `None` in a torch_supa built without it."""
+        ask = getattr(self.device_module.bccl, "version", None)
+        if ask is None:
+            return None
+        try:
+            return tuple(int(part) for part in ask()[:3])  # a suffix may follow
+        except (AttributeError, RuntimeError):
+            return None

@@ -1,0 +1,100 @@
+"""Intel GPUs for accel-core: the backend `xpu`, through IPEX or through torch itself.
+
+The name is declared twice: IPEX (intel_extension_for_pytorch) ranks before torch's own support. Importing
+this module imports neither torch nor anything of Intel's.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from accel_core import Backend, ProbeResult, evidence, hidden_by, hint_for, hookimpl, torch_build
+
+__all__ = ["IPEX", "NATIVE", "accel_explain", "accel_probe"]
+
+NATIVE = Backend(
+    name="xpu",
+    priority=790,
+    device_type="xpu",
+    vendor_import="torch",
+    accelerator="accel_xpu.accelerator:XPUAccelerator",
+    description="Intel GPUs, through torch itself",
+    url="https://pytorch.org/docs/stable/notes/get_start_xpu.html",
+    install_hint="pip install torch --index-url https://download.pytorch.org/whl/xpu",
+    requires=("torch>=2.8",),
+    platforms=("linux", "win32"),
+    # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's door to any GPU.
+    device_nodes=("/dev/dxg",),
+    pci_ids=("8086/03",),
+    visible_devices=("ZE_AFFINITY_MASK",),
+    visible_devices_grammar="level-zero",
+    # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own affair.
+    export_envs=("CCL", "TORCH_XCCL", "FI_", "SYCL", "UR_", "ZE_FLAT", "ZE_ENABLE", "ONEAPI_ROOT"),
+    communication_backend="xccl",
+)
+
+IPEX = replace(
+    NATIVE,
+    priority=800,
+    vendor_import="intel_extension_for_pytorch",
+    accelerator="accel_xpu.accelerator:IPEXAccelerator",
+    description="Intel GPUs, through Intel Extension for PyTorch",
+    url="https://intel.github.io/intel-extension-for-pytorch/",
+    install_hint="torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's",
+    requires=("torch>=2.6",),
+    # Imported beside another torch it ends the process: os._exit(127).
+    follows_torch=("intel-extension-for-pytorch",),
+)
+
+
+@hookimpl
+def accel_backends() -> list[Backend]:
+    """The name `xpu` twice, by two ways to the same devices."""
+    return [IPEX, NATIVE]
+
+
+@hookimpl
+def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
+    """What can be said against this way to the device without importing torch or IPEX."""
+    if backend.vendor_imports != ("torch",):
+        cpu = _is_cpu_build()
+        return ProbeResult(False, "IPEX is its CPU build, without XPU", backend.install_hint) if cpu else None
+    build = torch_build()
+    if build is None or not build.xpu:
+        return ProbeResult(False, f"{build or 'torch'} has no XPU", backend.install_hint)
+    # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to nobody, so it stays.
+    for other in others if build.cuda or build.hip else ():
+        found = evidence(other) if other.device_type == "cuda" else None
+        if found and not hidden_by(other, os.environ):
+            reason = f"{build} drives {other.name} devices too, and there are some: {found}"
+            return ProbeResult(False, reason, "set DS_ACCELERATOR=xpu for the Intel GPU", stands_aside=True)
+    return None
+
+
+def _is_cpu_build() -> bool:
+    """Whether the installed IPEX is the one for processors, which PyPI has under the same name."""
+    folders = getattr(find_spec("intel_extension_for_pytorch"), "submodule_search_locations", None) or ()
+    libraries = str([path for folder in folders for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")])
+    return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries
+
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", IPEX.install_hint),
+    (r"(not compiled with|compiled without) xpu", NATIVE.install_hint),
+    (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
+    (r"out of memory|out_of_(device|host)_memory", "`xpu-smi ps` shows who holds the device's memory"),
+    (r"count is zero|no device of requested type|no xpu device", "see `sycl-ls`; join the group `render`"),
+    (r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol", "source oneAPI's setvars.sh"),
+    (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
+    (r"device_lost|native api failed", "look into `dmesg`, and update the GPU's driver"),
+)  # fmt: skip
+
+
+@hookimpl
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """The next step after a known error of torch.xpu, of IPEX, of oneAPI or of the driver."""
+    return hint_for(error, _HINTS)

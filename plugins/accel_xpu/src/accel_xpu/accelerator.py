@@ -1,0 +1,57 @@
+"""What differs on torch.xpu from any other device module of torch, and with Intel's extensions beside it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from accel_core import TorchAccelerator
+
+__all__ = ["ExternalXPUAccelerator", "IPEXAccelerator", "XPUAccelerator"]
+
+
+class XPUAccelerator(TorchAccelerator):
+    """Intel GPUs through torch itself.
+
+    Counting devices starts no driver as long as `pyzes` is installed and `ZE_AFFINITY_MASK` holds whole
+    numbers: then a process may count, fork, and use the device in its child.
+    """
+
+    def communication_backend_name(self) -> str:
+        """`xccl` where this torch has it; else `ccl`, for which oneCCL's bindings are imported.
+
+        Without both it stays `xccl`, and torch.distributed says that it is missing.
+        """
+        distributed = self._torch.distributed
+        has_xccl = distributed.is_available() and getattr(distributed, "is_xccl_available", bool)()
+        if not has_xccl and find_spec("oneccl_bindings_for_pytorch") is not None:
+            import_module("oneccl_bindings_for_pytorch")  # registers `ccl` with torch.distributed
+            return "ccl"
+        return super().communication_backend_name()
+
+    def is_fp64_supported(self) -> bool:
+        """What the driver says: the Arc cards and most integrated GPUs have no float64."""
+        properties = self.device_module.get_device_properties() if self.is_available() else None
+        return bool(getattr(properties, "has_fp64", True))
+
+    def is_triton_supported(self) -> bool:
+        """Whether Triton is installed; its XPU build comes with torch's."""
+        return find_spec("triton") is not None and self.is_available()
+
+
+class IPEXAccelerator(XPUAccelerator):
+    """Intel GPUs with Intel Extension for PyTorch, which adds to torch.xpu what torch's own lacks."""
+
+    def build_extension(self) -> type[Any]:
+        """IPEX's setuptools command, which compiles SYCL."""
+        builder: type[Any] = import_module("intel_extension_for_pytorch.xpu").DpcppBuildExtension
+        return builder
+
+
+class ExternalXPUAccelerator(IPEXAccelerator):
+    """The same device, with the operator builders of Intel Extension for DeepSpeed."""
+
+    def op_builder_dir(self) -> str:
+        """The extension's package; importing it imports DeepSpeed."""
+        return "intel_extension_for_deepspeed.op_builder"

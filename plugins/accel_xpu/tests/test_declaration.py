@@ -1,0 +1,130 @@
+"""Three declarations of one device, that finding them changes nothing, and hints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from accel_testing import children
+from hypothesis import given
+from hypothesis import strategies as st
+
+import accel_core
+from accel_xpu import IPEX, NATIVE, accel_explain
+from accel_xpu.external import EXTERNAL
+
+ALL = (EXTERNAL, IPEX, NATIVE)
+
+
+def test_the_declarations():
+    assert [b.name for b in ALL] == ["xpu.external", "xpu", "xpu"]
+    assert [b.priority for b in ALL] == [900, 800, 790]
+    assert [b.vendor_imports[0] for b in ALL] == ["intel_extension_for_pytorch"] * 2 + ["torch"]
+    assert {b.device_type for b in ALL} == {"xpu"}
+    assert {b.visible_devices for b in ALL} == {("ZE_AFFINITY_MASK",)}
+    assert {b.visible_devices_grammar for b in ALL} == {"level-zero"}
+    assert {b.communication_backend for b in ALL} == {"xccl"}
+    assert {b.pci_ids for b in ALL} == {("8086/03",)}
+    assert NATIVE.requires == ("torch>=2.8",)
+    assert not NATIVE.follows_torch
+    assert "intel-extension-for-deepspeed" in EXTERNAL.requires
+
+
+@pytest.mark.parametrize("variable", ["ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"])
+def test_which_devices_are_visible_is_not_forwarded_to_other_nodes(variable):
+    assert not variable.startswith(NATIVE.export_envs)
+
+
+@pytest.mark.parametrize(
+    "variable", ["CCL_WORKER_COUNT", "FI_PROVIDER", "ZE_FLAT_DEVICE_HIERARCHY", "SYCL_CACHE_PERSISTENT"]
+)
+def test_what_steers_the_runtime_is_forwarded(variable):
+    assert variable.startswith(NATIVE.export_envs)
+
+
+def test_render_nodes_are_no_sign_of_an_intel_gpu(tmp_path: Path):
+    node = tmp_path / "dev" / "dri" / "renderD128"
+    node.parent.mkdir(parents=True)
+    node.touch()
+    assert not accel_core.evidence(NATIVE, str(tmp_path))
+
+
+def test_importing_it_is_inert():
+    code = (
+        "import json, os, sys, threading; before = dict(os.environ)\n"
+        "import accel_xpu, accel_xpu.external\n"
+        "[accel_xpu.accel_probe(b, ()) for b in (accel_xpu.IPEX, accel_xpu.NATIVE)]\n"
+        "accel_xpu.accel_explain(accel_xpu.IPEX, OSError('x'))\n"
+        "heavy = ('torch', 'intel_extension_for_pytorch', 'importlib.metadata', 'accel_xpu.accelerator')\n"
+        "print(json.dumps([[m for m in heavy if m in sys.modules], before == dict(os.environ),"
+        " threading.active_count()]))"
+    )
+    assert children.run(code, [p for p in sys.path if p]).answer == [[], True, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("0,1", (0, 1)),
+        ("1,0", (0, 1)),  # the mask has no order
+        ("0.0,0.1", ("0.0", "0.1")),
+        ("0, 1.1", (0, "1.1")),
+        ("", None),
+        ("default", None),
+        ("-1", ()),
+    ],
+)
+def test_the_mask(value, ids):
+    assert accel_core.parse_visible_devices("level-zero", value).ids == ids
+
+
+@pytest.mark.parametrize("value", ["a", "0.", ".1", "0.1.2", "0;1", "0-1", "GPU-0", "1" * 30])
+def test_masks_that_the_driver_refuses(value):
+    with pytest.raises(ValueError, match=r"device\.tile"):
+        accel_core.parse_visible_devices("level-zero", value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_mask_or_a_value_error(value):
+    try:
+        ids = accel_core.parse_visible_devices("level-zero", value).ids
+    except accel_core.SettingError:
+        return
+    assert ids is None or list(ids) == sorted(
+        set(ids), key=lambda i: [int(part) for part in str(i).split(".")]
+    )
+
+
+SEEN = [
+    (
+        "ERROR! Intel Extension for PyTorch* needs to work with PyTorch 2.8.*, but PyTorch 2.13.0",
+        "need no IPEX",
+    ),
+    ("module 'os' has no attribute 'exit'", "need no IPEX"),
+    ("Torch not compiled with XPU enabled", "index-url"),
+    ("PyTorch was compiled without XPU support", "index-url"),
+    ("Cannot re-initialize XPU in forked subprocess.", "spawn"),
+    ("XPU out of memory. Tried to allocate 20.00 MiB.", "xpu-smi"),
+    ("XPU device count is zero!", "render"),
+    ("No device of requested type available", "render"),
+    ("libsycl.so.8: cannot open shared object file: No such file or directory", "setvars.sh"),
+    ("libccl.so.1: undefined symbol: MPI_Comm", "setvars.sh"),
+    ("libintel-ext-pt-gpu.so: undefined symbol: _ZNK5torch8autograd4Node4nameB5cxx11Ev", "setvars.sh"),
+    ("Required aspect fp64 is not supported on the device", "float32"),
+    ("level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)", "dmesg"),
+]
+
+
+@pytest.mark.parametrize(("message", "hint"), SEEN, ids=[message[:30] for message, _ in SEEN])
+def test_known_errors(message, hint):
+    assert hint in accel_explain(IPEX, RuntimeError(message))
+
+
+def test_ipex_2_1_ends_the_process_with_an_exception():
+    assert "need no IPEX" in accel_explain(IPEX, SystemExit(127))
+
+
+@pytest.mark.parametrize("message", ["", "list index out of range", "exit 1277"])
+def test_other_errors_get_no_hint(message):
+    assert accel_explain(NATIVE, RuntimeError(message)) is None

@@ -1,0 +1,96 @@
+"""For the tests of plugins: a vendor's package as it may be found on a machine, and a device to drive."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[3]
+sys.path[:0] = [p for p in [str(REPOSITORY / "tests" / "support")] if p not in sys.path]
+
+from accel_testing import children, layouts  # noqa: E402
+
+__all__ = ["Machine", "simulated"]
+
+_PROBE = """
+import json, os, sys
+from accel_core import hardware
+hardware.device_nodes = lambda patterns, root="/": tuple({nodes!r})
+hardware.pci_devices = lambda root="/": ()
+from accel_core.discovery import discover
+from accel_core.probe import probe
+from accel_core.settings import Settings
+import torch
+{before}
+[mine] = [c for c in discover() if c.name == {name!r} and c.distribution == {distribution!r}]
+verdict = probe(mine, Settings(), pinned={pinned!r}).to_dict()
+print(json.dumps({{**verdict, "vendor_imported": {package!r} in sys.modules}}))
+"""
+
+
+class Machine:
+    """A machine with torch (simulated), the plugin, and what a test puts on it; probed in a child process."""
+
+    def __init__(self, root: Path, plugin: str, vendor: str) -> None:
+        self.site = root / "site"
+        self.site.mkdir()
+        self.plugin, self.vendor, self.name = plugin, vendor, plugin.removeprefix("accel_")
+        groups = {layouts.GROUP: {self.name: plugin}}
+        layouts.dist_info(self.site, plugin.replace("_", "-"), "0.1.0", groups)
+        self.distribution("torch", "2.9.0")
+
+    def distribution(self, name: str, version: str) -> None:
+        """Metadata of an installed distribution, in the place of what is there of that name."""
+        for old in self.site.glob(f"{name.replace('-', '_')}-*.dist-info"):
+            old.rename(self.site / f"{old.name}.old")
+        layouts.dist_info(self.site, name, version)
+
+    def package(self, source: str) -> None:
+        """The vendor's package, whose import runs `source`."""
+        layouts._write(self.site, {f"{self.vendor}/__init__.py": source})
+
+    def working(self, devices: int) -> str:
+        """Source of a vendor's package that counts so many devices."""
+        return (
+            f"import types, torch\ntorch._C.private_use1 = {self.name!r}\n"
+            f"torch.{self.name} = types.ModuleType('torch.{self.name}')\n"
+            f"torch.{self.name}.device_count = lambda: {devices}\n"
+        )
+
+    def probe(
+        self,
+        *nodes: str,
+        before: str = "",
+        pinned: bool = False,
+        variables: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """The verdict on the plugin's backend, on a machine with these device nodes."""
+        code = _PROBE.format(
+            nodes=nodes, before=before, name=self.name, pinned=pinned, package=self.vendor,
+            distribution=self.plugin.replace("_", "-"),
+        )  # fmt: skip
+        source = REPOSITORY / "plugins" / self.plugin / "src"
+        path: list[str | Path] = [self.site, children.SIMULATED, source, *sys.path]
+        answer: dict[str, Any] = children.run(code, path, variables, bare=False, strict=False).answer
+        return answer
+
+
+@contextmanager
+def simulated(vendor: str) -> Iterator[tuple[ModuleType, Any]]:
+    """`torch.<vendor>` and its recorder: a module with the surface's names and signatures, and no other."""
+    torch = pytest.importorskip("torch")
+    from accel_contracts.recorder import Recorder
+    from accel_contracts.surface import load
+
+    recorder = Recorder(load(vendor), conditional=True)
+    module = recorder.modules[f"torch.{vendor}"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, vendor, module, raising=False)
+        yield module, recorder
+    assert recorder.violations == []

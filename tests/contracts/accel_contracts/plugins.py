@@ -1,0 +1,44 @@
+"""The plugins of this repository, what they declare and what they drive."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from accel_contracts import surface
+from accel_core import Backend
+from accel_core.plugin import Plugin
+
+__all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
+
+ROOT = Path(__file__).parents[3]
+#: Those that are written. Each must have a surface.
+PLUGINS = sorted(path.parents[2] for path in ROOT.glob("plugins/accel_*/src/accel_*/__init__.py"))
+
+
+def declared(plugin: Path) -> Sequence[Backend]:
+    """The plugin's declarations; its module is inert, so this process may import it."""
+    return Plugin(import_plugin(plugin)).backends()
+
+
+def import_plugin(plugin: Path) -> ModuleType:
+    """The plugin's module, from its folder where it is not installed."""
+    source = str(plugin / "src")
+    if source not in sys.path:
+        sys.path.append(source)
+    return importlib.import_module(plugin.name)
+
+
+def everything(plugin: Path) -> tuple[surface.Surface, str]:
+    """What the plugin's backends drive, with the other vendors' beside it, and the device type."""
+    backends = declared(plugin)
+    own = [found for backend in backends if (found := surface.for_backend(backend)) is not None]
+    assert own, f"{plugin.name} has no surface: add one to tests/contracts/surfaces"
+    others = [surface.load(name) for name in surface.files() if not surface.load(name).usage_only]
+    whole = own[0]
+    for other in [*own[1:], *others]:
+        whole |= other
+    return whole, backends[0].device_type

@@ -1,0 +1,119 @@
+"""Running plugins on recorders, each in a process of its own that one process with torch forks off.
+
+    python -m accel_contracts.running FOLDER...
+
+Each folder is a plugin's `src`. For each backend two runs: with the vendor's conditional names and
+`torch.accelerator` as it is, and without them and with a recorder in its place that speaks for this device.
+One line of JSON a run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+# Imported for all forks at once: members import them, at two seconds each.
+import torch
+import torch._dynamo
+import torch.utils.cpp_extension
+from torch.utils.backend_registration import rename_privateuse1_backend
+
+from accel_contracts.exercise import exercise
+from accel_contracts.recorder import Recorder
+from accel_contracts.surface import for_backend, load
+from accel_core import Backend
+from accel_core.plugin import Plugin
+
+RUNS = ("every name", "torch.accelerator")
+
+
+def main(folders: list[str]) -> None:
+    """Run the plugins in `folders`, one after the other."""
+    torch._dynamo.list_backends(exclude_tags=())  # imports them, which every fork would do again
+    for folder in folders:
+        try:
+            backends = _plugin(folder).backends()
+        except Exception:  # the others have their turn
+            print(json.dumps({"folder": folder, "error": traceback.format_exc()}))
+            continue
+        for place in range(len(backends)):
+            for kind in RUNS:
+                _apart(folder, place, kind)
+
+
+def _plugin(folder: str) -> Plugin:
+    """The plugin whose package lies in `folder`; its module is inert, so this process may import it."""
+    [name] = [path.parent.name for path in Path(folder).glob("accel_*/__init__.py")]
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module = sys.modules.get(name)
+    if module is None or not str(module.__file__).startswith(folder):
+        for loaded in [m for m in sys.modules if m.partition(".")[0] == name]:
+            del sys.modules[loaded]
+        module = importlib.import_module(name)
+    return Plugin(module)
+
+
+def _apart(folder: str, place: int, kind: str) -> None:
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            print(json.dumps({"folder": folder, **_run(_plugin(folder), place, kind)}), flush=True)
+            code = 0
+        except BaseException:
+            print(json.dumps({"folder": folder, "error": traceback.format_exc()}), flush=True)
+        finally:
+            os._exit(code)
+    os.waitpid(pid, 0)
+
+
+def _run(plugin: Plugin, place: int, kind: str) -> dict[str, Any]:
+    backend = plugin.backends()[place]
+    report = {"backend": backend.name, "run": kind, "violations": [], "problems": [], "called": []}
+    surface = for_backend(backend)
+    if surface is None:
+        return {**report, "skipped": "no surface"}
+    recorder = Recorder(surface, conditional=kind == RUNS[0])
+    accelerators = [] if kind == RUNS[0] else [_accelerator_module(backend)]
+    _install(backend, recorder, accelerators)
+    built = plugin.hook.accel_create(backend=backend, others=())
+    if built is None:
+        module, _, name = backend.accelerator.partition(":")
+        built = getattr(importlib.import_module(module), name)(backend)
+    problems = exercise(built)
+    violations = [v for r in (recorder, *accelerators) for v in r.violations]
+    called = sorted({path for r in (recorder, *accelerators) for path in r.called})
+    return {**report, "violations": sorted(set(violations)), "problems": problems, "called": called}
+
+
+def _accelerator_module(backend: Backend) -> Recorder:
+    recorder = Recorder(load("torch_accelerator"), conditional=True)
+    device = SimpleNamespace(type=backend.device_type, index=None)
+    recorder.modules["torch.accelerator"].current_accelerator = lambda check_available=False: device  # type: ignore[attr-defined]
+    return recorder
+
+
+def _install(backend: Backend, recorder: Recorder, more: list[Recorder]) -> None:
+    """Put the recorder where torch and importers find the vendor's modules."""
+    if backend.private_use1:
+        rename_privateuse1_backend(backend.device_type)
+    for each in (recorder, *more):
+        for path, module in each.modules.items():
+            if path == "torch.random":
+                continue  # torch's own, and in use
+            sys.modules[path] = module
+            parent, _, name = path.rpartition(".")
+            if parent in ("torch", "torch.backends"):
+                setattr(importlib.import_module(parent), name, module)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

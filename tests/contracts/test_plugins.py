@@ -1,0 +1,100 @@
+"""What holds for every first-party plugin: order, hooks, inertness, size, and what it ships."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+
+import pluggy
+import pytest
+from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
+
+from accel_core import hookspecs
+
+#: DeepSpeed's order of detection.
+PRIORITIES = {
+    "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
+    "mlu": {300}, "supa": {250}, "cuda": {200},
+}  # fmt: skip
+MOST_LINES = 120
+
+
+def test_priorities_are_deepspeeds(plugin):
+    for backend in declared(plugin):
+        assert backend.priority in PRIORITIES[backend.name], backend.name
+
+
+def test_one_takes_anothers_place_before_it():
+    backends = [backend for plugin in PLUGINS for backend in declared(plugin)]
+    by_name = {backend.name: backend for backend in backends}
+    for backend in backends:
+        assert not backend.impersonates or by_name[backend.impersonates].priority < backend.priority
+
+
+def test_the_hooks_fit(plugin):
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(import_plugin(plugin))
+    manager.check_pending()
+    for backend in declared(plugin):
+        assert manager.hook.accel_explain(backend=backend, error=ValueError("nothing known")) is None
+
+
+INERT = """
+import json, os, sys, threading
+before = dict(os.environ)
+sys.path.insert(0, sys.argv[1])
+plugin = __import__(sys.argv[2])
+from accel_core.plugin import Plugin
+backends = Plugin(plugin).backends()
+heavy = {"torch", "numpy", f"{plugin.__name__}.accelerator"}
+heavy |= {m.partition(".")[0] for b in backends for m in b.vendor_imports}
+print(json.dumps([sorted(heavy & set(sys.modules)), before == dict(os.environ), threading.active_count()]))
+"""
+
+
+def test_finding_it_is_inert(plugin):
+    command = [sys.executable, "-c", INERT, str(plugin / "src"), plugin.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={**os.environ})
+    assert json.loads(done.stdout) == [[], True, 1]
+
+
+def _lines_of_code(source: str) -> int:
+    """Lines that are neither blank nor of a docstring."""
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+            and ast.get_docstring(node) is not None
+        ):
+            documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    lines = enumerate(source.splitlines(), 1)
+    return sum(bool(line.strip()) and number not in documented for number, line in lines)
+
+
+def test_it_is_short(plugin):
+    if plugin.name == "accel_cuda":
+        pytest.skip("the first plugin, which also tells why CUDA and ROCm are not usable")
+    counts = [_lines_of_code(path.read_text()) for path in (plugin / "src").rglob("*.py")]
+    assert sum(counts) <= MOST_LINES
+
+
+def test_it_imports_only_the_public_root_of_the_core(plugin):
+    for path in (plugin / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert not (node.module or "").startswith("accel_core."), path
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("accel_core.") for alias in node.names), path
+
+
+def test_it_ships_what_a_distribution_needs(plugin):
+    assert (plugin / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
+    assert (plugin / "src" / plugin.name / "py.typed").exists()
+    project = (plugin / "pyproject.toml").read_text()
+    assert f'name = "{plugin.name.replace("_", "-")}"' in project
+    assert f'= "{plugin.name}"' in project.partition('[project.entry-points."accel.backends"]')[2]
+    assert (plugin / "README.md").read_text().count("pip install ") >= 2

@@ -1,0 +1,121 @@
+"""Every vendor name in a plugin's source is in its vendor's surface, and every call fits."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from accel_contracts import surface
+from accel_contracts.plugins import ROOT, declared, everything
+from accel_contracts.static import Report, Use, scan
+
+ACCELERATORS = ROOT / "src" / "accel_core" / "accelerators"
+
+
+def reports(plugin: Path) -> dict[Path, Report]:
+    whole, device = everything(plugin)
+    sources = sorted((plugin / "src").rglob("*.py"))
+    return {path: scan(path.read_text(), whole, device, str(path.relative_to(ROOT))) for path in sources}
+
+
+def test_names_and_calls_are_the_vendors(plugin):
+    assert [v for report in reports(plugin).values() for v in report.violations] == []
+
+
+def test_the_vendor_import_is_the_surfaces_package(plugin):
+    for backend in declared(plugin):
+        found = surface.for_backend(backend)
+        tops = {module.partition(".")[0] for module in backend.vendor_imports}
+        assert found is not None
+        assert tops <= {"torch", *found.packages}
+
+
+def test_misspelling_any_one_name_fails(plugin):
+    """Mutation: every name that a plugin takes for granted, one at a time."""
+    uses = [each for each in _uses(plugin) if not each[1].tested and not each[1].is_call]
+    survivors = [use for path, use in uses if not _found(plugin, path, use.end, "_misspelt")]
+    assert survivors == []
+
+
+def test_one_argument_too_many_fails(plugin):
+    """Mutation: every call of a vendor's function, one at a time, with a keyword that it does not take."""
+    calls = [each for each in _uses(plugin) if each[1].is_call and not each[1].takes_anything]
+    survivors = [use for path, use in calls if not _found(plugin, path, use.end, "surplus=0")]
+    assert survivors == []
+
+
+def _uses(plugin: Path) -> list[tuple[Path, Use]]:
+    return [(path, use) for path, report in reports(plugin).items() for use in report.uses]
+
+
+def _found(plugin: Path, path: Path, end: tuple[int, int], text: str) -> bool:
+    """Whether the fault that `text`, put into a copy of the source at `end`, makes is found."""
+    whole, device = everything(plugin)
+    source = path.read_text()
+    comma = "" if not text.endswith("=0") or _char_before(source, end) in "(," else ", "
+    return any(
+        text.strip("=0") in v for v in scan(_insert(source, end, comma + text), whole, device).violations
+    )
+
+
+def _insert(source: str, end: tuple[int, int], text: str) -> str:
+    lines = source.splitlines(keepends=True)
+    line = lines[end[0] - 1].encode()
+    lines[end[0] - 1] = (line[: end[1]] + text.encode() + line[end[1] :]).decode()
+    planted = "".join(lines)
+    ast.parse(planted)
+    return planted
+
+
+def _char_before(source: str, end: tuple[int, int]) -> str:
+    lines = source.splitlines(keepends=True)
+    before = "".join(lines[: end[0] - 1]) + lines[end[0] - 1].encode()[: end[1]].decode()
+    return before.rstrip()[-1]
+
+
+def test_every_name_of_torch_accelerator_itself_is_some_vendors():
+    """What `TorchAccelerator` looks for under a name that no vendor has is a misspelling."""
+    sources = {path: ast.parse(path.read_text()) for path in ACCELERATORS.glob("*.py")}
+    tables = _tables(sources[ACCELERATORS / "torch_device.py"])
+    asked = {name for tree in sources.values() for name in _asked(tree)} | {
+        n for names, _ in tables for n in names
+    }
+    in_torch = {name for _, names in tables for name in names} - {""}
+    vendors = [surface.load(name) for name in surface.files() if name != "torch_accelerator"]
+    known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
+    assert asked - known == set()
+    assert in_torch <= surface.load("torch_accelerator").modules["torch.accelerator"].keys()
+    assert len(asked) > 30
+
+
+def _tables(tree: ast.Module) -> list[tuple[set[str], set[str]]]:
+    """The module's tables of names: keys, and the stand-ins in `torch.accelerator`."""
+    found = []
+    for node in tree.body:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id.isupper()
+        ):
+            try:
+                value = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+            found.append((set(value), set(value.values()) if isinstance(value, dict) else set()))
+    return found
+
+
+def _asked(tree: ast.Module) -> set[str]:
+    """Constants given to `self._found`, and to `getattr` of `self.device_module`."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and len(node.args) > 0:
+            text = ast.unparse(node.func)
+            place = 0 if text == "self._found" else 1
+            if place or text == "self._found":
+                if place and not (text == "getattr" and ast.unparse(node.args[0]) == "self.device_module"):
+                    continue
+                name = node.args[place]
+                if isinstance(name, ast.Constant) and isinstance(name.value, str):
+                    names.add(name.value)
+    return names
