@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -58,6 +60,16 @@ def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
     standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
     ours = [str(_PACKAGE.parent)] if _PACKAGE.parent.name == "src" else []
     return (*ours, *standard, str(libraries[0]))
+
+
+@pytest.fixture
+def archives() -> Iterator[None]:
+    """For tests with zip files on `sys.path`: the backport of importlib.metadata leaves them open."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        importlib.invalidate_caches()
+        gc.collect()
 
 
 @pytest.fixture
@@ -139,6 +151,17 @@ class World:
         return children.run(code, [*self.path, *more], **options)  # type: ignore[arg-type]
 
 
+#: Of our own packages, those that are no plugins.
+_STAY = ("accel_core", "accel_testing", "accel_contracts", "accel_simulated")
+
+
+def _steps_aside(module: str) -> bool:
+    """Whether a module is torch's, a vendor's or a plugin's, and so may stand in the way of a test's own."""
+    top = module.partition(".")[0]
+    vendors = ("torch", "habana_frameworks", "intel_extension_for_")
+    return top.startswith((*vendors, "accel_")) and top not in _STAY
+
+
 @pytest.fixture
 def world(
     tmp_path: Path,
@@ -149,18 +172,13 @@ def world(
     fresh: None,
 ) -> Iterator[World]:
     """A machine without torch and without plugins, to install some; this process sees it."""
-    before = dict(sys.modules)
-    for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
-        del sys.modules[name]
+    aside = {name: sys.modules.pop(name) for name in [n for n in sys.modules if _steps_aside(n)]}
     world = World(tmp_path, base_path, libraries[1], monkeypatch)
     yield world
-    for name in [
-        n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))
-    ]:
+    made = [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]
+    for name in {*made, *filter(_steps_aside, sys.modules)}:
         del sys.modules[name]
-    for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
-        del sys.modules[name]
-    sys.modules.update({n: m for n, m in before.items() if n.partition(".")[0] == "torch"})
+    sys.modules.update(aside)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 import warnings
 
 import pytest
-from accel_testing import plugins
+from accel_testing import layouts, plugins
 from accel_testing.plugins import hook
 
 import accel_core
@@ -553,8 +553,11 @@ def test_a_device_that_only_torch_knows_is_generic(torch_world):
 
 
 def test_a_broken_announcement_leaves_the_next_its_turn(torch_world):
-    announce(torch_world, "import sys; sys.exit(1)", "aaa")
     announce(torch_world, BRINGS)
+    first = torch_world.root / "first"  # on the path, so that the broken one comes first
+    layouts.dist_info(first, "torch-aaa", "1.0", {"torch.backends": {"aaa": "torch_aaa:autoload"}})
+    torch_world.module("torch_aaa", "import sys; sys.exit(1)")
+    torch_world.set_path([first, torch_world.site])
     assert accel_core.get_accelerator().name == "generic"
 
 

@@ -48,6 +48,7 @@ def test_a_plugin_becomes_a_candidate_with_its_provenance(world, layout):
 @pytest.mark.parametrize(
     "layout", [layouts.egg_zip, layouts.wheel_zip, layouts.egg_folder], ids=lambda x: x.__name__
 )
+@pytest.mark.usefixtures("archives")
 def test_a_plugin_in_an_archive_works(world, layout):
     entry = layout(
         world.root / "archives",

@@ -196,7 +196,13 @@ def test_a_pin_may_be_usable_without_a_device(torch_world):
 def test_a_pin_does_not_look_for_hardware(torch_world, monkeypatch):
     monkeypatch.setattr(hardware, "_on_linux", lambda: True)
     torch_world.backend("npu", device_nodes=("/dev/no-such-npu",))
-    assert judge(pinned=True).usable
+    assert (judge(pinned=True).status, judge(pinned=True).devices) == (Status.USABLE, 2)
+
+
+def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, monkeypatch):
+    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    vendor(torch_world, "raise ImportError", device_nodes=("/dev/no-such-npu",))
+    assert judge(pinned=True).status is Status.BROKEN
 
 
 def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_needed(torch_world):

@@ -28,6 +28,8 @@ else:
     import importlib_metadata as reference
     import zipp  # noqa: F401 - the backport imports it late, and then it must be there
 
+pytestmark = [pytest.mark.usefixtures("archives"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
 #: No distribution is there, and the modules that importlib.metadata imports late are.
 STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
 
