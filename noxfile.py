@@ -50,6 +50,8 @@ if OWN_TORCH:
 # Speed is measured with byte code on disk, as users have it.
 COMPILED = {"PYTHONDONTWRITEBYTECODE": None}
 PYTEST = ["-m", "pytest", "-p", "xdist"]
+# DeepSpeed's setup.py compiles unless told not to, and imports torch, which must not load a vendor then.
+QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 WORKERS = str(min(4, os.cpu_count() or 1))
 # What needs neither a device nor built wheels, on several cores.
 EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu"]
@@ -133,7 +135,7 @@ def prepare(
         session.install(*with_constraints, "--no-build-isolation", *editable)
     if extra:
         bare = ["--no-build-isolation", "--no-deps", *extra]
-        session.install(*with_constraints, *bare, env={"DS_BUILD_OPS": "0"})
+        session.install(*with_constraints, *bare, env=QUIET_BUILDS)
     filled(environment, key)
 
 
@@ -217,6 +219,17 @@ def gpu(session: nox.Session) -> None:
     """Run the tests that need a real CUDA or ROCm device, with whatever torch is there."""
     prepare(session, "test", "example", torch=True)
     session.run("python", *PYTEST, "-m", "gpu", *session.posargs, env=CLEAN)
+
+
+@nox.session
+def npu_real(session: nox.Session) -> None:
+    """Run the npu plugin on the real torch_npu, over a stand-in for CANN (needs a C compiler)."""
+    packages = ("torch-npu==2.13.0", "deepspeed==0.19.8")
+    prepare(session, "test", "example", "deepspeed", "npu-real", torch=True, extra=packages)
+    # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
+    env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
+    found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/npu_real"]
+    session.run("python", *PYTEST, *found, env=env)
 
 
 @nox.session

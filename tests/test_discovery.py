@@ -473,3 +473,28 @@ def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, b
         "genericac",
         "cpuac",
     ]
+
+
+# ---------------------------------------------------------------------------- op builders
+
+
+def bringing(world, name: str, priority: int, body: str) -> None:
+    world.backend(name, priority, extra=plugins.hook("accel_op_builders", "backend", body))
+
+
+def test_op_builders_come_from_every_plugin_and_first_from_the_backends_own(world):
+    bringing(world, "npu", 300, "return {'A': 'npu:A', 'B': 'npu:B'}")
+    bringing(world, "ops", 100, "return {'A': 'ops:A', 'C': 'ops:C ' + backend.name}")
+    bringing(world, "top", 900, "return {'A': 'top:A', 'C': 'top:C'}")
+    backend = only("npu").backend
+    assert discovery.op_builders(backend) == {"A": "npu:A", "B": "npu:B", "C": "top:C"}
+
+
+@pytest.mark.parametrize(
+    "body", ["raise OSError", "import sys; sys.exit(1)", "return 5", "return {'A': 1}.keys()"]
+)
+def test_op_builders_of_a_plugin_that_fails_are_passed_over(world, body):
+    bringing(world, "bad", 900, body)
+    world.plugin("broken", "raise ImportError")
+    bringing(world, "npu", 300, "return {'A': 'npu:A'}")
+    assert discovery.op_builders(only("npu").backend) == {"A": "npu:A"}

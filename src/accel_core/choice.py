@@ -116,11 +116,14 @@ def _ranked(settings: Settings, *, isolated: bool) -> Choice:
         error = BackendUnavailableError(report.nothing_usable(verdicts))
     elif how is How.FALLBACK and settings.strict:
         alone = unserved(c.name for c in candidates)
-        if alone or any(v.status.is_failure or v.evidence for v in verdicts):
-            error = BackendUnavailableError(
-                f"ACCEL_STRICT=1 refuses the CPU. {report.fallback(verdicts, alone)}"
-            )
+        if alone or any(_is_reason_to_refuse(v) for v in verdicts):
+            error = BackendUnavailableError(report.refused_cpu(verdicts, alone))
     return _result(chosen, candidates, verdicts, how, error)
+
+
+def _is_reason_to_refuse(verdict: Verdict) -> bool:
+    """Whether a strict choice refuses the CPU over this: it is broken, or its hardware is here."""
+    return verdict.status is not Status.BLOCKED and (verdict.status.is_failure or bool(verdict.evidence))
 
 
 def _pinned(settings: Settings, *, isolated: bool) -> Choice:

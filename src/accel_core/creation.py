@@ -11,7 +11,7 @@ from accel_core.backend import Backend
 from accel_core.discovery import Candidate
 from accel_core.errors import BackendUnavailableError, InvalidAcceleratorError
 from accel_core.quiet import stdout_to_stderr
-from accel_core.torch_import import import_torch
+from accel_core.torch_import import autoload_restored, import_torch
 
 __all__ = ["create", "installed_imports"]
 
@@ -30,7 +30,8 @@ def create(candidate: Candidate, others: tuple[Backend, ...] = ()) -> Accelerato
     with stdout_to_stderr():
         import_torch()
         _require_private_use1(backend)
-        import_vendor(backend)
+        with autoload_restored():
+            import_vendor(backend)
         built = candidate.plugin.hook.accel_create(backend=backend, others=others)
         if built is None:
             built = _class(backend)(backend)

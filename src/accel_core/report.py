@@ -15,7 +15,16 @@ from accel_core.verdict import Outcome, Status, Verdict
 if TYPE_CHECKING:
     from accel_core.choice import Selection
 
-__all__ = ["conflict", "describe", "fallback", "not_found", "nothing_usable", "pin_not_honoured", "unknown"]
+__all__ = [
+    "conflict",
+    "describe",
+    "fallback",
+    "not_found",
+    "nothing_usable",
+    "pin_not_honoured",
+    "refused_cpu",
+    "unknown",
+]
 
 _HOW = {
     "pinned": "pinned by DS_ACCELERATOR",
@@ -75,7 +84,8 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate]) -> str:
 
 def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
     """The message for pins of which none is usable: reasons, alternatives, next step."""
-    others = [name for name in installed_names() if name not in {pin.name for pin in settings.pins}]
+    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
+    others = [name for name in installed_names() if name not in asked_for]
     instead = f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
     if len(verdicts) == 1:
         v = verdicts[0]
@@ -90,19 +100,45 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
 
 
 def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
-    """Why the CPU is used; empty where nothing else is installed or present.
-
-    What is built in is no news, except where it met a vendor's package that is broken.
-    """
-    reasons = [f"  {v}" for v in verdicts if not v.builtin or v.status.is_failure]
-    reasons += [f"  {line}" for line in unserved]
+    """Why the CPU is used; empty where nothing else is installed or present, or all of it was ruled out."""
+    reasons = _reasons(verdicts, unserved)
     if not reasons:
         return ""
     return (
-        "No accelerator is usable, so the CPU is used:\n"
-        + "\n".join(reasons)
-        + ("\nRun `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want.")
+        f"No accelerator is usable, so the CPU is used:\n{reasons}\n"
+        "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
+
+
+def refused_cpu(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+    """The message for a strict choice that comes to the CPU though something else is there."""
+    return (
+        f"ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:\n{_reasons(verdicts, unserved)}\n"
+        "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+    )
+
+
+def _reasons(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+    """Why each accelerator that is installed or present is not used, a line each.
+
+    What is built in is no news, except where it met a vendor's package that is broken, and what the user
+    blocked is no surprise.
+    """
+    told = [v for v in verdicts if (not v.builtin or v.status.is_failure) and v.status is not Status.BLOCKED]
+    return "\n".join(f"  {line}" for line in [*_grouped(told), *unserved])
+
+
+#: From how many on missing vendor packages share one line.
+_MANY = 3
+
+
+def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
+    missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
+    if len(missing) < _MANY:
+        return [str(v) for v in verdicts]
+    names = ", ".join(dict.fromkeys(v.name for v in missing))
+    return [*(str(v) for v in verdicts if v not in missing), f"vendor's package not installed: {names}"]
 
 
 def describe(selection: Selection) -> str:

@@ -6,12 +6,33 @@ from concurrent.futures import ThreadPoolExecutor
 
 from accel_core import isolation
 from accel_core.choice import conflict, conflicts
+from accel_core.creation import installed_imports
 from accel_core.discovery import Candidate, discover
 from accel_core.probe import examine, probe
 from accel_core.settings import Settings
 from accel_core.verdict import Outcome, Status, Verdict, verdict
 
 __all__ = ["survey"]
+
+
+def _in_full(candidate: Candidate, settings: Settings, candidates: tuple[Candidate, ...]) -> Verdict:
+    """The verdict, and what else is wrong: without a device a broken vendor package would stay unseen.
+
+    Absent hardware remains the verdict, for no mended package changes that.
+    """
+    found = probe(candidate, settings, candidates, isolated=True)
+    backend = candidate.backend
+    if (
+        found.status is not Status.NO_DEVICE
+        or backend is None
+        or installed_imports(backend) in ([], ["torch"])
+    ):
+        return found
+    beyond = probe(candidate, settings, candidates, pinned=True, isolated=True)
+    if not beyond.status.is_failure:
+        return found
+    reason = f"{found.reason}; besides, {beyond.reason}"
+    return found._replace(reason=reason, hint=beyond.hint, cause=beyond.cause, ms=found.ms + beyond.ms)
 
 
 def survey(settings: Settings, *, probing: bool = True) -> tuple[Verdict, ...]:
@@ -28,7 +49,7 @@ def survey(settings: Settings, *, probing: bool = True) -> tuple[Verdict, ...]:
         if clash is not None:
             return verdict(candidate, clash)
         if probing:
-            return probe(candidate, settings, candidates, isolated=True)
+            return _in_full(candidate, settings, candidates)
         known = examine(candidate, settings)
         return verdict(candidate, known or Outcome(Status.NOT_PROBED, "installed, and not probed"))
 

@@ -9,10 +9,12 @@ user imported torch before, what is there is taken as it is.
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +22,7 @@ from typing import NamedTuple
 
 from accel_core.errors import BackendUnavailableError
 
-__all__ = ["TorchBuild", "device_module", "import_torch", "torch_build"]
+__all__ = ["TorchBuild", "autoload_restored", "device_module", "import_torch", "torch_build"]
 
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _lock = threading.Lock()
@@ -35,16 +37,22 @@ def import_torch() -> ModuleType:
         # Somebody else's import, perhaps still under way in another thread. It is waited for without our
         # lock, since that thread may come here from a package that torch loads.
         return _import()
-    with _lock:
-        before = os.environ.get(_AUTOLOAD)
+    with _lock, autoload_restored():
         os.environ[_AUTOLOAD] = "0"
-        try:
-            return _import()
-        finally:
-            if before is None:
-                os.environ.pop(_AUTOLOAD, None)
-            else:
-                os.environ[_AUTOLOAD] = before
+        return _import()
+
+
+@contextlib.contextmanager
+def autoload_restored() -> Iterator[None]:
+    """Leave torch's autoload variable as it was; a torch_npu that fails leaves it off."""
+    before = os.environ.get(_AUTOLOAD)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_AUTOLOAD, None)
+        else:
+            os.environ[_AUTOLOAD] = before
 
 
 def _import() -> ModuleType:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -61,13 +63,19 @@ def run(
 ) -> Ended:
     """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
     flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
-    done = subprocess.run(
+    process = subprocess.Popen(
         [sys.executable, "-c", _PRELUDE, "|".join(map(str, path)), code, flags],
         env=clean_environment(**(variables or {})),
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=timeout,
         cwd=cwd,
-        check=False,
+        start_new_session=True,
     )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    finally:
+        with contextlib.suppress(OSError):  # what it forked must not outlive a test that fails
+            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+        process.wait()
+    return Ended(process.returncode, stdout, stderr)

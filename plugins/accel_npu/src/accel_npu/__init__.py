@@ -1,0 +1,87 @@
+"""Huawei Ascend devices for accel-core: what the backend `npu` is, and what to do when it fails.
+
+Importing this module imports neither torch nor anything of the vendor's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from accel_core import Backend, hookimpl, torch_build
+
+__all__ = ["BACKEND", "cann_version"]
+
+#: DeepSpeed's four, and what else torch_npu reads.
+_FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
+
+BACKEND = Backend(
+    name="npu",
+    priority=700,
+    device_type="npu",
+    vendor_import="torch_npu",
+    accelerator="accel_npu.accelerator:NPUAccelerator",
+    description="Huawei Ascend NPUs, through torch_npu and CANN",
+    url="https://github.com/Ascend/pytorch",
+    install_hint="pip install 'accel-npu[vendor]', and install CANN: https://www.hiascend.com/cann",
+    requires=("torch>=2.6",),
+    platforms=("linux",),
+    # Not davinci_manager, which is there without a card; not all of 19e5: so Kunpeng hosts show ZIP engines.
+    device_nodes=("/dev/davinci[0-9]*",),
+    pci_ids=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
+    visible_devices=("ASCEND_RT_VISIBLE_DEVICES",),
+    visible_devices_grammar="ascending",
+    export_envs=_FORWARDED,
+    communication_backend="hccl",
+    private_use1=True,
+)
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    ("two accelerators", "torch_npu allows no other device in torch: install the CPU build of torch"),
+    ("privateuse1", "another vendor's package was imported first: use a process of its own"),
+    ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
+    (r"lib(ascend_hal|dcmi|drv\w*)\.so", "install the Ascend driver; a container needs the host's as well"),
+    (r"lib(hccl|ascend|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so", "{source}"),
+    ("undefined symbol: (acl|hccl|msprof)", "CANN {cann} does not fit torch_npu {npu}: update it"),
+    ("undefined symbol|_autoload", "torch_npu {npu} does not fit torch {torch}: install torch-npu=={torch}"),
+    ("re-initialize npu in forked", "use the start method 'spawn', or touch no device before the fork"),
+    ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
+    ("invalid device id", "name a device below device_count(): ASCEND_RT_VISIBLE_DEVICES renumbers them"),
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND
+
+
+@hookimpl
+def accel_explain(error: BaseException) -> str | None:
+    """The next step after a known error of torch_npu, of CANN or of the driver."""
+    from importlib import metadata  # here, because finding this plugin must cost nothing
+    from traceback import TracebackException
+
+    text = "".join(TracebackException.from_exception(error, limit=0).format()).lower()  # with the causes
+    hint = next((hint for pattern, hint in _HINTS if re.search(pattern, text)), None)
+    npu = next((d.version for d in metadata.distributions(name="torch-npu")), "")
+    torch = getattr(torch_build(), "version", "").partition("+")[0]
+    return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=_source())
+
+
+def cann_version() -> str | None:
+    """CANN's version below `ASCEND_HOME_PATH` (`"8.3.RC1"`), from its files; `None` where there is none."""
+    home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
+    files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
+    found = (re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace")) for file in files)
+    return next((match[1] for match in found if match), None)
+
+
+def _source() -> str:
+    """How to set CANN's variables, with the script that does it where there is one."""
+    above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
+    scripts = (above / "set_env.sh", *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")))
+    script = next((path for path in scripts if path.exists()), "…/Ascend/ascend-toolkit/set_env.sh")
+    return f"run CANN's `source {script}` in the shell that starts Python"

@@ -1,0 +1,99 @@
+"""`NPUAccelerator`: what differs on torch.npu from any other device module of torch."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from typing import Any
+
+from accel_core import DeviceProperties, TorchAccelerator
+from accel_npu import cann_version
+
+__all__ = ["NPUAccelerator"]
+
+
+class NPUAccelerator(TorchAccelerator):
+    """Huawei Ascend NPUs.
+
+    Counting devices starts no runtime as long as the driver's `libascend_hal.so` answers, so a process
+    may count, fork, and use the device in its child. `torch.npu.is_available` would ask CANN.
+
+    Of a device that was never selected torch_npu gives no stream, properties or memory: it raises, or tells
+    of the current device. Here the device that is meant is selected first.
+    """
+
+    supports_nvtx_domain = True
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        """The stream that work of this thread goes to on that device."""
+        with self.device_guard(device_index):
+            return super().current_stream(device_index)
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        """The device's default stream."""
+        with self.device_guard(device_index):
+            return super().default_stream(device_index)
+
+    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+        """As torch_npu gives them; there is no compute capability on Ascend."""
+        with self.device_guard(self._index(device_index)):
+            return super().device_properties(device_index)
+
+    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+        """`(free, total)` bytes of the device."""
+        with self.device_guard(self._index(device_index)):
+            return super().mem_get_info(device_index)
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        """Bytes of memory of the device."""
+        return self.mem_get_info(device_index)[1]
+
+    def toolkit(self) -> dict[str, str | None]:
+        """What the device runs on: CANN's version, of the runtime or else of its files, and where it lies."""
+        return {
+            "CANN": self._cann_version("CANN") or cann_version(),
+            "ASCEND_HOME_PATH": os.environ.get("ASCEND_HOME_PATH"),
+        }
+
+    def _cann_version(self, part: str) -> str:
+        with suppress(Exception):  # newer than the oldest torch_npu that fits
+            return str(self.device_module.utils.get_cann_version(part))
+        return ""
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Page-lock host memory; False without a device, or where CANN refuses."""
+        # 2 is ACL_HOST_REG_MAPPED: of the ways to page-lock, the one that the copy engine is fast with.
+        return bool(self._runtime and self._runtime.npuHostRegister(address, num_bytes, 2) == 0)
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo `register_host_memory`. Raises `RuntimeError` for memory that is not registered."""
+        if self._runtime and (code := self._runtime.npuHostUnregister(address)):
+            raise RuntimeError(f"{self.name}: host memory at {address:#x} cannot be released: error {code}")
+
+    @property
+    def _runtime(self) -> Any:
+        return self.is_available() and hasattr(self.device_module, "npurt") and self.device_module.npurt()
+
+    def pin_memory_alignment(self) -> int:
+        """A mapped range starts at a multiple of 4096."""
+        return 4096
+
+    def is_fp16_supported(self) -> bool:
+        """Every Ascend multiplies in float16: the first ones had nothing else."""
+        return self.is_available()
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        """Open a range for the vendor's profiler (mstx: domains, no categories); never raises."""
+        with suppress(Exception):
+            self.device_module.mstx.range_push(str(msg), domain=domain or "default")
+
+    def range_pop(self, domain: str | None = None) -> None:
+        """Close the mstx range opened last in `domain`; never raises."""
+        with suppress(Exception):
+            self.device_module.mstx.range_pop(domain=domain or "default")
+
+    def communication_backend_version(self) -> tuple[int, ...] | None:
+        """Version of HCCL, which is CANN's: `(8, 3)` of `8.3.RC1`; `None` where CANN does not tell."""
+        numbers = re.match(r"\d+(\.\d+)*", self._cann_version("HCCL"))
+        return tuple(map(int, numbers[0].split("."))) if numbers else None

@@ -1,0 +1,75 @@
+"""The declaration, and that finding the plugin costs and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from fnmatch import fnmatch
+
+import pluggy
+import pytest
+
+import accel_core
+import accel_npu
+from accel_core import hookspecs
+from accel_npu import BACKEND
+
+
+def test_the_declaration():
+    assert (BACKEND.name, BACKEND.priority, BACKEND.device_type) == ("npu", 700, "npu")
+    assert BACKEND.vendor_imports == ("torch_npu",)
+    assert BACKEND.requires == ("torch>=2.6",)
+    assert BACKEND.private_use1 is True
+    assert BACKEND.communication_backend == "hccl"
+    assert BACKEND.compile_backend == "inductor"
+    assert BACKEND.visible_devices == ("ASCEND_RT_VISIBLE_DEVICES",)
+    assert BACKEND.visible_devices_grammar == "ascending"
+    assert BACKEND.export_envs[:4] == ("ASCEND", "HCCL", "LD_LIBRARY", "PATH")
+    assert BACKEND.url
+    assert BACKEND.install_hint
+
+
+@pytest.mark.parametrize(
+    ("node", "is_a_card"),
+    [("davinci0", True), ("davinci12", True), ("davinci_manager", False), ("hisi_hdc", False)],
+)
+def test_which_nodes_are_cards(node, is_a_card):
+    assert any(fnmatch(f"/dev/{node}", pattern) for pattern in BACKEND.device_nodes) is is_a_card
+
+
+MODALIAS = "pci:v000019E5d0000{}sv000019E5sd00000000bc12sc00i00\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "is_a_card"), [("D802", True), ("D803", True), ("A250", False), ("A255", False)]
+)
+def test_a_kunpengs_engines_are_no_cards(tmp_path, device, is_a_card):
+    """Same vendor, same class: HiSilicon's ZIP and RDE engines."""
+    file = tmp_path / "sys/bus/pci/devices/0000:75:00.0/modalias"
+    file.parent.mkdir(parents=True)
+    file.write_text(MODALIAS.format(device))
+    assert bool(accel_core.evidence(BACKEND, str(tmp_path))) is is_a_card
+
+
+def test_the_hooks_fit_the_specifications():
+    manager = pluggy.PluginManager(hookspecs.PROJECT)
+    manager.add_hookspecs(hookspecs)
+    manager.register(accel_npu)
+    manager.check_pending()
+    assert manager.hook.accel_backends() == [BACKEND]
+    error = ImportError("libhccl.so: cannot open shared object file")
+    assert "set_env.sh" in manager.hook.accel_explain(backend=BACKEND, error=error)
+
+
+def test_importing_it_is_inert():
+    code = (
+        "import json, os, sys\n"
+        "before = dict(os.environ)\n"
+        "import accel_npu\n"
+        "accel_npu.accel_explain(OSError('libhccl.so: cannot open'))\n"
+        "heavy = ('torch', 'torch_npu', 'numpy', 'accel_npu.accelerator')\n"
+        "print(json.dumps([[m for m in heavy if m in sys.modules], before == dict(os.environ)]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [[], True]

@@ -1,0 +1,81 @@
+"""The next step after the errors that users meet, and CANN's version from its files."""
+
+from __future__ import annotations
+
+import pytest
+
+import accel_npu
+from accel_npu import accel_explain, cann_version
+
+SEEN = [
+    ("libhccl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
+    ("libascendcl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
+    ("libge_runner.so: cannot open shared object file", "set_env.sh"),
+    ("libascend_hal.so: cannot open shared object file: No such file or directory", "Ascend driver"),
+    ("libdcmi.so: cannot open shared object file", "Ascend driver"),
+    ("ASCEND_HOME_PATH : /x does not exist. Please run 'source set_env.sh'", "set_env.sh"),
+    ("ASCEND_OPP_PATH environment variable is not set. Please check", "set_env.sh"),
+    ("ASCEND_RUNTIME_PATH : /x/runtime does not exist.", "set_env.sh"),
+    ("ASCEND_COMPILER_PATH : /x/compiler does not exist.", "set_env.sh"),
+    ("Two accelerators cannot be used at the same time in PyTorch: npu and cuda.", "CPU build of torch"),
+    ("torch.register_privateuse1_backend() has already been set! Current backend: mlu", "another vendor"),
+    ("/x/libtorch_npu.so: undefined symbol: aclAppLog", "does not fit torch_npu"),
+    ("/x/libtorch_npu.so: undefined symbol: _ZN3c1010TensorImpl", "install torch-npu=="),
+    ("module 'torch_npu' has no attribute '_autoload'", "install torch-npu=="),
+    ("Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing", "spawn"),
+    ("NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 1.00 GiB total capacity", "npu-smi info"),
+    ("Invalid device ID. Check whether the device ID is valid.", "device_count()"),
+]
+
+
+@pytest.mark.parametrize(("message", "hint"), SEEN, ids=[message[:40] for message, _ in SEEN])
+def test_known_errors(message, hint):
+    assert hint in accel_explain(RuntimeError(message))
+
+
+@pytest.mark.parametrize(
+    "message", ["", "list index out of range", "libc10.so: cannot open shared object file"]
+)
+def test_other_errors_get_no_hint(message):
+    assert accel_explain(RuntimeError(message)) is None
+
+
+def test_the_cause_counts():
+    error = RuntimeError("Failed to load the backend extension: torch_npu.")
+    error.__cause__ = ImportError("libhccl.so: cannot open shared object file")
+    assert "set_env.sh" in accel_explain(error)
+
+
+def test_a_ring_of_causes_ends():
+    first, second = RuntimeError("a"), RuntimeError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert accel_explain(first) is None
+
+
+def test_the_versions_that_do_not_fit_are_named(monkeypatch):
+    monkeypatch.setattr(accel_npu, "torch_build", lambda: type("Build", (), {"version": "2.12.1+cpu"}))
+    hint = accel_explain(ImportError("undefined symbol: _ZN3c10"))
+    assert "torch 2.12.1: install torch-npu==2.12.1" in hint
+
+
+def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):
+    (tmp_path / "set_env.sh").write_text("")
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "latest"))
+    assert f"`source {tmp_path}/set_env.sh`" in accel_explain(ImportError("libhccl.so: cannot open"))
+
+
+@pytest.mark.parametrize("folder", [".", "x86_64-linux", "aarch64-linux"])
+@pytest.mark.parametrize("name", ["ascend_toolkit_install.info", "ascend_nnae_install.info"])
+def test_canns_version(monkeypatch, tmp_path, folder, name):
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
+    assert cann_version() is None
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / name).write_text("package_name=Ascend\nversion=8.3.RC1\ninnerversion=V100R001\n")
+    assert cann_version() == "8.3.RC1"
+
+
+def test_no_cann(monkeypatch):
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    assert cann_version() is None
+    monkeypatch.setenv("ASCEND_HOME_PATH", "")
+    assert cann_version() is None

@@ -1,0 +1,66 @@
+"""NPUGraph: captured once, replayed on new values.
+
+Only copies and fills can be captured here: torch_npu captures kernels of CANN's newer library alone
+(aclnn), and refuses the operators by name that the stand-in has.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def check_there_are_graphs(acc):
+    assert acc.supports_graphs() is True
+    assert isinstance(acc.create_graph(), torch.npu.NPUGraph)
+
+
+def check_capture_and_replay(acc):
+    source, target = torch.ones(8, device="npu"), torch.zeros(8, device="npu")
+    between = torch.empty_like(source)
+    graph = acc.create_graph()
+    acc.synchronize()
+    assert acc.is_current_stream_capturing() is False
+    with acc.capture_to_graph(graph):
+        assert acc.is_current_stream_capturing() is True
+        between.copy_(source)
+        target.copy_(between)
+    assert target.tolist() == [0.0] * 8, "captured work must not have run"
+    for value in (3.0, 7.0):
+        source.fill_(value)
+        acc.replay_graph(graph)
+        acc.synchronize()
+        assert target.tolist() == [value] * 8
+
+
+def check_a_pool_and_a_stream_of_ones_own(acc):
+    first, second, stream = acc.create_graph(), acc.create_graph(), acc.Stream()
+    source = torch.full((4,), 2.0, device="npu")
+    acc.synchronize()
+    with acc.capture_to_graph(first, stream=stream):
+        assert acc.current_stream() == stream
+        one = source.clone()
+    with acc.capture_to_graph(second, pool=first.pool(), stream=stream):
+        two = one.clone()
+    for graph in (first, second):
+        acc.replay_graph(graph)
+    acc.synchronize()
+    assert two.tolist() == [2.0] * 4
+    assert first.pool() == second.pool()
+
+
+def check_without_a_graph_the_work_runs(acc):
+    x = torch.zeros(2, device="npu")
+    with acc.capture_to_graph(None):
+        x.add_(1)
+    acc.replay_graph(None)
+    assert x.tolist() == [1.0, 1.0]
+
+
+def check_a_kernel_by_name_is_refused(acc):
+    """The end of the stand-in, in torch_npu's own words. Last: torch_npu may be left capturing."""
+    x = torch.ones(2, device="npu")
+    acc.synchronize()
+    refused = pytest.raises(RuntimeError, match="Cannot run aclop operators during NPU graph capture")
+    with refused, acc.capture_to_graph(acc.create_graph()):
+        x.add_(x)

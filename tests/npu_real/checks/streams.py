@@ -1,0 +1,158 @@
+"""Streams and events are truly asynchronous: work that was started has not been done yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import pytest
+import torch
+
+DELAY = 0.15
+
+
+@contextlib.contextmanager
+def slow_device():
+    """Every copy and kernel takes its time from here on."""
+    os.environ["STANDIN_DELAY_US"] = str(int(DELAY * 1e6))
+    try:
+        yield
+        torch.npu.synchronize()
+    finally:
+        del os.environ["STANDIN_DELAY_US"]
+
+
+def pinned(value):
+    return torch.full((4,), float(value)).pin_memory()
+
+
+def check_the_current_stream(acc):
+    assert acc.current_stream() == acc.default_stream()
+    with pytest.raises(RuntimeError, match="Uninitialized default NPU stream"):
+        torch.npu.current_stream(1)  # torch_npu's own, while nothing has selected the device
+    assert acc.current_stream(1).device == torch.device("npu", 1)
+    assert acc.default_stream(1) == acc.current_stream(1)
+
+
+def check_selecting_a_stream(acc):
+    stream = acc.Stream()
+    with acc.stream(stream):
+        assert acc.current_stream() == stream
+    with acc.stream(None):
+        assert acc.current_stream() == acc.default_stream()
+    assert acc.current_stream() != stream
+
+
+def check_a_stream_of_another_device(acc):
+    stream = acc.Stream(device=1)
+    with acc.stream(stream):
+        assert acc.current_device() == 1
+        assert torch.ones(1, device="npu").device.index == 1
+    assert acc.current_device() == 0
+
+
+def check_a_copy_returns_before_it_is_done(acc):
+    target, source = torch.zeros(4, device="npu"), pinned(3)
+    acc.synchronize()
+    with slow_device():
+        start = time.perf_counter()
+        target.copy_(source, non_blocking=True)
+        assert time.perf_counter() - start < DELAY / 2
+        event = acc.Event()
+        event.record()
+        assert event.query() is False
+        event.synchronize()
+        assert time.perf_counter() - start >= DELAY * 0.9
+        assert event.query() is True
+    assert target.tolist() == [3.0] * 4
+
+
+def check_a_kernel_returns_before_it_is_done(acc):
+    x = torch.ones(4, device="npu")
+    acc.synchronize()
+    with slow_device():
+        start = time.perf_counter()
+        y = x + x
+        assert time.perf_counter() - start < DELAY / 2
+        assert acc.current_stream().query() is False
+        acc.synchronize()
+        assert time.perf_counter() - start >= DELAY * 0.9
+    assert y.tolist() == [2.0] * 4
+
+
+def check_without_a_wait_the_old_value_is_read(acc):
+    source, target, late = pinned(9), torch.zeros(4, device="npu"), acc.Stream()
+    seen = torch.empty(4).pin_memory()
+    acc.synchronize()
+    with slow_device():
+        with acc.stream(late):
+            target.copy_(source, non_blocking=True)
+            target.copy_(source, non_blocking=True)
+            target.mul_(2)
+        seen.copy_(target, non_blocking=True)
+        acc.current_stream().synchronize()
+        assert seen.tolist() != [18.0] * 4
+    assert target.tolist() == [18.0] * 4
+
+
+def check_waiting_for_an_event_of_another_stream(acc):
+    source, target, late = pinned(5), torch.zeros(4, device="npu"), acc.Stream()
+    seen = torch.empty(4).pin_memory()
+    acc.synchronize()
+    with slow_device():
+        with acc.stream(late):
+            target.copy_(source, non_blocking=True)
+            done = late.record_event()
+        acc.current_stream().wait_event(done)
+        seen.copy_(target, non_blocking=True)
+        acc.current_stream().synchronize()
+        assert seen.tolist() == [5.0] * 4
+
+
+def check_waiting_for_another_stream(acc):
+    source, late = pinned(6), acc.Stream()
+    acc.synchronize()
+    with slow_device():
+        with acc.stream(late):
+            target = source.to("npu", non_blocking=True)
+        acc.current_stream().wait_stream(late)
+        target.record_stream(acc.current_stream())
+        assert (target * 2).tolist() == [12.0] * 4
+
+
+def check_timing(acc):
+    start, end = acc.Event(enable_timing=True), acc.Event(enable_timing=True)
+    x = torch.ones(4, device="npu")
+    acc.synchronize()
+    with slow_device():
+        start.record()
+        x.add_(1)
+        end.record()
+        end.synchronize()
+    assert DELAY * 900 <= start.elapsed_time(end) <= DELAY * 1000 + 500
+
+
+def check_torchs_own_streams_are_the_same(acc):
+    stream = acc.Stream()
+    with acc.stream(stream):
+        assert torch.accelerator.current_stream().stream_id == stream.stream_id
+        event = torch.Event("npu")
+        event.record()
+    event.synchronize()
+    assert event.query() is True
+
+
+def check_a_kernel_that_fails_is_told_by_the_next_wait(acc):
+    """As on a device; the text is torch_npu's own."""
+    broken = torch.ones(2, 3, device="npu")
+    from stand_in import kernels
+
+    kernels._KERNELS["Abs"], kept = (lambda *_: 1 / 0), kernels._KERNELS["Abs"]
+    try:
+        torch.abs(broken)
+        with pytest.raises(RuntimeError, match="507015"):
+            acc.synchronize()
+    finally:
+        kernels._KERNELS["Abs"] = kept
+    assert torch.abs(-torch.ones(2, device="npu")).tolist() == [1.0, 1.0]

@@ -1,0 +1,218 @@
+"""What the operators compute: torch's own kernels for the CPU, under the names that torch_npu asks for.
+
+`install()` connects them to the stand-in. Enough for the tests and for examples/train_digits.py; torch_npu
+knows thousands more, and one that is not here is refused, as the vendor's compiler refuses an unknown one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import math
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["Attributes", "generator", "install", "ints", "kernel", "torch"]
+
+
+class _Torch:
+    """torch, imported by the first kernel that runs: the stand-in is in place before torch is."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module("torch"), name)
+
+
+torch: Any = _Torch()
+
+Attributes = dict[str, Any]
+#: Takes the input tensors and the attributes, gives one output or several.
+Kernel = Callable[[Sequence[Any], Attributes], Any]
+_KERNELS: dict[str, Kernel] = {}
+
+#: aclDataType, as far as our operators use it. Seeds are unsigned, with which torch hardly computes.
+_TYPES = {
+    0: "float32", 1: "float16", 2: "int8", 3: "int32", 4: "uint8", 6: "int16", 7: "int16", 8: "int32",
+    9: "int64", 10: "int64", 11: "float64", 12: "bool", 27: "bfloat16",
+}  # fmt: skip
+#: ACL_ERROR_RT_AICORE_EXCEPTION: what a device reports when a kernel fails.
+_KERNEL_FAILED = 507015
+
+
+def kernel(*names: str) -> Callable[[Kernel], Kernel]:
+    def register(function: Kernel) -> Kernel:
+        _KERNELS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def _elementwise(**operators: str) -> None:
+    """Operators that are one function of torch over all their inputs."""
+    for name, function in operators.items():
+        _KERNELS[name] = lambda inputs, _, function=function: getattr(torch, function)(*inputs)
+
+
+_elementwise(
+    Abs="abs", Add="add", Ceil="ceil", Equal="eq", Exp="exp", Floor="floor", Greater="gt", GreaterEqual="ge",
+    IsFinite="isfinite", IsNan="isnan", Less="lt", LessEqual="le", Log="log", LogicalAnd="logical_and",
+    LogicalNot="logical_not", LogicalOr="logical_or", Maximum="maximum", Minimum="minimum", Mul="mul",
+    Neg="neg", NotEqual="ne", OnesLike="ones_like", Pow="pow", RealDiv="div", Relu="relu", Rsqrt="rsqrt",
+    Sigmoid="sigmoid", Sign="sign", Sqrt="sqrt", Square="square", Sub="sub", Tanh="tanh",
+    ZerosLike="zeros_like",
+)  # fmt: skip
+
+
+def ints(tensor: Any) -> list[int]:
+    """The integers of an input that holds a shape, axes or an order."""
+    return [int(value) for value in tensor.flatten()]
+
+
+def _axes(inputs: Sequence[Any], attributes: Attributes) -> list[int]:
+    """The axes to reduce over, as an input or an attribute; empty for all."""
+    axes = ints(inputs[1]) if len(inputs) > 1 else attributes.get("axes", attributes.get("axis", []))
+    return axes if isinstance(axes, list) else [axes]
+
+
+def _reduction(name: str, function: str) -> None:
+    def reduce(inputs: Sequence[Any], attributes: Attributes) -> Any:
+        axes = _axes(inputs, attributes) or list(range(inputs[0].dim()))
+        return getattr(torch, function)(inputs[0], dim=axes, keepdim=attributes.get("keep_dims", False))
+
+    _KERNELS[name] = reduce
+
+
+_reduction("ReduceSum", "sum")
+_reduction("ReduceMean", "mean")
+_reduction("ReduceMax", "amax")
+_reduction("ReduceMin", "amin")
+
+
+@kernel("Cast", "Identity", "TensorMove", "AsStrided")
+def _same(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return inputs[0]
+
+
+@kernel("Fill")
+def _fill(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return inputs[1].flatten()[0].expand(ints(inputs[0]))
+
+
+@kernel("BroadcastTo")
+def _broadcast(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return inputs[0].expand(ints(inputs[1]))
+
+
+@kernel("Transpose")
+def _transpose(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return inputs[0].permute(ints(inputs[1]))
+
+
+@kernel("TensorEqual")
+def _tensor_equal(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.tensor(torch.equal(inputs[0], inputs[1]))
+
+
+@kernel("Axpy", "AxpyV2")
+def _axpy(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    alpha = inputs[2].item() if len(inputs) > 2 else attributes.get("alpha", 1.0)
+    return torch.add(inputs[0], inputs[1], alpha=alpha)
+
+
+@kernel("MatMul", "MatMulV2", "BatchMatMul", "BatchMatMulV2")
+def _matmul(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    one, other = inputs[0], inputs[1]
+    if attributes.get("transpose_x1", attributes.get("adj_x1", False)):
+        one = one.transpose(-1, -2)
+    if attributes.get("transpose_x2", attributes.get("adj_x2", False)):
+        other = other.transpose(-1, -2)
+    if len(inputs) > 2:
+        return torch.addmm(inputs[2], one, other)
+    return torch.matmul(one, other)
+
+
+@kernel("ReluGrad")
+def _relu_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.ops.aten.threshold_backward(inputs[0], inputs[1], 0)
+
+
+@kernel("StatelessRandomNormalV2")
+def _normal(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.randn(ints(inputs[0]), generator=generator(inputs[1], inputs[2]))
+
+
+@kernel("StatelessRandomUniformV2")
+def _uniform(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.rand(ints(inputs[0]), generator=generator(inputs[1], inputs[2]))
+
+
+def generator(*seeds: Any) -> Any:
+    """A generator that the device's seed and offset determine, as they determine the vendor's numbers."""
+    mixed = hash(tuple(number for seed in seeds for number in ints(seed))) & (2**63 - 1)
+    return torch.Generator().manual_seed(mixed)
+
+
+# --- the connection ------------------------------------------------------------------------------------
+
+
+class _Tensor(ctypes.Structure):
+    """`struct tensor` of operators.c."""
+
+    _fields_ = (
+        ("dtype", ctypes.c_int),
+        ("rank", ctypes.c_int),
+        ("shape", ctypes.c_int64 * 16),
+        ("address", ctypes.c_void_p),
+    )
+
+    def on_host(self) -> Any:
+        """The same memory as a tensor of the CPU."""
+        dtype = getattr(torch, _TYPES[self.dtype])
+        shape = list(self.shape[: self.rank])
+        count = math.prod(shape)
+        if not count or not self.address:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(self.address)
+        return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+
+
+_Compute = ctypes.CFUNCTYPE(
+    ctypes.c_int,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_int,
+    ctypes.POINTER(_Tensor),
+    ctypes.c_int,
+    ctypes.POINTER(_Tensor),
+)
+
+
+@_Compute
+def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: int, results: Any) -> int:
+    """Run one operator, on its stream's thread; an error becomes the stream's, for it must not reach C."""
+    try:
+        with torch.no_grad():
+            given = [first[i].on_host() for i in range(inputs)]
+            made = _KERNELS[name.decode()](given, json.loads(attributes))
+            for i, value in enumerate(made if isinstance(made, tuple) else (made,)):
+                if i < outputs and value is not None:
+                    target = results[i].on_host()
+                    target.copy_(value.reshape(target.shape))
+    except Exception:
+        shapes = [(list(first[i].shape[: first[i].rank]), first[i].dtype) for i in range(inputs)]
+        print(f"[stand-in] {name.decode()} {attributes.decode()} {shapes} failed:", file=sys.stderr)
+        traceback.print_exc()
+        return _KERNEL_FAILED
+    return 0
+
+
+def install(library: str = "libascendcl.so") -> ctypes.CDLL:
+    """Connect the kernels to the stand-in, which the loader finds as it finds the vendor's library."""
+    importlib.import_module("stand_in.layers")
+    standin = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+    for name in _KERNELS:
+        standin.standin_add_operator(name.encode())
+    standin.standin_set_compute(_compute)
+    return standin

@@ -1,0 +1,205 @@
+"""The real torch_npu on the stand-in for CANN: every member of the interface, by the modules of `checks/`."""
+
+from __future__ import annotations
+
+import inspect
+import json
+
+import pytest
+from checks.run import names
+from stand_in.children import run
+
+MODULES = ("devices", "rng", "streams", "memory", "dtypes", "graphs", "services")
+RUN = "from checks.run import main; main({!r})"
+ALL = [(module, name) for module in MODULES for name in names(module)]
+
+
+@pytest.fixture(scope="module")
+def outcomes(stand_in):
+    """`outcomes(module)`: what came of its checks; each module runs once, in a process of its own."""
+    known: dict[str, dict] = {}
+
+    def outcome(module: str, **variables: str) -> dict:
+        key = f"{module} {variables}"
+        if key not in known:
+            known[key] = run(RUN.format(module), cann=stand_in, DS_ACCELERATOR="npu", **variables).answer
+        return known[key]
+
+    return outcome
+
+
+@pytest.mark.parametrize(("module", "name"), ALL, ids=[f"{module}-{name[6:]}" for module, name in ALL])
+def test_check(outcomes, module, name):
+    outcome = outcomes(module)
+    assert name in outcome["ran"]
+    assert name not in outcome["failures"], outcome["failures"][name]
+
+
+@pytest.mark.parametrize("soc", ["Ascend910PremiumA", "Ascend910B1"])
+def test_bfloat16_is_asked_of_the_device(outcomes, soc):
+    outcome = outcomes("dtypes", STANDIN_SOC=soc)
+    assert "check_what_the_device_says" not in outcome["failures"], outcome["failures"]
+
+
+def test_every_member_was_used(outcomes):
+    """A member that is added to the interface needs a check here."""
+    from accel_core import Accelerator
+
+    members = {name for name, _ in inspect.getmembers(Accelerator) if not name.startswith("_")}
+    used = {name for module in MODULES for name in outcomes(module)["used"]}
+    assert members - used == set()
+    print(f"\n{len(members)} members of the interface, all used on the real torch_npu")
+
+
+CHOOSE = "import accel_core, json; acc = accel_core.get_accelerator()\n"
+
+
+def test_it_is_chosen_when_there_is_a_card(with_cann):
+    code = (
+        "from accel_core import hardware\n"
+        "hardware.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
+        f"{CHOOSE}s = accel_core.selection()\n"
+        "(npu,) = [v for v in s.verdicts if v.name == 'npu']\n"
+        "print(json.dumps([acc.name, s.how.value, acc.is_initialized(), npu.devices]))"
+    )
+    assert with_cann(code).answer == ["npu", "ranked", False, 2]
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "ids"),
+    [
+        (None, 2, None),
+        ("0", 1, [0]),
+        ("1", 1, [1]),
+        ("0,1", 2, [0, 1]),
+        ("1,0", 0, []),
+        ("0, 1", 1, [0]),
+        ("", 0, []),
+    ],
+)
+def test_visible_devices_mean_what_torch_npu_makes_of_them(with_cann, value, count, ids):
+    code = CHOOSE + "print(json.dumps([acc.device_count(), acc.visible_device_ids()]))"
+    variables = {} if value is None else {"ASCEND_RT_VISIBLE_DEVICES": value}
+    assert with_cann(code, DS_ACCELERATOR="npu", **variables).answer == [count, ids]
+
+
+def test_no_devices(with_cann):
+    """The package works and the machine has no card: a pin is honoured all the same."""
+    code = (
+        f"{CHOOSE}flags = acc.capabilities().to_dict()\n"
+        "import torch\n"
+        "print(json.dumps([acc.name, acc.device_count(), acc.is_available(), acc.create_graph(),\n"
+        "    [n for n, f in flags.items() if f], [str(d) for d in acc.supported_dtypes()],\n"
+        "    acc.register_host_memory(4096, 4096), torch.npu.is_initialized()]))"
+    )
+    answer = with_cann(code, DS_ACCELERATOR="npu", STANDIN_DEVICES="0").answer
+    flags = ["is_fp64_supported", "supports_nvtx_domain"]
+    assert answer == ["npu", 0, False, None, flags, ["torch.float32"], False, False]
+
+
+def test_no_devices_in_a_ranked_choice(with_cann):
+    code = (
+        "from accel_core import hardware\nhardware.device_nodes = lambda *_: ('/dev/davinci0',)\n"
+        "import warnings; warnings.simplefilter('ignore')\n"
+        f"{CHOOSE}v = next(v for v in accel_core.selection().verdicts if v.name == 'npu')\n"
+        "print(json.dumps([acc.name, v.status.value, v.reason, v.devices]))"
+    )
+    answer = with_cann(code, ASCEND_RT_VISIBLE_DEVICES="").answer
+    assert answer == ["cpu", "no_device", "ASCEND_RT_VISIBLE_DEVICES='' hides every device", 0]
+
+
+def test_counting_before_a_fork(with_cann):
+    """The count is the driver's, so a child may use the device afterwards; after use, a child may not."""
+    code = CHOOSE + (
+        "import multiprocessing, sys, torch\n"
+        "sys.path.append('.')\n"
+        "def use(queue):\n"
+        "    try: queue.put(torch.ones(2, device='npu').sum().item())\n"
+        "    except RuntimeError as error: queue.put(str(error).split('.')[0])\n"
+        "def child():\n"
+        "    context = multiprocessing.get_context('fork')\n"
+        "    queue = context.Queue()\n"
+        "    process = context.Process(target=use, args=(queue,))\n"
+        "    process.start(); answer = queue.get(timeout=60); process.join(); return answer\n"
+        "from stand_in import kernels; kernels.install()\n"
+        "acc.device_count(); acc.is_available()\n"
+        "before = child(); torch.ones(1, device='npu').cpu(); after = child()\n"
+        "print(json.dumps([before, after]))"
+    )
+    before, after = with_cann(code, DS_ACCELERATOR="npu").answer
+    assert before == 2.0
+    assert after == "Cannot re-initialize NPU in forked subprocess"
+
+
+# --- what torch_npu refuses, and what we make of it --------------------------------------------------------
+
+
+REFUSED = (
+    "import accel_core, json\n"
+    "try: accel_core.accelerator('npu')\n"
+    "except accel_core.BackendUnavailableError as error: print(json.dumps(str(error)))"
+)
+
+
+def test_a_home_that_does_not_exist(with_cann):
+    message = with_cann(REFUSED, ASCEND_HOME_PATH="/nowhere/cann").answer
+    assert "ASCEND_HOME_PATH : /nowhere/cann does not exist" in message
+    assert "set_env.sh" in message
+
+
+def test_a_home_without_operators(with_cann, tmp_path):
+    message = with_cann(REFUSED, ASCEND_HOME_PATH=str(tmp_path)).answer
+    assert "ASCEND_OPP_PATH environment variable is not set" in message
+
+
+@pytest.mark.parametrize("part", ["runtime", "compiler"])
+def test_a_home_with_a_part_missing(with_cann, tmp_path, part):
+    (tmp_path / {"runtime": "compiler", "compiler": "runtime"}[part]).mkdir()
+    message = with_cann(REFUSED, ASCEND_HOME_PATH=str(tmp_path), ASCEND_OPP_PATH=str(tmp_path)).answer
+    assert f"ASCEND_{part.upper()}_PATH" in message
+    assert "set_env.sh" in message
+
+
+def test_a_whole_home_is_reported(with_cann, tmp_path):
+    for part in ("runtime", "compiler", "x86_64-linux"):
+        (tmp_path / part).mkdir()
+    info = tmp_path / "x86_64-linux" / "ascend_toolkit_install.info"
+    info.write_text("package_name=Ascend-cann-toolkit\nversion=8.3.RC1\ninnerversion=V100R001C23\n")
+    code = CHOOSE + "import accel_npu; print(json.dumps([acc.toolkit(), accel_npu.cann_version()]))"
+    variables = {
+        "ASCEND_HOME_PATH": str(tmp_path),
+        "ASCEND_OPP_PATH": str(tmp_path),
+        "STANDIN_CANN": "8.3.RC1",
+    }
+    answer = with_cann(code, DS_ACCELERATOR="npu", **variables).answer
+    assert answer == [{"CANN": "8.3.RC1", "ASCEND_HOME_PATH": str(tmp_path)}, "8.3.RC1"]
+
+
+def test_another_accelerator_in_torch(with_cann):
+    code = "import accel_core\nfrom accel_core.torch_import import import_torch\ntorch = import_torch()\n"
+    code += "torch._C._get_accelerator = lambda *_: torch.device('cuda')\n" + REFUSED
+    message = with_cann(code).answer
+    assert "Two accelerators cannot be used at the same time in PyTorch: npu and cuda" in message
+    assert "nstall the CPU build of torch" in message
+
+
+def test_a_cann_that_lacks_a_function(with_cann, stand_in, tmp_path):
+    """As an older CANN does; the stand-in is built again without it."""
+    from stand_in import build
+
+    older = build.built(tmp_path, without=("aclAppLog",))
+    message = with_cann(REFUSED, LD_LIBRARY_PATH=str(older)).answer
+    assert "undefined symbol: aclAppLog" in message
+    assert "does not fit torch_npu 2.13.0: update it" in message
+
+
+def test_info(with_cann):
+    code = (
+        "import sys; sys.argv = ['accel', 'info', 'npu', '--json']\nfrom accel_core.cli import main; main()"
+    )
+    ended = with_cann(code)
+    document = json.loads(ended.stdout)
+    assert document["problems"] == {}
+    assert [device["name"] for device in document["devices"]] == ["Ascend910B1"] * 2
+    assert document["communication_backend_version"] == [8, 3, 0]
+    assert document["streams"] is True

@@ -1,0 +1,123 @@
+"""torch-npu installed and CANN not: `import torch` is dead, and everything of ours goes on and says why."""
+
+from __future__ import annotations
+
+import json
+
+LIBRARY = "libhccl.so: cannot open shared object file"
+#: The command as the user has it, on a machine that has a card.
+WITH_A_CARD = """
+from accel_core import hardware
+hardware.device_nodes = lambda *_: ("/dev/davinci0",)
+"""
+ACCEL = "import sys; sys.argv = ['accel', *{0!r}]\nfrom accel_core.cli import main; main()\n"
+
+
+def accel(*arguments: str, card: bool) -> str:
+    return (WITH_A_CARD if card else "") + ACCEL.format(list(arguments))
+
+
+def verdict(ended, name="npu"):
+    return next(b for b in json.loads(ended.stdout)["backends"] if b["name"] == name)
+
+
+def test_importing_torch_is_broken(without_cann):
+    """What we have to survive; when this fails, torch or torch_npu has learnt better."""
+    ended = without_cann("import torch")
+    assert ended.returncode == 1
+    assert "Failed to load the backend extension: torch_npu" in ended.stderr
+    assert LIBRARY in ended.stderr
+
+
+def test_list_without_a_card(without_cann):
+    ended = without_cann(accel("list", "--json", card=False))
+    assert ended.returncode == 0, ended.stderr
+    npu = verdict(ended)
+    assert (npu["status"], npu["devices"]) == ("no_device", 0)
+    assert "/dev/davinci[0-9]*" in npu["reason"]
+    assert json.loads(ended.stdout)["chosen"] == "cpu"
+
+
+def test_list_with_a_card_names_the_library_and_the_fix(without_cann):
+    ended = without_cann(accel("list", "--json", card=True))
+    assert ended.returncode == 0, ended.stderr
+    npu = verdict(ended)
+    assert npu["status"] == "broken"
+    assert LIBRARY in npu["reason"]
+    assert "set_env.sh" in npu["hint"]
+    assert npu["evidence"] == "/dev/davinci0"
+    assert json.loads(ended.stdout)["chosen"] == "cpu"
+
+
+def test_why_with_a_card(without_cann):
+    ended = without_cann(accel("why", "npu", card=True), COLUMNS="200")
+    assert ended.returncode == 1
+    assert "npu (accel-npu 0.1.0): broken" in ended.stdout
+    assert LIBRARY in ended.stdout
+    assert "source" in ended.stdout
+    assert "cpu would be chosen" in ended.stdout
+
+
+def test_why_when_pinned_needs_no_card(without_cann):
+    ended = without_cann(accel("why", "npu", card=False), DS_ACCELERATOR="npu", COLUMNS="200")
+    assert ended.returncode == 1
+    assert LIBRARY in ended.stdout
+    assert "set_env.sh" in ended.stdout
+
+
+def test_the_script_that_is_there_is_named(without_cann, tmp_path):
+    script = tmp_path / "ascend-toolkit" / "set_env.sh"
+    (script.parent / "latest").mkdir(parents=True)
+    script.write_text("")
+    home = str(script.parent / "latest")
+    ended = without_cann(accel("list", "--json", card=True), ASCEND_HOME_PATH=home)
+    assert f"`source {script}`" in verdict(ended)["hint"]
+
+
+GET = """
+import json, os, warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import accel_core
+    acc = accel_core.get_accelerator()
+import torch
+print(json.dumps([acc.name, [str(w.message) for w in caught], torch.ones(2).sum().item()]))
+"""
+
+
+def test_get_accelerator_falls_back_and_says_why(without_cann):
+    name, (warning,), total = without_cann(WITH_A_CARD + GET).answer
+    assert (name, total) == ("cpu", 2.0)
+    assert LIBRARY in warning
+    assert "set_env.sh" in warning
+
+
+def test_without_a_card_it_is_not_even_imported(without_cann):
+    code = GET + "import sys; print(json.dumps('torch_npu' in sys.modules))"
+    assert without_cann(code).answer is False
+
+
+def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):
+    ended = without_cann("import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="npu")
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("accel_core.errors.BackendUnavailableError: npu (accel-npu 0.1.0) is not usable")
+    assert LIBRARY in last
+    assert "set_env.sh" in last
+
+
+def test_torch_imported_before_with_autoload_off(without_cann):
+    code = "import torch\n" + GET
+    assert without_cann(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").answer[0] == "cpu"
+
+
+def test_the_other_plugins_go_on(without_cann):
+    """The failed import leaves torch as it was: the slot is free and the CPU computes."""
+    code = WITH_A_CARD + (
+        "import accel_core, json\n"
+        "try: accel_core.accelerator('npu')\n"
+        "except accel_core.BackendUnavailableError: pass\n"
+        "import torch\n"
+        "print(json.dumps([torch._C._get_privateuse1_backend_name(), accel_core.accelerator('cpu').name]))\n"
+    )
+    assert without_cann(code).answer == ["privateuseone", "cpu"]
