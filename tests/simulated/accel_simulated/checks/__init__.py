@@ -1,0 +1,30 @@
+"""What runs inside a process that has a simulated device. No pytest here, and one name for each check."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Checks"]
+
+
+class Checks(dict[str, Callable[[Any], Any]]):
+    """Functions by name. A check that returns nothing or True has passed."""
+
+    def add(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Register `function` under its name; a decorator."""
+        self[function.__name__] = function
+        return function
+
+    def run(self, subject: Any) -> dict[str, str]:
+        """The problem of each check, by name: an empty string where there is none."""
+        return {name: _problem(check, subject) for name, check in self.items()}
+
+
+def _problem(check: Callable[[Any], Any], subject: Any) -> str:
+    try:
+        answer = check(subject)
+    except Exception:
+        return traceback.format_exc()
+    return "" if answer is None or answer is True else f"gave {answer!r}"

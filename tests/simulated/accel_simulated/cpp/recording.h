@@ -1,0 +1,80 @@
+// What a capturing stream was asked to do, to be done again at each replay.
+//
+// Kernels need their results' shapes at once, so work runs while it is captured; when the capture ends,
+// all that it wrote to is put back, so that nothing seems to have happened, as on a real device.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "common.h"
+#include "random.h"
+
+namespace simulated {
+
+class Recording {
+ public:
+  // Keep what `storage` holds, once, before a captured kernel writes to it.
+  void save(const c10::Storage& storage) {
+    auto [place, is_new] = memory_.try_emplace(storage.unsafeGetStorageImpl());
+    if (!is_new) return;
+    auto* bytes = static_cast<const char*>(storage.data());
+    place->second = {storage, std::string(bytes ? bytes : "", bytes ? storage.nbytes() : 0)};
+  }
+
+  // Keep the generator's state, once: capturing draws no numbers.
+  void save(Generator* generator) {
+    auto kept = c10::intrusive_ptr<Generator>::reclaim_copy(generator);
+    generators_.try_emplace(generator, kept, generator->current_seed(), generator->get_offset());
+  }
+
+  void add(std::string name, std::function<void()> step) { steps_.push_back({std::move(name), std::move(step)}); }
+
+  // The capture is over: undo what capturing it did.
+  void restore() {
+    for (auto& [key, kept] : memory_) {
+      auto& [storage, bytes] = kept;
+      std::memcpy(storage.mutable_data(), bytes.data(), std::min(bytes.size(), storage.nbytes()));
+    }
+    for (auto& [key, kept] : generators_) {
+      auto& [generator, seed, offset] = kept;
+      generator->set_current_seed(seed);
+      generator->set_offset(offset);
+    }
+    memory_.clear();
+    generators_.clear();
+  }
+
+  void replay() const {
+    at::AutoDispatchBelowADInplaceOrView below;  // this runs on a stream's thread, which starts with defaults
+    at::NoGradGuard no_grad;
+    for (auto& step : steps_) step.run();
+  }
+
+  std::string describe() const {
+    std::string text = "digraph simulated {\n";
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      text += "  n" + std::to_string(i) + " [label=\"" + steps_[i].name + "\"];\n";
+      if (i) text += "  n" + std::to_string(i - 1) + " -> n" + std::to_string(i) + ";\n";
+    }
+    return text + "}\n";
+  }
+
+  // A step lends numbers to the host's default generator, so no other thread may draw meanwhile.
+  bool touches_host_generator = false;
+
+ private:
+  struct Step {
+    std::string name;
+    std::function<void()> run;
+  };
+  std::vector<Step> steps_;
+  std::map<c10::StorageImpl*, std::pair<c10::Storage, std::string>> memory_;
+  std::map<Generator*, std::tuple<c10::intrusive_ptr<Generator>, uint64_t, uint64_t>> generators_;
+};
+
+}  // namespace simulated

@@ -1,0 +1,155 @@
+"""Run something in a process in which a simulated vendor is installed.
+
+One process has one device type: PrivateUse1 is named once, and PyTorch keeps what it finds of the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accel_simulated.build import build
+from accel_simulated.vendors import ROOT, VENDORS, Vendor
+
+__all__ = ["Ended", "Run", "environment", "run_on"]
+
+#: Calls a function and prints what it gives as JSON.
+_CALL = """
+import importlib, json, sys
+module, function, arguments = sys.argv[1:]
+print(json.dumps(getattr(importlib.import_module(module), function)(*json.loads(arguments))))
+"""
+_FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):(\w+)")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one process ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def answer(self) -> Any:
+        """The last line of stdout, read as JSON: what a function returned, or a script printed."""
+        return json.loads(self.stdout.splitlines()[-1])
+
+
+@dataclass(frozen=True)
+class Run:
+    """How all processes of a run ended, by rank."""
+
+    ended: tuple[Ended, ...]
+
+    @property
+    def answer(self) -> Any:
+        """The answer of rank 0."""
+        return self.ended[0].answer
+
+    @property
+    def answers(self) -> list[Any]:
+        """The answers of all ranks."""
+        return [ended.answer for ended in self.ended]
+
+
+def run_on(
+    vendor: str | Vendor,
+    script: Path | str,
+    *arguments: Any,
+    processes: int = 1,
+    environ: Mapping[str, str] | None = None,
+    path: Sequence[Path | str] = (),
+    timeout: float = 120,
+    check: bool = True,
+) -> Run:
+    """Run a script file, source text, or a function `"module:name"` in processes with the vendor installed.
+
+    A function's arguments and answer travel as JSON; scripts take `arguments` on the command line. With
+    several `processes` each has `RANK`, `LOCAL_RANK`, `WORLD_SIZE` and a rendezvous. `path` holds folders for
+    `sys.path`, such as plugins' sources. Raises `CannotBuildError` where the device cannot be built, and
+    `AssertionError` with the output, unless `check` is False, when a process fails.
+    """
+    variables = environment(vendor, environ, path=path)
+    command = _command(script, arguments)
+    port = _free_port()
+    started = [
+        subprocess.Popen(
+            command,
+            env={**variables, **(_rank(rank, processes, port) if processes > 1 else {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(processes)
+    ]
+    run = Run(tuple(_wait(process, timeout) for process in started))
+    failed = [ended for ended in run.ended if ended.returncode]
+    if check and failed:
+        raise AssertionError(f"exit {failed[0].returncode}\n{failed[0].stdout}\n{failed[0].stderr}")
+    return run
+
+
+def environment(
+    vendor: str | Vendor, environ: Mapping[str, str] | None = None, *, path: Sequence[Path | str] = ()
+) -> dict[str, str]:
+    """The variables of a process that has the vendor installed: this one's, without any that steer a choice.
+
+    For anything that starts Python by itself: `subprocess.run(["accel", "list"], env=environment("mlu"))`.
+    """
+    found = VENDORS[vendor] if isinstance(vendor, str) else vendor
+    steering = ("ACCEL_", "DS_", "SIMULATED_", *found.visible)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
+    folders = [found.runtime, ROOT, *path]
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(map(str, folders)),
+        "SIMULATED_VENDOR": found.name,
+        "SIMULATED_LIBRARY": str(build(found.kind)),
+        **(environ or {}),
+    }
+
+
+def _command(script: Path | str, arguments: Sequence[Any]) -> list[str]:
+    if isinstance(script, Path):
+        return [sys.executable, str(script), *map(str, arguments)]
+    if function := _FUNCTION.fullmatch(script):
+        return [sys.executable, "-c", _CALL, *function.groups(), json.dumps(arguments)]
+    return [sys.executable, "-c", script, *map(str, arguments)]
+
+
+def _rank(rank: int, processes: int, port: int) -> dict[str, str]:
+    return {
+        "OMP_NUM_THREADS": "1",  # as torchrun sets it
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait(process: subprocess.Popen[str], timeout: float) -> Ended:
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        stdout, stderr = process.communicate()
+        stderr += f"\nkilled after {timeout:g} s"
+    return Ended(process.returncode, stdout, stderr)

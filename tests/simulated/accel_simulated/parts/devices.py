@@ -1,0 +1,96 @@
+"""Devices by index."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from accel_simulated import device as simulated
+from accel_simulated.parts.lifecycle import running
+
+__all__ = [
+    "_get_device_index", "can_device_access_peer", "current_device", "device", "device_count", "device_of",
+    "get_device_capability", "get_device_name", "get_device_properties", "set_device", "synchronize",
+]  # fmt: skip
+
+
+def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
+    """The index that is meant by an index, a name, a `torch.device`, or, if `optional`, `None`."""
+    if isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device):
+        if device.type != simulated.vendor.name and not (allow_cpu and device.type == "cpu"):
+            raise ValueError(f"Expected a {simulated.vendor.name} device, but got: {device}")
+        device = -1 if device.type == "cpu" else device.index
+    if device is None:
+        if not optional:
+            raise ValueError(f"Expected an index or a device of type {simulated.vendor.name}, but got: None")
+        return int(running().current_device_index())
+    return int(device)
+
+
+def device_count() -> int:
+    return simulated.count
+
+
+def current_device() -> int:
+    return int(running().current_device_index())
+
+
+def set_device(device: Any) -> None:
+    index = _get_device_index(device, optional=True)
+    if index >= 0:
+        running().set_device_index(index)
+
+
+def synchronize(device: Any = None) -> None:
+    running().synchronize(_get_device_index(device, optional=True))
+
+
+class device:
+    """Selects a device for a while."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = current_device()
+        if self.idx >= 0:
+            set_device(self.idx)
+
+    def __exit__(self, type: Any, value: Any, traceback: Any) -> None:
+        set_device(self.prev_idx)
+
+
+class device_of(device):
+    """Selects the device of a tensor for a while."""
+
+    def __init__(self, obj: Any) -> None:
+        here = getattr(obj, "device", None)
+        index = here.index if here is not None and here.type == simulated.vendor.name else -1
+        super().__init__(index)
+
+
+def get_device_name(device: Any = None) -> str:
+    return simulated.name()
+
+
+def get_device_capability(device: Any = None) -> tuple[int, int]:
+    properties = get_device_properties(_get_device_index(device, optional=True))
+    return properties.major, properties.minor
+
+
+def get_device_properties(device: Any = None) -> Any:
+    index = _get_device_index(device, optional=True)
+    if not 0 <= index < simulated.count:
+        raise AssertionError("Invalid device id")
+    return SimpleNamespace(
+        name=simulated.name(), total_memory=simulated.memory, major=9, minor=0, multi_processor_count=1
+    )
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    return _get_device_index(device) != _get_device_index(peer_device)

@@ -1,0 +1,40 @@
+"""Data types, and the vendors' old tensor types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from accel_simulated import device as simulated
+
+__all__ = ["TENSOR_TYPES", "get_amp_supported_dtype", "is_bf16_supported"]
+
+
+def is_bf16_supported() -> bool:
+    return simulated.count > 0
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """torch.autocast asks it of every vendor's module."""
+    return [torch.float16, torch.bfloat16]
+
+
+def _tensor_type(dtype: torch.dtype) -> type:
+    def new(cls: type, *data: Any) -> torch.Tensor:
+        if len(data) == 1 and not isinstance(data[0], int):
+            return torch.tensor(data[0], dtype=dtype, device=simulated.vendor.name)
+        return torch.empty(*data, dtype=dtype, device=simulated.vendor.name)
+
+    return type("TensorType", (), {"__new__": new, "dtype": dtype})
+
+
+#: `torch.<name>.FloatTensor` and its like, which torch makes for PrivateUse1 by generated code.
+TENSOR_TYPES = {
+    f"{name}Tensor": _tensor_type(dtype)
+    for name, dtype in {
+        "BFloat16": torch.bfloat16, "Bool": torch.bool, "Byte": torch.uint8, "Char": torch.int8,
+        "Double": torch.float64, "Float": torch.float32, "Half": torch.float16, "Int": torch.int32,
+        "Long": torch.int64, "Short": torch.int16,
+    }.items()
+}  # fmt: skip

@@ -1,0 +1,48 @@
+"""A plugin on disk that declares a simulated device: accel_core is tested without the real plugins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accel_simulated.vendors import Vendor
+
+__all__ = ["install_plugin"]
+
+PLUGIN = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return [Backend(name={name!r}, priority=950, device_type={type!r}, vendor_import={package!r},
+                    private_use1={private_use1}, accelerator={accelerator!r})]
+"""
+#: torch.mps keeps its only generator under a name of its own.
+MPS_ACCELERATOR = """
+from accel_core.accelerators.torch_device import TorchAccelerator
+
+class SimulatedMPS(TorchAccelerator):
+    def default_generator(self, device_index):
+        return self.device_module._get_default_mps_generator()
+"""
+METADATA = "Metadata-Version: 2.1\nName: accel-simulated-{type}\nVersion: 1.0\n"
+
+
+def install_plugin(folder: Path, vendor: Vendor) -> str:
+    """A plugin that declares the vendor's device under a name of its own, so that no other plugin has it."""
+    name, module = f"simulated_{vendor.name}", f"accel_simulated_{vendor.name}"
+    source = PLUGIN.format(
+        name=name,
+        type=vendor.name,
+        package=vendor.package,
+        private_use1=vendor.kind == "PrivateUse1",
+        accelerator="simulated_mps_accelerator:SimulatedMPS"
+        if vendor.name == "mps"
+        else "accel_core.accelerators.torch_device:TorchAccelerator",
+    )
+    (folder / f"{module}.py").write_text(source)
+    (folder / "simulated_mps_accelerator.py").write_text(MPS_ACCELERATOR)
+    metadata = folder / f"{module}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(METADATA.format(type=vendor.name))
+    (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {module}\n")
+    return name

@@ -1,0 +1,49 @@
+"""The vendors that are simulated, and the device type that each plays on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["VENDORS", "Vendor"]
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One simulated vendor. Names and variables are those of `VENDORS.md` and of the surface files."""
+
+    #: torch's device type, and the name of the surface file.
+    name: str
+    #: What brings the device into torch; `"torch"` where torch ships the module itself.
+    package: str
+    #: The collective backend of `torch.distributed`; empty where there is none.
+    collective: str
+    #: The device type that the simulation is compiled for.
+    kind: str = "PrivateUse1"
+    #: Visible-devices variables, the one that wins first. Lists of integers are understood.
+    visible: tuple[str, ...] = ()
+    #: How many devices there are; `SIMULATED_DEVICES` changes it.
+    devices: int = 2
+
+    @property
+    def runtime(self) -> Path:
+        """The folder that is put on `sys.path`: the vendor's package, or the hook that changes torch."""
+        return ROOT / "runtimes" / self.name
+
+
+VENDORS = {
+    vendor.name: vendor
+    for vendor in (
+        Vendor("mlu", "torch_mlu", "cncl", visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES")),
+        Vendor("hpu", "habana_frameworks.torch", "hccl", kind="HPU", visible=("HABANA_VISIBLE_MODULES",)),
+        Vendor("sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
+        Vendor("supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
+        Vendor("xpu", "torch", "xccl", kind="XPU", visible=("ZE_AFFINITY_MASK",)),
+        Vendor("cuda", "torch", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",)),
+        Vendor("mps", "torch", "", kind="MPS", devices=1),
+        # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
+        Vendor("acme", "torch_acme", "accl"),
+    )
+}

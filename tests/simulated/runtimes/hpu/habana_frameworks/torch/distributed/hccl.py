@@ -1,0 +1,1 @@
+"""The import that registers the collective backend. The package has done it already, as the vendor's does."""

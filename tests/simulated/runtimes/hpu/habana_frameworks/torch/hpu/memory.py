@@ -1,0 +1,40 @@
+"""`torch.hpu.memory`, simulated: the vendor's own keys, and its whole budget as what is reserved."""
+
+from accel_simulated.parts import memory as _sim_memory
+from accel_simulated.shape import fill
+
+
+def memory_stats(device=None):
+    stats = _sim_memory.memory_stats(device)
+    return {
+        "Limit": _sim_memory.mem_get_info(device)[1],
+        "InUse": stats.get("allocated_bytes.all.current", 0),
+        "MaxInUse": stats.get("allocated_bytes.all.peak", 0),
+        "NumAllocs": stats.get("allocation.all.allocated", 0),
+        "NumFrees": stats.get("allocation.all.freed", 0),
+        "ActiveAllocs": stats.get("allocation.all.current", 0),
+        "MaxAllocSize": 0,
+        "TotalSystemAllocs": stats.get("segment.all.allocated", 0),
+        "TotalSystemFrees": stats.get("segment.all.freed", 0),
+        "TotalActiveAllocs": stats.get("segment.all.current", 0),
+    }
+
+
+def memory_allocated(device=None):
+    return memory_stats(device)["InUse"]
+
+
+def max_memory_allocated(device=None):
+    return memory_stats(device)["MaxInUse"]
+
+
+def memory_reserved(device=None):
+    return memory_stats(device)["Limit"]
+
+
+def max_memory_reserved(device=None):
+    return memory_stats(device)["Limit"]
+
+
+fill(globals(), "torch.hpu.memory")
+del fill

@@ -1,0 +1,35 @@
+"""`torch.hpu.random`, simulated: one generator, which is device 0's."""
+
+from accel_simulated.parts import random as _sim_random
+from accel_simulated.parts.devices import _get_device_index
+from accel_simulated.parts.lifecycle import generators as _sim_generators
+from accel_simulated.shape import fill
+
+default_generators = list(_sim_generators()[:1])
+
+
+def _sim_only(device):
+    if _get_device_index(device, optional=True):
+        raise ValueError("random number state of device 0 only")
+    return 0
+
+
+def get_rng_state(device="hpu"):
+    return _sim_random.get_rng_state(_sim_only(device))
+
+
+def get_rng_state_all():
+    return [get_rng_state(0)]
+
+
+def set_rng_state(new_state, device="hpu"):
+    _sim_random.set_rng_state(new_state, _sim_only(device))
+
+
+def set_rng_state_all(new_states):
+    for state in new_states:
+        set_rng_state(state, 0)
+
+
+fill(globals(), "torch.hpu.random")
+del fill

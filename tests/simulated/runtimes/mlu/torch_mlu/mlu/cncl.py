@@ -1,0 +1,5 @@
+"""`torch.mlu.cncl`, simulated."""
+
+
+def is_cncl_available():
+    return True

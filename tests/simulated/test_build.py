@@ -1,0 +1,99 @@
+"""Building the simulated device: once, in a private folder, and with a clear reason where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_simulated import VENDORS, CannotBuildError, build, environment
+from accel_simulated.vendors import ROOT
+
+FAKE_COMPILER = """#!{python}
+import pathlib, sys, time
+time.sleep(0.3)
+with open({log!r}, "a") as log:
+    log.write("built\\n")
+pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a library")
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "accel-core" / "simulated"
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes down each call; gives its log."""
+    script, log = tmp_path / "c++", tmp_path / "log"
+    script.write_text(FAKE_COMPILER.format(python=sys.executable, log=str(log)))
+    script.chmod(0o700)
+    monkeypatch.setenv("CXX", str(script))
+    return log
+
+
+def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CannotBuildError, match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH"):
+        build("HPU")
+
+
+def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
+    first = build("HPU")
+    assert first.parent == cache
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert build("HPU") == first != build("XPU")
+    assert compiler.read_text() == "built\n" * 2
+
+
+@pytest.mark.slow
+def test_two_processes_build_once(cache: Path, compiler: Path) -> None:
+    code = "from accel_simulated import build; print(build('MPS'))"
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], env=variables, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    assert len({process.communicate(timeout=60)[0] for process in both}) == 1
+    assert compiler.read_text() == "built\n"
+
+
+def test_a_folder_of_others_is_refused(cache: Path, compiler: Path) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    with pytest.raises(CannotBuildError, match="can be written by others"):
+        build("HPU")
+
+
+def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "bad-c++"
+    script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
+    script.chmod(0o700)
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(RuntimeError, match="error: no such thing"):
+        build("HPU")
+
+
+def test_environment_forgets_what_steers(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setenv("MLU_VISIBLE_DEVICES", "0")
+    variables = environment("mlu", {"ACCEL_STRICT": "1"}, path=["/plugins"])
+    assert not {"DS_ACCELERATOR", "MLU_VISIBLE_DEVICES"} & variables.keys()
+    assert variables["ACCEL_STRICT"] == "1"
+    folders = variables["PYTHONPATH"].split(os.pathsep)
+    assert folders == [str(VENDORS["mlu"].runtime), str(ROOT), "/plugins"]
+
+
+def test_is_in_no_wheel() -> None:
+    """Only `src` is packaged, and nothing there knows of the simulation."""
+    sources = (ROOT.parents[1] / "src").rglob("*.py")
+    assert not [source for source in sources if "accel_simulated" in source.read_text()]

@@ -1,0 +1,54 @@
+"""Each simulated device does what a device does: `accel_simulated/checks/life.py` and `networks.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_simulated import VENDORS
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_life(vendor: str, simulated: Callable[..., Any]) -> None:
+    answers = simulated(vendor, "accel_simulated.checks.life:run_all", vendor, timeout=300).answer
+    assert len(answers) >= 17
+    problems = {check: problem for check, problem in answers.items() if problem}
+    assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())
+
+
+def test_sizes(simulated: Callable[..., Any]) -> None:
+    """The sizes that a test may choose, and the vendor's own variable."""
+    code = "import torch, torch_mlu; print(torch.mlu.device_count())"
+    assert simulated("mlu", code, environ={"SIMULATED_DEVICES": "5"}).answer == 5
+    assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": "1"}).answer == 1
+    assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
+
+
+def test_fork(simulated: Callable[..., Any]) -> None:
+    code = """
+import os, torch, torch_mlu
+torch.ones(1, device="mlu")
+if not (pid := os.fork()):
+    try:
+        torch.mlu.current_device()
+    except RuntimeError as error:
+        os._exit(7 if "forked" in str(error) else 8)
+    os._exit(9)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    assert simulated("mlu", code).answer == 7
+
+
+def test_gaudi_has_graphs_in_lazy_mode_only(simulated: Callable[..., Any]) -> None:
+    code = "import habana_frameworks.torch.hpu as m; print(hasattr(m, 'HPUGraph'), hasattr(m, 'graph'))"
+    assert simulated("hpu", code).ended[0].stdout.split() == ["True", "True"]
+    eager = simulated("hpu", code, environ={"PT_HPU_LAZY_MODE": "0"})
+    assert eager.ended[0].stdout.split() == ["False", "False"]
+    refused = simulated("hpu", code, environ={"SIMULATED_STOCK_TORCH": "1"}, check=False).ended[0]
+    assert "AssertionError" in refused.stderr
