@@ -54,7 +54,9 @@ PYTEST = ["-m", "pytest", "-p", "xdist"]
 QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 WORKERS = str(min(4, os.cpu_count() or 1))
 # What needs neither a device nor built wheels, on several cores.
-EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu"]
+# The devices' and the real vendor's tests have sessions of their own: a process each, minutes in all.
+APART = ["--ignore=tests/simulated", "--ignore=tests/npu_real"]
+EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu", *APART]
 
 
 # ---------------------------------------------------------------------------- environments
@@ -106,14 +108,19 @@ def torch_home(session: nox.Session) -> TorchHome:
 
 
 def prepare(
-    session: nox.Session, *groups: str, torch: bool = False, project: bool = True, extra: tuple[str, ...] = ()
+    session: nox.Session,
+    *groups: str,
+    torch: bool = False,
+    project: bool = True,
+    plugins: bool = True,
+    extra: tuple[str, ...] = (),
 ) -> None:
     """Fill the session's environment: dependency groups, torch if wanted, our distributions editable."""
     home = torch_home(session) if torch else None
     environment = Path(session.virtualenv.location)
     wanted = group(*groups) if groups else []
     files = [CONSTRAINTS, *(path / "pyproject.toml" for path in PROJECTS)]
-    key = fresh(environment, wanted, home, project, extra, [file.read_bytes() for file in files])
+    key = fresh(environment, wanted, home, project, plugins, extra, [file.read_bytes() for file in files])
     if key is None:
         return
     constraints = environment / "constraints.txt"
@@ -131,7 +138,8 @@ def prepare(
         # The build tools come first, so that no project needs an environment just to be built in.
         session.install(*with_constraints, *wanted, *(group("build") if project else []))
     if project:
-        editable = [word for path in PROJECTS for word in ("-e", str(path))]
+        ours = PROJECTS if plugins else [ROOT]
+        editable = [word for path in ours for word in ("-e", str(path))]
         session.install(*with_constraints, "--no-build-isolation", *editable)
     if extra:
         bare = ["--no-build-isolation", "--no-deps", *extra]
@@ -222,6 +230,14 @@ def gpu(session: nox.Session) -> None:
 
 
 @nox.session
+def simulated(session: nox.Session) -> None:
+    """Run every plugin on its simulated device (needs a C++ compiler; built once and kept)."""
+    prepare(session, "test", "example", torch=True)
+    found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/simulated"]
+    session.run("python", *PYTEST, *found, env=CLEAN)
+
+
+@nox.session
 def npu_real(session: nox.Session) -> None:
     """Run the npu plugin on the real torch_npu, over a stand-in for CANN (needs a C compiler)."""
     packages = ("torch-npu==2.13.0", "deepspeed==0.19.8")
@@ -280,8 +296,12 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Check the documents: links, code blocks, the table of variables, changelog fragments."""
+    """Check the documents: links, code, variables, changelog fragments, backends (`--write` writes these)."""
+    # The plugins' declarations are read from the tree; to be imported they need pluggy.
     prepare(session, "docs", project=False)
+    paths = os.pathsep.join(str(path / "src") for path in PROJECTS)
+    pages = session.posargs or ["--check"]
+    session.run("python", "tools/backend_pages.py", *pages, env={**CLEAN, "PYTHONPATH": paths})
     session.run("python", "tools/check_docs.py")
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
@@ -292,7 +312,7 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure what we promise about speed, as ratios in one run."""
-    prepare(session, "example", torch=True)
+    prepare(session, "example", torch=True, plugins=False)  # the benchmarks bring their own plugins
     session.run("python", "-m", "benchmarks", *session.posargs, env={**CLEAN, **COMPILED})
 
 
@@ -300,6 +320,6 @@ def bench(session: nox.Session) -> None:
 def bench_deepspeed(session: nox.Session) -> None:
     """Measure the first get_accelerator() against DeepSpeed's, in an environment of its own."""
     # --no-deps: DeepSpeed asks for any torch, and pip would bring gigabytes. DS_BUILD_OPS=0: no compiler.
-    prepare(session, "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
+    prepare(session, "deepspeed", "example", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
     env = {**CLEAN, **COMPILED, "DS_BUILD_OPS": "0"}
     session.run("python", "-m", "benchmarks.deepspeed_peer", *session.posargs, env=env)

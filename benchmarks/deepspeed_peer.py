@@ -8,8 +8,10 @@ package is entered into `sys.modules` as a bare namespace so that its `__init__`
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
-from benchmarks.harness import child_seconds, in_turns, ratio_row, show
+from benchmarks.harness import COMPILED, Row, child_seconds, in_turns, ratio_row, show
 
 _PARENT = """
 import importlib.util, sys, types
@@ -42,6 +44,33 @@ print(json.dumps(seconds))
 """
 )
 
+#: With the first plugin beside the core, as on a machine that sometimes has a GPU.
+_WITH_CUDA = "import sys; sys.path[:0] = [{info!r}, {source!r}]\n" + _OURS
+
+
+def _install_cuda(folder: str) -> str:
+    """Program text that sees accel-cuda installed: its metadata in `folder`, its module in the tree."""
+    info = Path(folder, "accel_cuda-0.1.0.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-cuda\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text("[accel.backends]\ncuda = accel_cuda\n")
+    source = Path(__file__).resolve().parents[1] / "plugins" / "accel_cuda" / "src"
+    return _WITH_CUDA.format(info=folder, source=str(source))
+
+
+def rows(rounds: int = 11) -> list[Row]:
+    """The first call with the core alone, and with one plugin that finds no device."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = []
+        for label, code, bound in (
+            ("first get_accelerator(), core alone", _OURS, 1.0),
+            ("first get_accelerator(), accel-cuda beside it", _install_cuda(folder), 1.5),
+        ):
+            child_seconds(code, COMPILED)  # leaves byte code, as pip does at installation
+            pairs = in_turns(lambda code=code: child_seconds(code), lambda: child_seconds(_PEER), rounds)
+            found.append(ratio_row(label, "DeepSpeed's own", pairs, bound))
+        return found
+
+
 if __name__ == "__main__":
-    pairs = in_turns(lambda: child_seconds(_OURS), lambda: child_seconds(_PEER), 9)
-    sys.exit(show("against DeepSpeed", [ratio_row("first get_accelerator()", "DeepSpeed's own", pairs, 1.0)]))
+    sys.exit(show("against DeepSpeed", rows()))

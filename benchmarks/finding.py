@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.harness import Row, child_seconds, in_turns, ratio_row
+from benchmarks.harness import COMPILED, Row, child_seconds, in_turns, ratio_row
 
 _PLUGIN = """
 from accel_core import Backend, hookimpl
@@ -73,15 +73,12 @@ def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool,
             for body in (_OURS, _PEER)
         )
         for code in (ours, peer):
-            child_seconds(code, _COMPILED)  # compiles the plugins' modules, as pip does at installation
+            child_seconds(code, COMPILED)  # compiles the plugins' modules, as pip does at installation
         pairs = in_turns(lambda: child_seconds(ours), lambda: child_seconds(peer), rounds)
     state = "imports done" if warm else "fresh process"
     return ratio_row(
         f"find {plugins} plugins among {distributions} ({state})", "entry_points() + load()", pairs, bound
     )
-
-
-_COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
 
 
 def _distribution(root: Path, index: int, *, plugin: bool) -> None:

@@ -61,6 +61,10 @@ def loop_time(function: Callable[[], object], number: int) -> float:
     return (perf_counter_ns() - start) / number / 1e9
 
 
+#: For a run that is to leave byte code behind.
+COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
+
+
 def child_seconds(code: str, environ: Mapping[str, str] | None = None) -> float:
     """Run `code` in a fresh interpreter; it prints a JSON number of seconds as its last line."""
     done = subprocess.run(

@@ -137,12 +137,20 @@ def matches_pci(device: PciDevice, pattern: str) -> bool:
     )
 
 
-def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
-    """The paths that fit any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
-    return tuple(sorted({path for pattern in patterns for path in _paths(pattern, root)}, key=_natural))
+def device_nodes(
+    patterns: Iterable[str], root: str = "/", listed: dict[str, list[str]] | None = None
+) -> tuple[str, ...]:
+    """The paths that fit any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order.
+
+    `listed` keeps the names in each folder for a caller who asks several times at once.
+    """
+    listed = {} if listed is None else listed
+    return tuple(
+        sorted({path for pattern in patterns for path in _paths(pattern, root, listed)}, key=_natural)
+    )
 
 
-def _paths(pattern: str, root: str) -> Iterator[str]:
+def _paths(pattern: str, root: str, listed: dict[str, list[str]]) -> Iterator[str]:
     """The paths that fit one pattern.
 
     A pattern is only compiled where a name begins as it does: most machines have none of most vendors'
@@ -154,12 +162,12 @@ def _paths(pattern: str, root: str) -> Iterator[str]:
         yield from (f"/{path.relative_to(base).as_posix()}" for path in base.glob(pattern.lstrip("/")))
         return
     fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
-    try:
-        begun = [
-            entry for entry in os.listdir(f"{root.rstrip('/')}{folder or '/'}") if entry.startswith(fixed)
-        ]
-    except OSError:
-        return
+    if folder not in listed:
+        try:
+            listed[folder] = os.listdir(f"{root.rstrip('/')}{folder or '/'}")
+        except OSError:
+            listed[folder] = []
+    begun = [entry for entry in listed[folder] if entry.startswith(fixed)]
     yield from (f"{folder}/{entry}" for entry in begun if fnmatchcase(entry, name))
 
 
@@ -242,12 +250,14 @@ FIRST_PARTY: Mapping[str, str] = {vendor.backend: f"accel-{vendor.backend}" for 
 def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
     """The accelerators on this machine for which a first-party plugin exists or is planned."""
     bus = pci_devices(root)
+    listed: dict[str, list[str]] = {}
     found = []
     for vendor in _VENDORS:
         if vendor.platform:
             signs = Evidence(platform="Apple silicon" if platform_matches((vendor.platform,)) else "")
         elif _on_linux():
-            signs = Evidence(device_nodes(vendor.nodes, root), _matching(bus, vendor.pci, vendor.keep))
+            nodes = device_nodes(vendor.nodes, root, listed)
+            signs = Evidence(nodes, _matching(bus, vendor.pci, vendor.keep))
         else:
             signs = Evidence()
         if signs:

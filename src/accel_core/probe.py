@@ -1,8 +1,8 @@
 """A candidate to its verdict: a funnel, cheapest question first.
 
-1. policy, conflicts and API level; 2. platform and required distributions; 3. the vendor's package, by
-`find_spec`; 4. device nodes and PCI ids; 5. the plugin's own probe, or else the vendor import and the
-device count. Nothing is raised: every failure is a verdict with its reason, cause and next step.
+1. policy, API level and hooks; 2. platform; 3. the vendor's package, by `find_spec`, and that it fits torch;
+4. device nodes and PCI ids, then required distributions; 5. the plugin's own probe, or else the vendor import
+and the device count. Nothing is raised: every failure is a verdict with its reason, cause and next step.
 """
 
 from __future__ import annotations
@@ -72,11 +72,12 @@ def examine(candidate: Candidate, settings: Settings, *, pinned: bool = False) -
         lambda: _hooks(candidate),
         lambda: _platform(backend),
         lambda: _installed(backend),
-        lambda: _requirements(backend),
         lambda: _follows_torch(backend),
     ]
     if not pinned:
         steps.append(lambda: _hardware(backend))
+    # Last, for reading version ranges costs more than all the rest together.
+    steps.append(lambda: _requirements(backend))
     for step in steps:
         outcome = step()
         if outcome is not None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["EntryPoint", "find_entry_points"]
 
 _READ = 4096
+#: Groups that one choice asks for: the files are read once for both.
+_TOGETHER = ("accel.backends", "torch.backends")
 _INFO = (".dist-info", ".egg-info")
 
 
@@ -69,9 +71,10 @@ def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
     kept = _memo.get(group)
     if kept is not None and kept[0] == key:
         return kept[1]
-    found = tuple(_entry_points(_first_of_each_name(_distributions(group)), group))
-    _memo[group] = (key, found)
-    return found
+    groups = _TOGETHER if group in _TOGETHER else (group,)
+    found = tuple(_first_of_each_name(_distributions(groups)))
+    _memo.update({each: (key, tuple(_entry_points(found, each))) for each in groups})
+    return _memo[group][1]
 
 
 def _key() -> _Key:
@@ -86,12 +89,11 @@ def _mtime(entry: str) -> int | None:
         return None
 
 
-def _distributions(group: str) -> Iterator[_Found]:
-    needle = group.encode()
+def _distributions(groups: tuple[str, ...]) -> Iterator[_Found]:
     if any(map(_is_custom_finder, sys.meta_path)):
         everything = _from_importlib(None)
         if everything is not None:
-            yield from _read_all(everything, group)
+            yield from _read_all(everything, groups)
             return
     for entry in sys.path:
         if not isinstance(entry, (str, os.PathLike)):
@@ -99,9 +101,9 @@ def _distributions(group: str) -> Iterator[_Found]:
         root = os.fspath(entry) or "."
         names = None if root.lower().rstrip("/\\").endswith(".egg") else _listing(root)
         if names is None:
-            yield from _read_all(_from_importlib([root]) or (), group)
+            yield from _read_all(_from_importlib([root]) or (), groups)
         else:
-            yield from _in_directory(root, names, needle)
+            yield from _in_directory(root, names, groups)
 
 
 def _is_custom_finder(finder: object) -> bool:
@@ -123,11 +125,12 @@ def _listing(root: str) -> list[str] | None:
         return []
 
 
-def _in_directory(root: str, names: list[str], needle: bytes) -> Iterator[_Found]:
+def _in_directory(root: str, names: list[str], groups: tuple[str, ...]) -> Iterator[_Found]:
+    needles = [group.encode() for group in groups]
     for name in names:
         if name.lower().endswith(_INFO):
             data = _read(f"{root}/{name}/entry_points.txt")
-            text = data.decode("utf-8", "replace") if needle in data else None
+            text = data.decode("utf-8", "replace") if data and any(n in data for n in needles) else None
             yield _Found(_normalize(name.rpartition(".")[0].partition("-")[0]), text, f"{root}/{name}")
 
 
@@ -167,14 +170,15 @@ def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
         return None
 
 
-def _read_all(distributions: Iterable[Distribution], group: str) -> Iterator[_Found]:
+def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Found]:
     for distribution in distributions:
         try:
             text = distribution.read_text("entry_points.txt") or ""
             name = getattr(distribution, "_normalized_name", None) or distribution.metadata["Name"]
         except Exception:  # a neighbour's broken metadata must not hide anyone else
             continue
-        yield _Found(_normalize(name or ""), text if group in text else None, distribution=distribution)
+        wanted = text if any(group in text for group in groups) else None
+        yield _Found(_normalize(name or ""), wanted, distribution=distribution)
 
 
 def _first_of_each_name(found: Iterable[_Found]) -> Iterator[_Found]:

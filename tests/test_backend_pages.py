@@ -1,0 +1,114 @@
+"""tools/backend_pages.py: the pages and the README's table follow the declarations and the notes."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TREE = Path(__file__).parent.parent
+TOOL = TREE / "tools" / "backend_pages.py"
+
+if not TOOL.is_file():
+    pytest.skip("an sdist has no tools", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("backend_pages", TOOL)
+    assert specification
+    assert specification.loader
+    module = importlib.util.module_from_spec(specification)
+    sys.modules["backend_pages"] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(autouse=True)
+def _plugins(monkeypatch):
+    for path in [TREE / "src", *TREE.glob("plugins/*/src")]:
+        monkeypatch.syspath_prepend(str(path))
+
+
+@pytest.fixture
+def root(tool, tmp_path):
+    """A tree with the notes and a README, whose pages have been written."""
+    shutil.copytree(TREE / "docs/backends/notes", tmp_path / "docs/backends/notes")
+    (tmp_path / "README.md").write_text(f"# before\n\n{tool.BEGIN}\n{tool.END}\n\n# after\n")
+    assert tool.main(["--write"], tmp_path) == 0
+    return tmp_path
+
+
+def test_the_table_has_every_backend_in_deepspeeds_order(root):
+    readme = (root / "README.md").read_text()
+    rows = [line.split("|")[1:4] for line in readme.splitlines() if line.startswith("| `")]
+    assert [(row[0].strip(" `"), int(row[2])) for row in rows] == [
+        ("xpu.external", 900), ("xpu", 800), ("xpu", 790), ("npu", 700), ("sdaa", 600), ("mps", 500),
+        ("hpu", 400), ("mlu", 300), ("supa", 250), ("cuda", 200), ("generic", 100), ("cpu", 0),
+    ]  # fmt: skip
+    assert readme.startswith("# before\n")
+    assert readme.endswith("\n# after\n")
+
+
+def test_a_page_holds_the_declaration_and_the_notes(root):
+    text = (root / "docs/backends/npu.md").read_text()
+    for piece in ("`torch_npu`", "`hccl`", "`19e5:d802`", "ascending indices", 'install "accel-npu[vendor]"'):
+        assert piece in text
+    assert (root / "docs/backends/notes/npu.md").read_text().strip().endswith(text.strip()[-200:])
+
+
+def test_a_fresh_tree_passes_the_check(tool, root):
+    assert tool.main(["--check"], root) == 0
+
+
+def test_a_changed_declaration_fails_the_check(tool, root, monkeypatch, capsys):
+    changed = [
+        s._replace(backend=replace(s.backend, communication_backend="nccl2")) if s.page == "cuda" else s
+        for s in tool.shipped()
+    ]
+    monkeypatch.setattr(tool, "shipped", lambda: changed)
+    assert tool.main(["--check"], root) == 1
+    out = capsys.readouterr().out
+    assert [line.partition(":")[0] for line in out.splitlines()] == ["docs/backends/cuda.md", "README.md"]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/backends/cuda.md", "docs/backends/notes/mlu.md"])
+def test_an_edit_by_hand_fails_the_check_and_is_left_alone(tool, root, name, capsys):
+    file = root / name
+    edited = file.read_text().replace("`mlu`", "`mlv`").replace("`nccl`", "`mccl`").replace("cncl", "dncl")
+    edited = edited.replace("Read from", "Taken from")
+    file.write_text(edited)
+    assert tool.main(["--check"], root) == 1
+    assert f"{name.replace('notes/', '')}: out of date, run ./dev docs --write" in capsys.readouterr().out
+    assert file.read_text() == edited
+
+
+def test_what_people_must_write_or_delete_is_named(tool, root, capsys):
+    backends = root / "docs/backends"
+    (backends / "notes/hpu.md").unlink()
+    (backends / "tpu.md").write_text("left over\n")
+    (root / "README.md").write_text("no markers\n")
+    assert tool.main(["--check"], root) == 1
+    out = capsys.readouterr().out
+    assert "docs/backends/notes/hpu.md: lacks ## Detection, ## Variables" in out
+    assert "docs/backends/tpu.md: no backend has this name, delete it" in out
+    assert "README.md: lacks the lines <!-- backends" in out
+
+
+@pytest.mark.slow
+def test_neither_torch_nor_a_vendor_is_imported():
+    paths = [str(TREE / "src"), *map(str, TREE.glob("plugins/*/src"))]
+    code = (
+        f"import runpy, sys; sys.path[:0] = {paths!r}; tool = runpy.run_path({str(TOOL)!r})\n"
+        "assert len(tool['shipped']()) == 12\n"
+        "vendors = {'torch', 'torch_npu', 'habana_frameworks', 'intel_extension_for_pytorch'}\n"
+        "assert not vendors & set(sys.modules), vendors & set(sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

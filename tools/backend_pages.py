@@ -1,0 +1,269 @@
+"""Write docs/backends/*.md and README.md's table of backends from the declarations; `--check` only compares.
+
+A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
+`./dev docs --write` writes. The plugins need not be installed, only importable, and pluggy with them: neither
+torch nor a vendor's package is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from accel_core import Backend
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = "docs/backends"
+BEGIN = "<!-- backends: written by tools/backend_pages.py -->"
+END = "<!-- end of backends -->"
+#: What the notes on every backend must tell.
+HEADINGS = ("## Detection", "## Variables", "## Importing it", "## Known limits")
+NONE = "—"
+
+
+class Shipped(NamedTuple):
+    """A backend, and of the distribution that declares it what the pages tell."""
+
+    backend: Backend
+    distribution: str
+    #: The requirements of its extra `vendor`; empty where no registry has the vendor's package.
+    vendor: tuple[str, ...]
+
+    @property
+    def page(self) -> str:
+        """A family has one page: `xpu.external` is told beside `xpu`."""
+        return self.backend.name.partition(".")[0]
+
+
+# ---------------------------------------------------------------------------- reading
+
+
+def section(text: str, header: str) -> str:
+    """Give the lines of one table of a pyproject.toml: Python 3.10 has no parser of its own."""
+    found = re.search(rf"^\[{re.escape(header)}\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
+    return found[1] if found else ""
+
+
+def shipped(root: Path = ROOT) -> list[Shipped]:
+    """Read every backend of this tree, in rank order."""
+    import accel_core.discovery
+    from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+
+    found = [Shipped(c.backend, "accel-core", ()) for c in accel_core.discovery.builtin_candidates()]
+    for project in sorted(root.glob("plugins/*/pyproject.toml")):
+        text = project.read_text(encoding="utf-8")
+        distribution = re.findall(r'^name = "(.+)"', section(text, "project"), re.MULTILINE)[0]
+        extras = section(text, "project.optional-dependencies")
+        extra = re.search(r"^vendor = \[(.*)\]", extras, re.MULTILINE)
+        vendor = tuple(re.findall(r'"([^"]+)"', extra[1])) if extra else ()
+        points = section(text, f'project.entry-points."{ENTRY_POINT_GROUP}"')
+        for module in re.findall(r'= "([\w.]+)"', points):
+            # On Windows cuda declares another communication backend; the pages tell Linux's.
+            with patch.object(sys, "platform", "linux"):
+                declared = importlib.import_module(module).accel_backends()
+            each = declared if isinstance(declared, list | tuple) else [declared]
+            found += [Shipped(backend, distribution, vendor) for backend in each]
+    # The order that `accel list` has, impersonation included.
+    candidates = {
+        accel_core.discovery.Candidate(s.backend.name, Provenance(s.distribution, ""), s.backend): s
+        for s in found
+    }
+    return [candidates[c] for c in accel_core.discovery.rank(candidates)]
+
+
+# ---------------------------------------------------------------------------- words
+
+
+def code(items: Iterable[str], suffix: str = "") -> str:
+    return ", ".join(f"`{item}{suffix}`" for item in items) or NONE
+
+
+def device_type(backend: Backend) -> str:
+    return "asked of torch" if backend.name == "generic" else f"`{backend.device_type}`"
+
+
+def communication(backend: Backend) -> str:
+    return f"`{backend.communication_backend}`" if backend.communication_backend else "asked of torch"
+
+
+def bus(pci_id: str) -> str:
+    """`"10de/03"` in words."""
+    ids, _, kind = pci_id.partition("/")
+    return f"`{ids}`{f' of class {kind}' if kind else ''}"
+
+
+def grammar(backend: Backend) -> str:
+    from accel_core import visible_devices
+
+    return visible_devices._TABLE[backend.visible_devices_grammar].expected
+
+
+def path_to(backend: Backend) -> str:
+    """Tell the ways to one device apart in a heading: `xpu` by IPEX from `xpu` by torch."""
+    return f"`{backend.name}` {backend.priority}"
+
+
+def rows(backend: Backend) -> dict[str, str]:
+    """Everything declared that a user can meet."""
+    seen = ""
+    if backend.visible_devices:
+        first = "the first that is set of " if len(backend.visible_devices) > 1 else ""
+        seen = f"{first}{code(backend.visible_devices)}: {grammar(backend)}"
+    slot = ", torch's PrivateUse1, of which a process has one" if backend.private_use1 else ""
+    stolen = f"`torch.{backend.impersonates}`, so it ranks before it" if backend.impersonates else ""
+    return {
+        "`DS_ACCELERATOR`": f"`{backend.name}`",
+        "priority": str(backend.priority),
+        "what it is": backend.description,
+        "vendor import": code(backend.vendor_imports),
+        "torch device type": device_type(backend) + slot,
+        "takes over": stolen,
+        "needs": code(backend.requires) if backend.requires else "",
+        "made for one torch": code(backend.follows_torch) if backend.follows_torch else "",
+        "platforms": code(backend.platforms) if backend.platforms else "any",
+        "device nodes": code(backend.device_nodes),
+        "PCI ids": ", ".join(map(bus, backend.pci_ids)) or NONE,
+        "visible devices": seen or NONE,
+        "forwarded to other nodes": code(backend.export_envs, "*"),
+        "set by `apply_vendor_defaults()`": code(backend.environment) if backend.environment else "",
+        "communication": communication(backend),
+        "compilation": f"`{backend.compile_backend}`",
+        "tried in a child process first": "yes" if backend.isolated_probe else "",
+        "class": f"`{backend.accelerator}`",
+        "read on": f"<{backend.url}>" if backend.url else "",
+    }
+
+
+def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    cells = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in cells)
+
+
+# ---------------------------------------------------------------------------- writing
+
+
+def install(family: list[Shipped]) -> str:
+    first = family[0]
+    text = f"    pip install {first.distribution}\n"
+    if first.distribution == "accel-core":
+        return text + "\nNothing more: accel-core brings it. It needs torch.\n"
+    if first.vendor:
+        text += f'    pip install "{first.distribution}[vendor]"    # with {", ".join(first.vendor)}\n'
+    hints = [(s.backend.install_hint, path_to(s.backend)) for s in family if s.backend.install_hint]
+    told = [f"- {where}: {hint}" if len(family) > 1 else f"- {hint}" for hint, where in hints]
+    return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"
+
+
+def page(name: str, family: list[Shipped], notes: str) -> str:
+    """The page of one family of backends."""
+    told = [rows(s.backend) for s in family]
+    if len(family) == 1:
+        head = ["declared", ""]
+        lines = [[key, value] for key, value in told[0].items() if value]
+    else:
+        head = ["declared", *(path_to(s.backend) for s in family)]
+        keys = [key for key in told[0] if any(each[key] for each in told)]
+        lines = []
+        for key in keys:
+            first, *others = [each[key] or NONE for each in told]
+            alike = len(first) > 20 and all(other == first for other in others)
+            lines.append([key, first, *(["the same"] * len(others) if alike else others)])
+    names = sorted({f"`{s.backend.name}`" for s in family})
+    before, heading, after = notes.strip().partition(HEADINGS[0])
+    return f"""\
+<!-- Written by tools/backend_pages.py from the plugin's declaration and notes/{name}.md.
+     Edit those, then run `./dev docs --write`. -->
+
+# The backend{"s" if len(names) > 1 else ""} {" and ".join(names)}
+
+## Install
+
+{install(family)}
+{before.strip()}
+
+## Declaration
+
+{table(head, lines)}
+
+{heading}{after}
+"""
+
+
+def readme_table(all_shipped: list[Shipped]) -> str:
+    head = (
+        "backend", "plugin", "priority", "vendor import", "device type", "communication",
+        "visible devices", "more",
+    )  # fmt: skip
+    lines = [
+        [
+            f"`{s.backend.name}`",
+            f"`{s.distribution}`",
+            str(s.backend.priority),
+            code(s.backend.vendor_imports),
+            device_type(s.backend),
+            communication(s.backend),
+            code(s.backend.visible_devices),
+            f"[page]({PAGES}/{s.page}.md)",
+        ]
+        for s in all_shipped
+    ]
+    return table(head, lines)
+
+
+def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str], list[str]]:
+    """What each generated file must hold, and what is wrong with what people write."""
+    wanted: dict[Path, str] = {}
+    faults = []
+    families: dict[str, list[Shipped]] = {}
+    for each in all_shipped:
+        families.setdefault(each.page, []).append(each)
+    for name, family in families.items():
+        file = root / PAGES / "notes" / f"{name}.md"
+        notes = file.read_text(encoding="utf-8") if file.is_file() else ""
+        missing = [heading for heading in HEADINGS if heading not in notes.splitlines()]
+        if missing:
+            faults.append(f"{file.relative_to(root).as_posix()}: lacks {', '.join(missing)}")
+        else:
+            wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
+    left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
+    faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
+    readme = root / "README.md"
+    before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        wanted[readme] = f"{before}{BEGIN}\n\n{readme_table(all_shipped)}\n\n{END}{after}"
+    else:
+        faults.append(f"README.md: lacks the lines {BEGIN} and {END}")
+    return wanted, faults
+
+
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="write nothing; fail when a file is out of date")
+    mode.add_argument("--write", action="store_true", help="write the files (the default)")
+    options = parser.parse_args(arguments)
+    wanted, faults = texts(shipped(), root)
+    for path, text in wanted.items():
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        name = path.relative_to(root).as_posix()
+        if options.check:
+            faults.append(f"{name}: out of date, run ./dev docs --write")
+        else:
+            path.write_text(text, encoding="utf-8", newline="\n")
+            print(f"{name}: written")
+    print("\n".join(faults) or f"{len(wanted)} files tell of the backends as they are declared")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
