@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,9 @@ from accel_testing.children import SIMULATED
 
 import accel_core
 from accel_core import current, hardware, settings
+
+# The accelerators' own tests have nothing to run on without torch; all others say so themselves.
+collect_ignore = [] if importlib.util.find_spec("torch") else ["accelerators"]
 
 _PACKAGE = Path(accel_core.__file__).parent
 
@@ -70,6 +74,18 @@ def archives() -> Iterator[None]:
         warnings.simplefilter("ignore", ResourceWarning)
         importlib.invalidate_caches()
         gc.collect()
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], None]:
+    """Make these, and the standard library, the whole of `sys.path`."""
+    from accel_testing.scanning import STANDARD  # here, as it may import the backport
+
+    def set_path(entries: Iterable[Path | str]) -> None:
+        monkeypatch.setattr(sys, "path", [*map(str, entries), *STANDARD])
+        importlib.invalidate_caches()
+
+    return set_path
 
 
 @pytest.fixture
@@ -193,3 +209,19 @@ def torch_world(world: World) -> World:
 def simulated_torch(torch_world: World) -> ModuleType:
     """The simulated torch, imported."""
     return importlib.import_module("torch")
+
+
+@pytest.fixture
+def several(torch_world: World) -> World:
+    """npu has no device; mlu and sdaa work."""
+    torch_world.backend("npu", 700, extra=plugins.NO_DEVICE)
+    torch_world.backend("mlu", 300)
+    torch_world.backend("sdaa", 200)
+    return torch_world
+
+
+@pytest.fixture
+def mlu(torch_world: World) -> World:
+    """mlu works, and is all there is."""
+    torch_world.backend("mlu", 300)
+    return torch_world

@@ -4,65 +4,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import itertools
 import os
-import shutil
 import sys
 import zipfile
-from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
 from accel_testing import layouts
 from accel_testing.layouts import GROUP
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
+from accel_testing.scanning import ONE, Finder, oracle, ours, site
 
-from accel_core import metadata, scan
+from accel_core import metadata
 from accel_core.scan import EntryPoint, find_entry_points
 
-if sys.version_info >= (3, 11):
-    from importlib import metadata as reference
-else:
-    import importlib_metadata as reference
-    import zipp  # noqa: F401 - the backport imports it late, and then it must be there
-
 pytestmark = [pytest.mark.usefixtures("archives"), pytest.mark.filterwarnings("ignore::ResourceWarning")]
-
-#: No distribution is there, and the modules that importlib.metadata imports late are.
-STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
-
-ONE = {GROUP: {"npu": "accel_npu"}}
-
-
-def oracle() -> list[tuple[str, str, str, str]]:
-    found = []
-    for entry in reference.entry_points(group=GROUP):
-        assert entry.dist is not None
-        found.append((entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version))
-    return found
-
-
-def ours() -> list[tuple[str, str, str, str]]:
-    return [(e.name, e.value, e.distribution, e.version) for e in find_entry_points(GROUP)]
-
-
-@pytest.fixture
-def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], None]:
-    """Make these, and the standard library, the whole of `sys.path`."""
-
-    def set_path(entries: Iterable[Path | str]) -> None:
-        monkeypatch.setattr(sys, "path", [*map(str, entries), *STANDARD])
-        importlib.invalidate_caches()
-
-    return set_path
-
-
-def site(tmp_path: Path, name: str = "site") -> Path:
-    root = tmp_path / name
-    root.mkdir(exist_ok=True)
-    return root
 
 
 @pytest.mark.parametrize("layout", layouts.ALL, ids=lambda layout: layout.__name__)
@@ -246,21 +200,6 @@ def test_a_folder_in_place_of_the_file_is_passed_over(only, tmp_path):
     assert ours() == oracle() == [("npu", "accel_npu", "accel-npu", "1.0")]
 
 
-class Finder:
-    """A finder that brings a distribution of its own, as PyInstaller's or an import hook may."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def find_spec(self, name, path=None, target=None):
-        return None
-
-    def invalidate_caches(self) -> None: ...
-
-    def find_distributions(self, context=None):
-        return [reference.Distribution.at(self.folder)]
-
-
 def test_a_finder_of_somebody_elses_is_asked(only, tmp_path, monkeypatch):
     elsewhere, root = site(tmp_path, "elsewhere"), site(tmp_path)
     layouts.dist_info(elsewhere, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
@@ -318,148 +257,7 @@ def test_an_entry_point_names_a_module_or_an_object_in_it():
     assert point("").module == "" == point(":x").module
 
 
-# ---------------------------------------------------------------------------- the memo
-
-
-def count_listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    seen: list[str] = []
-    real = os.listdir
-
-    def listdir(path):
-        seen.append(str(path))
-        return real(path)
-
-    monkeypatch.setattr(scan.os, "listdir", listdir)
-    return seen
-
-
-def test_nothing_is_read_again_while_nothing_changed(only, tmp_path, monkeypatch):
-    layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
-    only([tmp_path / "site"])
-    first = find_entry_points(GROUP)
-    listings = count_listings(monkeypatch)
-    assert find_entry_points(GROUP) is first
-    assert listings == []
-
-
-def _age(path: Path, seconds: int) -> None:
-    """Coarse clocks must not decide a test."""
-    stamp = path.stat().st_mtime_ns + seconds * 10**9
-    os.utime(path, ns=(stamp, stamp))
-
-
-def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
-    root = site(tmp_path)
-    only([root])
-    assert ours() == []
-    layouts.dist_info(root, "accel-npu", "1.0", ONE)
-    _age(root, 10)
-    assert ours() == oracle() == [("npu", "accel_npu", "accel-npu", "1.0")]
-    shutil.rmtree(root / "accel_npu-1.0.dist-info")
-    _age(root, 20)
-    assert ours() == oracle() == []
-
-
-def test_a_new_path_entry_and_a_new_order_are_noticed(only, tmp_path):
-    first, second = site(tmp_path, "first"), site(tmp_path, "second")
-    layouts.dist_info(first, "accel-npu", "1.0", ONE)
-    layouts.dist_info(second, "accel-npu", "2.0", ONE)
-    only([first])
-    assert [e.version for e in find_entry_points(GROUP)] == ["1.0"]
-    sys.path.insert(0, str(second))
-    assert [e.version for e in find_entry_points(GROUP)] == ["2.0"]
-    sys.path[:2] = reversed(sys.path[:2])
-    assert [e.version for e in find_entry_points(GROUP)] == ["1.0"]
-
-
-def test_an_archive_that_is_written_anew_is_noticed(only, tmp_path):
-    root = site(tmp_path)
-    egg = layouts.egg_zip(root, "accel-npu", "1.0", ONE)
-    only([egg])
-    assert len(ours()) == 1
-    layouts.egg_zip(root, "accel-npu", "1.0", {GROUP: {"npu": "accel_npu", "npu2": "accel_npu"}})
-    _age(egg, 10)
-    importlib.invalidate_caches()
-    assert ours() == oracle()
-    assert len(ours()) == 2
-
-
-def test_a_new_finder_is_noticed(only, tmp_path, monkeypatch):
-    elsewhere = site(tmp_path, "elsewhere")
-    layouts.dist_info(elsewhere, "accel-mlu", "3.0", {GROUP: {"mlu": "accel_mlu"}})
-    only([site(tmp_path)])
-    assert ours() == []
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder(elsewhere / "accel_mlu-3.0.dist-info")])
-    assert [e.name for e in find_entry_points(GROUP)] == ["mlu"]
-
-
-def test_groups_are_kept_apart(only, tmp_path):
-    layouts.dist_info(site(tmp_path), "both", "1.0", {GROUP: {"a": "m"}, "torch.backends": {"b": "n"}})
-    only([tmp_path / "site"])
-    for _ in range(2):
-        assert [e.name for e in find_entry_points(GROUP)] == ["a"]
-        assert [e.name for e in find_entry_points("torch.backends")] == ["b"]
-
-
-# ---------------------------------------------------------------------------- any combination
-
-_NAMES = ("accel-npu", "Accel_NPU", "accel.mlu", "zope.thing", "plain")
-_GROUPS = st.one_of(
-    st.none(),
-    st.fixed_dictionaries(
-        {},
-        optional={
-            GROUP: st.dictionaries(
-                st.sampled_from(["npu", "mlu"]), st.sampled_from(["m", "m:o"]), max_size=2
-            ),
-            "console_scripts": st.just({"run": "m:main"}),
-        },
-    ),
-)
-_DISTRIBUTION = st.tuples(
-    st.sampled_from([layout.__name__ for layout in layouts.ALL] + ["egg_info_file"]),
-    st.sampled_from(_NAMES),
-    st.sampled_from(["1.0", "2.0rc1"]),
-    _GROUPS,
-)
-
-
-_runs = itertools.count()
-
-
-@given(
-    folders=st.lists(st.lists(_DISTRIBUTION, max_size=4), min_size=1, max_size=3),
-    order=st.randoms(use_true_random=False),
-)
-@hypothesis_settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_any_combination_of_layouts_is_what_importlib_finds(tmp_path, folders, order):
-    base = tmp_path / str(next(_runs))
-    entries: list[Path] = []
-    for number, distributions in enumerate(folders):
-        root = base / str(number) / "site"
-        root.mkdir(parents=True)
-        entries.append(root)
-        for place, (layout, name, version, groups) in enumerate(distributions):
-            if layout == "egg_info_file":
-                layouts.egg_info_file(root, name, version)
-            elif layout in ("egg_folder", "egg_zip", "wheel_zip"):
-                entries.append(getattr(layouts, layout)(root / str(place), name, version, groups, {"m": ""}))
-            else:
-                getattr(layouts, layout)(root, name, version, groups, {"m": ""})
-    entries += order.choices(entries, k=2)  # duplicates
-    order.shuffle(entries)
-    before = sys.path
-    sys.path = [*map(str, entries), *STANDARD]
-    importlib.invalidate_caches()
-    try:
-        assert ours() == oracle()
-    finally:
-        sys.path = before
+# ---------------------------------------------------------------------------- versions
 
 
 def test_the_version_of_a_distribution_that_is_missing_or_broken_is_none(world):

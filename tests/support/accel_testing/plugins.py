@@ -39,3 +39,9 @@ def hook(name: str, parameters: str, body: str) -> str:
     """One more hook for a plugin's source."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return f"\n@hookimpl\ndef {name}({parameters}):\n{lines}\n"
+
+
+#: A hook by which a plugin says that its device is not there.
+NO_DEVICE = hook(
+    "accel_probe", "backend, others", "return ProbeResult(False, 'nothing on the bus', devices=0)"
+)

@@ -1,0 +1,57 @@
+"""What several test files ask of accel_core, and two plugins to ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from accel_core import probe
+from accel_core.choice import Selection, choose
+from accel_core.discovery import Candidate, discover
+from accel_core.errors import AccelError
+from accel_core.settings import Settings, read
+from accel_core.verdict import Verdict
+from accel_testing import plugins
+
+
+def chosen(**environ: str) -> Selection:
+    return choose(read(environ), environ).selection
+
+
+def error(**environ: str) -> AccelError:
+    found = choose(read(environ), environ)
+    assert found.error is not None
+    assert found.selection.chosen is None
+    assert found.selection.problem == str(found.error)
+    return found.error
+
+
+def statuses(selection: Selection) -> dict[str, str]:
+    return {v.name: v.status.value for v in selection.verdicts}
+
+
+def names(candidates: Iterable[Candidate]) -> list[str]:
+    return [c.name for c in candidates]
+
+
+def only(name: str) -> Candidate:
+    (found,) = [c for c in discover() if c.name == name]
+    return found
+
+
+def judge(name: str = "npu", settings: Settings | None = None, **options: bool) -> Verdict:
+    candidates = discover()
+    (found,) = [c for c in candidates if c.name == name and not c.builtin]
+    return probe.probe(found, settings or Settings(), candidates, **options)
+
+
+def vendor(world: Any, source: str, **fields: object) -> None:
+    """A backend whose vendor import is the module `torch_npu` with this source."""
+    world.module("torch_npu", source)
+    world.backend("npu", vendor_import="torch_npu", **fields)
+
+
+def counting(world: Any, body: str, **fields: object) -> None:
+    """A backend whose `device_count()` has this body."""
+    world.module("npu_device", plugins.ACCELERATOR.format(count=body))
+    world.backend("npu", accelerator="npu_device:Simulated", **fields)

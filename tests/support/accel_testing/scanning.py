@@ -1,0 +1,53 @@
+"""What accel_core finds on `sys.path`, and what the standard library finds there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from accel_core.scan import find_entry_points
+from accel_testing.layouts import GROUP
+
+if sys.version_info >= (3, 11):
+    from importlib import metadata as reference
+else:
+    import importlib_metadata as reference
+    import zipp  # noqa: F401 - the backport imports it late, and then it must be there
+
+#: No distribution is there, and the modules that importlib.metadata imports late are.
+STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
+
+ONE = {GROUP: {"npu": "accel_npu"}}
+
+
+def oracle() -> list[tuple[str, str, str, str]]:
+    found = []
+    for entry in reference.entry_points(group=GROUP):
+        assert entry.dist is not None
+        found.append((entry.name, entry.value, entry.dist.metadata["Name"], entry.dist.version))
+    return found
+
+
+def ours() -> list[tuple[str, str, str, str]]:
+    return [(e.name, e.value, e.distribution, e.version) for e in find_entry_points(GROUP)]
+
+
+def site(tmp_path: Path, name: str = "site") -> Path:
+    root = tmp_path / name
+    root.mkdir(exist_ok=True)
+    return root
+
+
+class Finder:
+    """A finder that brings a distribution of its own, as PyInstaller's or an import hook may."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find_spec(self, name, path=None, target=None):
+        return None
+
+    def invalidate_caches(self) -> None: ...
+
+    def find_distributions(self, context=None):
+        return [reference.Distribution.at(self.folder)]

@@ -1,0 +1,92 @@
+"""One accelerator a process, and a block's own one, with threads, tasks and contexts."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+import accel_core
+from accel_core import current
+
+
+def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
+    chosen: list[object] = []
+    real = current.choose
+
+    def slow(*args, **options):
+        chosen.append(args)
+        time.sleep(0.05)
+        return real(*args, **options)
+
+    monkeypatch.setattr(current, "choose", slow)
+    barrier = threading.Barrier(32)
+    got: list[object] = []
+
+    def ask() -> None:
+        barrier.wait()
+        got.append((accel_core.get_accelerator(), accel_core.selection()))
+
+    threads = [threading.Thread(target=ask) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(got) == 32
+    assert len({(id(a), id(s)) for a, s in got}) == 1
+    assert len(chosen) == 1
+
+
+def test_use_is_seen_by_no_other_thread(mlu):
+    outer = accel_core.get_accelerator()
+    inside, done = threading.Event(), threading.Event()
+    seen: list[object] = []
+
+    def other() -> None:
+        inside.wait(10)
+        seen.append(accel_core.get_accelerator())
+        with accel_core.use_accelerator("cpu"):
+            seen.append(accel_core.get_accelerator().name)
+        done.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with accel_core.use_accelerator("cpu") as cpu:
+        inside.set()
+        assert done.wait(10)
+        assert accel_core.get_accelerator() is cpu
+    thread.join(10)
+    assert seen == [outer, "cpu"]
+
+
+def test_use_is_for_one_task(mlu):
+    outer = accel_core.get_accelerator()
+
+    async def task(name: str) -> list[str]:
+        seen = []
+        with accel_core.use_accelerator(name):
+            for _ in range(3):
+                await asyncio.sleep(0)
+                seen.append(accel_core.get_accelerator().name)
+        return [*seen, accel_core.get_accelerator().name]
+
+    async def main() -> list[list[str]]:
+        return await asyncio.gather(*(task(name) for name in ("cpu", "mlu", "cpu")))
+
+    assert asyncio.run(main()) == [["cpu"] * 3 + ["mlu"], ["mlu"] * 4, ["cpu"] * 3 + ["mlu"]]
+    assert current._fast is outer
+
+
+def test_use_that_is_ended_in_another_context_still_ends(mlu):
+    """A generator that is closed elsewhere, as some frameworks do; the error is Python's own."""
+    import contextvars
+
+    accel_core.get_accelerator()
+    manager = accel_core.use_accelerator("cpu")
+    contextvars.copy_context().run(manager.__enter__)
+    with pytest.raises(ValueError, match="different Context"):
+        manager.__exit__(None, None, None)
+    assert accel_core.get_accelerator().name == "mlu"
+    assert current._fast is not None
