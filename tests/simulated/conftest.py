@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,51 @@ def simulated() -> Callable[..., Any]:
         return run_on(vendor, *arguments, **options)
 
     return run
+
+
+EXAMPLE = HERE.parents[1] / "examples" / "train_digits.py"
+
+
+@pytest.fixture(scope="session")
+def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """`train_digits(vendor, name, path)`: the example's report, with `DS_ACCELERATOR=name`."""
+    if find_spec("sklearn") is None:
+        pytest.skip("the example needs scikit-learn, which is not installed")
+
+    def train(vendor: str, name: str, path: Sequence[Path] = ()) -> dict[str, Any]:
+        # Dropout draws from the host's generator, as the run on CPU does: otherwise the masks would differ.
+        variables = {"DS_ACCELERATOR": name, "SIMULATED_RANDOM": "host"}
+        arguments = ("--precision", "fp32", "--epochs", "2", "--json")
+        run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
+        report: dict[str, Any] = run.answer
+        return report
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def digits_on_cpu(train_digits: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The report of the same training on CPU."""
+    return train_digits("mlu", "cpu")
+
+
+#: Under this name a test reports what it saw of a plugin; xdist carries it to the process that prints.
+PROPERTY = "simulated plugin"
+COLUMNS = ("members", "passed", "own answer", "digits", "2 processes")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table of the plugins' runs: vendor, members exercised, passed, and how the two trainings ended."""
+    rows: dict[str, dict[str, Any]] = {}
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.getreports(outcome):
+            for vendor, *cells in (value for name, value in report.user_properties if name == PROPERTY):
+                seen = cells if report.passed else [[column, "failed"] for column, _ in cells]
+                # Counts of members are facts of a failed test too.
+                rows.setdefault(vendor, {}).update(cells if isinstance(cells[0][1], int) else seen)
+    if rows:
+        terminalreporter.section("plugins on simulated devices")
+        terminalreporter.line("".join(f"{title:>13}" for title in ("vendor", *COLUMNS)))
+        for vendor, row in rows.items():
+            cells = (vendor, *(row.get(column, "") for column in COLUMNS))
+            terminalreporter.line("".join(f"{cell:>13}" for cell in cells))

@@ -24,18 +24,16 @@ BEYOND = {
         "memory_stats": "allocated_bytes",
         "set_per_process_memory_fraction": "not supported",
     },
-    "sdaa": {"is_current_stream_capturing": "False", "set_per_process_memory_fraction": "not supported"},
+    "sdaa": {"set_per_process_memory_fraction": "not supported"},
     "acme": {
         "default_generator": "not supported",
         "initial_seed": "not supported",
-        "is_current_stream_capturing": "False",
         "manual_seed": "not supported",
         "set_per_process_memory_fraction": "not supported",
     },
     "mps": {
         "default_generator": "not supported",
         "initial_seed": "not supported",
-        "is_current_stream_capturing": "False",
         "manual_seed_all": "not supported",
     },
 }

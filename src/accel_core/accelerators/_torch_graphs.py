@@ -18,11 +18,15 @@ class TorchGraphs(Accelerator):
     device_module: Any
     #: `torch.accelerator` where it speaks of this device, else `None`.
     _torchs: Any
+    #: What the members that are the vendor's functions call.
+    _vendor: dict[str, Callable[..., Any]]
 
     def _bind_graphs(self) -> None:
         """Find out, once, what there is; needs `device_module` and `_torchs`."""
         self._graph_class, self._capture = self._find_graphs()
         self._graph_works: bool | None = None
+        if self._torchs is not None and not hasattr(self.device_module, "is_current_stream_capturing"):
+            self._vendor["is_current_stream_capturing"] = self._is_torch_capturing
 
     def _find_graphs(self) -> tuple[Any, Any]:
         """The vendor's graph class and its context manager, or `(None, None)`.
@@ -68,6 +72,15 @@ class TorchGraphs(Accelerator):
         given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
         context: AbstractContextManager[Any] = self._capture(graph, **given)
         return context
+
+    def _is_torch_capturing(self) -> bool:
+        """Whether torch captures the current stream into a graph of its own; starts no device to find out."""
+        if not self.is_initialized():
+            return False
+        try:
+            return bool(self._torchs.current_stream().is_capturing())
+        except (AttributeError, RuntimeError):  # an older torch; a device without graphs
+            return False
 
     @contextmanager
     def _capture_in_torch(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:

@@ -94,7 +94,7 @@ class TorchAccelerator(TorchGraphs):
                 f"import {' or '.join(backend.vendor_imports)} before constructing {type(self).__name__}"
             )
         self._torchs = self._torch.accelerator if self._is_torchs_accelerator() else None
-        self._vendor: dict[str, Callable[..., Any]] = {}
+        self._vendor = {}
         self._stream_class, self._event_class = self._find_streams()
         self._find_members()
         self._wrapped = {name: self._found(name, in_torch) for name, in_torch in _WRAPPED.items()}
@@ -244,7 +244,18 @@ class TorchAccelerator(TorchGraphs):
     @functools.cached_property
     def Stream(self) -> Any:
         """The vendor's stream class, which takes `device` and `priority`; else the default."""
-        return self._stream_class or super().Stream
+        if self._stream_class is not None or self._torchs is None:
+            return self._stream_class or super().Stream
+        # Of one queue, and still a stream that torch takes: for `Tensor.record_stream`.
+        stream = self._torch.Stream
+        made = type(
+            "Stream", (super().Stream, stream), {"__new__": lambda cls, *_, **__: stream.__new__(cls)}
+        )
+        try:
+            made()
+        except (RuntimeError, TypeError):  # this torch makes no streams of the device
+            return super().Stream
+        return made
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""

@@ -27,10 +27,19 @@ def install(name: str) -> None:
     def change_c(module: ModuleType) -> None:
         setattr(module, f"_has_{name}", True)
         device.library.sim_named()
-        if name != "mps":  # the CPU wheel has the C part of torch.mps, which asks the device's hooks
+        if name == "mps":  # the CPU wheel has most of torch.mps's C part, which asks the device's hooks
+            module._mps_get_name = device.name
+            module._mps_get_core_count = lambda: 1
+        else:
             from accel_simulated import stand_ins
 
             stand_ins.put_into(module, name)
+
+    def change_version(module: ModuleType) -> None:
+        setattr(module, name, "0.0 (simulated)")  # what a build for the vendor has there
+
+    def change_hardware(module: ModuleType) -> None:
+        module.platform_matches = lambda platforms: True
 
     def change_distributed(module: ModuleType) -> None:
         from accel_simulated import collective
@@ -41,6 +50,10 @@ def install(name: str) -> None:
 
     # torch._C comes first of all: torch's Python is built on it.
     _change("torch._C", before=lambda: device.load(name), after=change_c)
+    if name == "mps":  # of which accel_core knows that it is on Macs only
+        _change("accel_core.hardware", before=lambda: None, after=change_hardware)
+    else:
+        _change("torch.version", before=lambda: None, after=change_version)
     if VENDORS[name].collective:
         _change("torch.distributed.distributed_c10d", before=lambda: None, after=change_distributed)
 

@@ -1,12 +1,18 @@
-"""A plugin on disk that declares a simulated device: accel_core is tested without the real plugins."""
+"""Plugins on disk: one that declares a simulated device, so that accel_core is tested without the real ones,
+and the real ones, with their own entry points, whatever is installed beside them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from accel_simulated.vendors import Vendor
+from accel_simulated.vendors import ROOT, Vendor
 
-__all__ = ["install_plugin"]
+__all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]
+
+#: The real plugins' folder; a source distribution of accel_core has none.
+PLUGINS = ROOT.parents[1] / "plugins"
+#: Tells a plugin that was put there by a test from the same one installed in the environment.
+VERSION = "0.1.0+simulated"
 
 PLUGIN = """
 from accel_core import Backend, hookimpl
@@ -46,3 +52,15 @@ def install_plugin(folder: Path, vendor: Vendor) -> str:
     (metadata / "METADATA").write_text(METADATA.format(type=vendor.name))
     (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {module}\n")
     return name
+
+
+def install_real_plugin(folder: Path, name: str) -> None:
+    """The plugin `accel-<name>`: a link to its sources, and metadata with the entry points it declares."""
+    home, module = PLUGINS / f"accel_{name}", f"accel_{name}"
+    (folder / module).symlink_to(home / "src" / module, target_is_directory=True)
+    declared = (home / "pyproject.toml").read_text().partition('[project.entry-points."accel.backends"]')[2]
+    lines = declared.strip().partition("\n\n")[0].replace('"', "")
+    metadata = folder / f"{module}-{VERSION}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: accel-{name}\nVersion: {VERSION}\n")
+    (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{lines}\n")

@@ -184,6 +184,20 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         free, total = c._accelerator_getMemoryInfo(index)
         return free, total
 
+    registered: set[int] = set()
+
+    def register(address: int, size: int, flags: int) -> int:
+        if address in registered:
+            return 712  # cudaErrorHostMemoryAlreadyRegistered
+        registered.add(address)
+        return 0
+
+    def unregister(address: int) -> int:
+        if address not in registered:
+            return 713  # cudaErrorHostMemoryNotRegistered
+        registered.remove(address)
+        return 0
+
     return {
         "_graph_pool_handle": _new_pool,
         "_host_emptyCache": lambda: None,
@@ -193,6 +207,10 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
             *(lambda s: (s[1], s[0]))(_numbers(c._accelerator_getStream())), max(1, cycles // 1_000_000)
         ),
         "_cudart": SimpleNamespace(
-            cudaMemGetInfo=memory_info, cudaError=SimpleNamespace(success=0), cudaGetErrorString=str
+            cudaMemGetInfo=memory_info,
+            cudaError=SimpleNamespace(success=0),
+            cudaGetErrorString=str,
+            cudaHostRegister=register,
+            cudaHostUnregister=unregister,
         ),
     }

@@ -25,15 +25,16 @@ def of_torch_accelerator(vendor: str) -> dict[str, str]:
         visible_devices=found.visible,
         private_use1=found.kind == "PrivateUse1",
     )
-    return _run(TorchAccelerator(backend))
+    return run_all(TorchAccelerator(backend))
 
 
 def of_plugin(pin: str) -> dict[str, str]:
     """The same of the accelerator that the installed plugins give for a value of `DS_ACCELERATOR`."""
-    return _run(accel_core.accelerator(pin))
+    return run_all(accel_core.accelerator(pin))
 
 
-def _run(accelerator: Accelerator) -> dict[str, str]:
+def run_all(accelerator: Accelerator) -> dict[str, str]:
+    """The problem of each member of the interface; a member without a call has one."""
     members = {name for name in dir(Accelerator) if not name.startswith("_")} | {"name", "backend"}
     known = {**IN_TABLE.run(accelerator), **WITH_CODE.run(accelerator)}
     return {**dict.fromkeys(members, "no call is written for this member"), **known}

@@ -5,7 +5,7 @@ The vendor's replaces `torch.cuda` when torch loads it as an extension; this one
 
 from accel_simulated import vendor_package
 
-__version__ = "1.0+simulated"
+__version__ = "1.0.0.21300+simulated"
 
 vendor_package.start("supa")
 

@@ -5,7 +5,7 @@ from accel_simulated.parts.lifecycle import _lazy_call as _sim_lazy_call
 from accel_simulated.parts.streams import StreamContext as _sim_StreamContext
 from accel_simulated.shape import fill
 
-from torch_supa.supa import brtx, graphs, memory, random, streams
+from torch_supa.supa import bccl, brtx, graphs, memory, random, streams
 from torch_supa.supa.graphs import SUPAGraph, graph
 
 _initialized = False  # not in the surface file, which was copied by hand; torch asks it of every module

@@ -1,0 +1,104 @@
+"""A vendor's real plugin: the whole interface, and where it answers otherwise than devices usually do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import accel_core
+from accel_core import UnsupportedError
+from accel_simulated.checks import Checks
+from accel_simulated.checks.interface import run_all
+from accel_simulated.checks.interface_calls import captured
+
+
+class Differences(Checks):
+    """What a plugin answers where the check of all devices does not hold, each with its reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: dict[str, str] = {}
+
+    def expect(self, member: str, reason: str, call: Callable[[Any], Any]) -> None:
+        """`call` must hold, and the check of all devices must not."""
+        self[member], self.reasons[member] = call, reason
+
+
+def refuses(call: Callable[[], Any], error: type[Exception] = UnsupportedError) -> bool:
+    try:
+        call()
+    except error:
+        return True
+    return False
+
+
+def limit(a: Any) -> bool:
+    return refuses(lambda: a.set_per_process_memory_fraction(0.5))
+
+
+DIFFERENCES = {name: Differences() for name in ("mlu", "hpu", "sdaa", "supa", "xpu", "cuda", "mps")}
+
+_hpu = DIFFERENCES["hpu"].expect
+_ONE = "a process owns one device, called hpu whatever the index"
+_hpu("device", _ONE, lambda a: a.device() == a.device(0) == a.device(1) == torch.device("hpu"))
+_hpu("device_name", _ONE, lambda a: a.device_name() == a.device_name(0) == a.device_name(1) == "hpu")
+_hpu(
+    "resolves_data_dependency",
+    "Gaudi's compiler orders dependent work",
+    lambda a: a.resolves_data_dependency() is True,
+)
+_hpu(
+    "handles_memory_backpressure",
+    "an allocation waits for memory that running work gives back",
+    lambda a: a.handles_memory_backpressure() is True,
+)
+_hpu(
+    "get_compile_backend",
+    "Gaudi has a compiler of its own",
+    lambda a: a.get_compile_backend() == "hpu_backend",
+)
+_hpu("set_per_process_memory_fraction", "the bridge has no such function", limit)
+
+DIFFERENCES["sdaa"].expect(
+    "set_per_process_memory_fraction", "nobody was seen to use one of torch_sdaa's", limit
+)
+
+_NO_FLOAT64 = "the device has no float64"
+for _name in ("supa", "mps"):
+    DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
+    DIFFERENCES[_name].expect("DoubleTensor", _NO_FLOAT64, lambda a: refuses(lambda: a.DoubleTensor([1])))
+
+_mps = DIFFERENCES["mps"].expect
+_mps(
+    "use_host_timers",
+    "one queue: the host's clock tells as much as an event",
+    lambda a: a.use_host_timers() is True,
+)
+for _name in ("capture_to_graph", "replay_graph", "is_current_stream_capturing"):
+    _mps(
+        _name,
+        "Metal has one queue and no graphs; the simulated device has them, on a second queue",
+        lambda a: refuses(lambda: captured(a), RuntimeError) and not a.is_current_stream_capturing(),
+    )
+
+
+def of_plugin(pin: str) -> dict[str, Any]:
+    """By member the problem, where the plugin came from, and which answers are its own."""
+    accelerator = accel_core.accelerator(pin)
+    provenance = accelerator.backend.provenance
+    own, reasons = DIFFERENCES[pin].run(accelerator), DIFFERENCES[pin].reasons
+    usual = run_all(accelerator)
+    unneeded = {
+        member: f"does as all devices do: take it out of DIFFERENCES[{pin!r}]"
+        for member in own
+        if not usual[member]
+    }
+    return {
+        "distribution": [provenance.distribution, provenance.version],
+        "file": sys.modules[type(accelerator).__module__].__file__,
+        "problems": {**usual, **own, **unneeded},
+        "differences": reasons,
+    }

@@ -1,0 +1,83 @@
+"""Each real plugin on its simulated device: the interface, the example, and two processes together.
+
+The plugins come from this repository's `plugins/`, with the entry points that they declare, before any that
+are installed in the environment. A table of the runs is printed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if find_spec("torch") is None:
+    pytest.skip("the simulated devices need torch, which is not installed", allow_module_level=True)
+
+from accel_simulated import VENDORS
+from accel_simulated.plugin import PLUGINS, VERSION, install_real_plugin
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}"),
+]
+
+REAL = [name for name in VENDORS if name != "acme"]
+Record = Callable[..., None]
+
+
+@pytest.fixture
+def record(record_property: Callable[[str, object], None]) -> Record:
+    """Note cells of the table that `conftest.py` prints."""
+
+    def note(vendor: str, **cells: object) -> None:
+        pairs = [[column.replace("_", " "), value] for column, value in cells.items()]
+        record_property("simulated plugin", [vendor, *pairs])
+
+    return note
+
+
+@pytest.fixture
+def path(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
+    """A folder for `sys.path` in which the plugin under test is installed."""
+    install_real_plugin(tmp_path, request.getfixturevalue("vendor"))
+    return [tmp_path]
+
+
+@pytest.mark.parametrize("vendor", REAL)
+def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
+    function = "accel_simulated.checks.plugins:of_plugin"
+    answer = simulated(vendor, function, vendor, path=path, timeout=300).answer
+    problems = {member: problem for member, problem in answer["problems"].items() if problem}
+    members, own = len(answer["problems"]), len(answer["differences"])
+    record(vendor, members=members, passed=members - len(problems), own_answer=own)
+    assert answer["distribution"] == [f"accel-{vendor}", VERSION]
+    assert Path(answer["file"]).is_relative_to(path[0])
+    assert members > 90
+    assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
+
+
+@pytest.mark.parametrize("vendor", REAL)
+def test_digits_equal_cpu(
+    vendor: str,
+    path: list[Path],
+    digits_on_cpu: dict[str, Any],
+    train_digits: Callable[..., dict[str, Any]],
+    record: Record,
+) -> None:
+    record(vendor, digits="equal CPU")
+    report = train_digits(vendor, vendor, path)
+    assert report["backend"] == vendor
+    assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]
+    assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("vendor", [name for name in REAL if VENDORS[name].collective])
+def test_two_processes(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
+    record(vendor, **{"2_processes": VENDORS[vendor].collective})
+    function = "accel_simulated.checks.data_parallel:step_of_plugin"
+    run = simulated(vendor, function, vendor, processes=2, path=path, timeout=300)
+    expected = [{"rank": rank, "backend": VENDORS[vendor].collective, "device": rank} for rank in (0, 1)]
+    assert run.answers == expected
