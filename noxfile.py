@@ -249,6 +249,21 @@ def npu_real(session: nox.Session) -> None:
 
 
 @nox.session
+def ipex_real(session: nox.Session) -> None:
+    """Hold the xpu plugin against the real IPEX 2.8.0, which does not fit this torch."""
+    prepare(session, "test", "example", torch=True)
+    # In a folder of its own: installed beside torch it would be seen by every other test.
+    home = Path(session.virtualenv.location) / "ipex"
+    packages = ["intel-extension-for-pytorch==2.8.0", "intel-extension-for-deepspeed"]
+    key = fresh(home, packages)
+    if key:
+        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
+        filled(home, key)
+    env = {**CLEAN, "ACCEL_REAL_IPEX": str(home)}
+    session.run("python", *PYTEST, "plugins/accel_xpu", *session.posargs, env=env)
+
+
+@nox.session
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
     prepare(session, "build", "test", project=False)
