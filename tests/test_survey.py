@@ -44,6 +44,22 @@ def test_it_judges_everybody_and_imports_nothing_here(torch_world):
     assert "torch" not in sys.modules
 
 
+def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(torch_world):
+    """USERS 7: absent hardware is the verdict, and the broken package is no secret."""
+    torch_world.module("torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')")
+    explain = hook("accel_explain", "backend, error", "return 'source set_env.sh'")
+    torch_world.backend(
+        "npu", vendor_import="torch_npu", device_nodes=("/dev/no-such-card[0-9]*",), extra=explain
+    )
+    (npu,) = [v for v in ask(read({})) if v.name == "npu"]
+    assert npu.status is Status.NO_DEVICE
+    assert npu.reason.startswith(
+        "this machine has none of /dev/no-such-card[0-9]*; besides, torch_npu failed"
+    )
+    assert "libhccl.so" in npu.reason
+    assert npu.hint == "source set_env.sh"
+
+
 def test_without_probing_it_starts_no_process(torch_world, monkeypatch):
     monkeypatch.setattr(isolation, "run", lambda *args: pytest.fail("a child process was started"))
     torch_world.backend("mlu", 300)
