@@ -140,8 +140,9 @@ def _event_base(c: ModuleType, name: str) -> type:
             return self
 
         def record(self, stream: Any) -> None:
-            super().record(stream)
+            # First, so that it is reached when this one is: streams are first in, first out.
             self._plain.record(stream)
+            super().record(stream)
 
         def elapsed_time(self, end: Any) -> float:
             return float(self._plain.elapsed_time(end._plain))
