@@ -64,7 +64,7 @@ def rows(rounds: int = 11) -> list[Row]:
         found = []
         for label, code, bound in (
             ("first get_accelerator(), core alone", _OURS, 1.0),
-            ("first get_accelerator(), accel-cuda beside it", _install_cuda(folder), 1.5),
+            ("first get_accelerator(), accel-cuda beside it", _install_cuda(folder), 1.0),
         ):
             child_seconds(code, COMPILED)  # leaves byte code, as pip does at installation
             pairs = in_turns(lambda code=code: child_seconds(code), lambda: child_seconds(_PEER), rounds)
