@@ -55,7 +55,7 @@ QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 WORKERS = str(min(4, os.cpu_count() or 1))
 # What needs neither a device nor built wheels, on several cores.
 # The devices' and the real vendor's tests have sessions of their own: a process each, minutes in all.
-APART = ["--ignore=tests/simulated", "--ignore=tests/npu_real"]
+APART = [f"--ignore=tests/{name}" for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode")]
 EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu", *APART]
 
 
@@ -261,6 +261,29 @@ def ipex_real(session: nox.Session) -> None:
         filled(home, key)
     env = {**CLEAN, "ACCEL_REAL_IPEX": str(home)}
     session.run("python", *PYTEST, "plugins/accel_xpu", *session.posargs, env=env)
+
+
+@nox.session
+def deepspeed(session: nox.Session) -> None:
+    """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
+    prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
+    found = session.posargs or ["-n", WORKERS, "--dist", "worksteal", "tests/deepspeed"]
+    session.run("python", *PYTEST, *found, env={**CLEAN, **QUIET_BUILDS})
+
+
+@nox.session
+def trainers(session: nox.Session) -> None:
+    """Train with Lightning and with Hugging Face Accelerate on our accelerators."""
+    prepare(session, "test", "example", "trainers", torch=True)
+    found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/trainers"]
+    session.run("python", *PYTEST, *found, env=CLEAN)
+
+
+@nox.session
+def multinode(session: nox.Session) -> None:
+    """Train on three hosts in network namespaces, and lose one (needs root and iproute2, else skips)."""
+    prepare(session, "test", "example", torch=True)
+    session.run("python", *PYTEST, *(session.posargs or ["tests/multinode"]), env=CLEAN)
 
 
 @nox.session

@@ -52,6 +52,10 @@ def _pins(text: str) -> tuple[Pin, ...]:
     return tuple(parse_pin(part) for part in text.split(",") if part.strip())
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
+
+
 def _flag(text: str) -> bool:
     value = text.lower()
     if value in ("1", "true", "yes", "on"):
@@ -130,6 +134,12 @@ ACCEL_PROBE = Variable(
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
+ACCEL_CACHE = Variable(
+    "ACCEL_CACHE", str, "", "Folder for what is compiled here [default: accel-core in the user's cache]."
+)
+ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
+    "ACCEL_INTEGRATIONS", _names, (), "Set by activate() for child processes: frameworks to hand ours to."
+)
 LOCAL_SIZE = Variable(
     "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
 )
@@ -143,7 +153,7 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    LOCAL_SIZE, LOCAL_RANK, DS_ALLOW_DEPRECATED_FP16,
+    ACCEL_CACHE, ACCEL_INTEGRATIONS, LOCAL_SIZE, LOCAL_RANK, DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
 
