@@ -13,8 +13,16 @@ __all__ = [
     "BackendNotFoundError",
     "BackendUnavailableError",
     "DeclinedError",
+    "IntegrationError",
+    "IntegrationMissingError",
     "InvalidAcceleratorError",
     "InvalidBackendError",
+    "LaunchError",
+    "OpBuildError",
+    "OpCacheError",
+    "OpInputError",
+    "RankLostError",
+    "RankMismatchError",
     "RecursiveChoiceError",
     "SettingError",
     "UnsupportedError",
@@ -68,6 +76,42 @@ class SettingError(AccelError, ValueError):
 
 class RecursiveChoiceError(AccelError, RuntimeError):
     """A plugin asked for the current accelerator while that accelerator was being chosen."""
+
+
+class LaunchError(AccelError, ValueError):
+    """A job cannot be started as asked: a variable is missing, a script, or a device for a rank."""
+
+
+class RankMismatchError(AccelError, RuntimeError):
+    """The ranks of a job did not choose the same accelerator, or one of them cannot start."""
+
+
+class RankLostError(AccelError, RuntimeError):
+    """A rank, or the way to it, was lost; `ranks` are those known to be lost."""
+
+    def __init__(self, message: str, *, ranks: tuple[int, ...] = ()) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class OpBuildError(AccelError, RuntimeError):
+    """An operator cannot be compiled here, or what was compiled does not load."""
+
+
+class OpCacheError(AccelError, OSError):
+    """The folder for compiled operators cannot be written, or is not safe to load from."""
+
+
+class OpInputError(AccelError, ValueError):
+    """An operator was given what it cannot work on; the message names the operator and the argument."""
+
+
+class IntegrationMissingError(AccelError, ImportError):
+    """The framework that an integration is for is not installed, or too old."""
+
+
+class IntegrationError(AccelError, RuntimeError):
+    """A framework cannot be given our accelerator, or was set up in a way that leaves it out."""
 
 
 class UnsupportedError(AccelError, NotImplementedError):

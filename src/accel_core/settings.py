@@ -137,9 +137,17 @@ ACCEL_PROBE_TIMEOUT = Variable(
 ACCEL_CACHE = Variable(
     "ACCEL_CACHE", str, "", "Folder for what is compiled here [default: accel-core in the user's cache]."
 )
+XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS", _names, (), "Set by activate() for child processes: frameworks to hand ours to."
 )
+ACCEL_COMMUNICATION_BACKEND = Variable(
+    "ACCEL_COMMUNICATION_BACKEND", str, "", "Set by accel run: torch.distributed's backend for its ranks."
+)
+RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
+WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
+MASTER_ADDR = Variable("MASTER_ADDR", str, "", "Set by launchers: the host where the ranks meet.")
+MASTER_PORT = Variable("MASTER_PORT", _count, 0, "Set by launchers: the port there.")
 LOCAL_SIZE = Variable(
     "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
 )
@@ -153,7 +161,8 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_CACHE, ACCEL_INTEGRATIONS, LOCAL_SIZE, LOCAL_RANK, DS_ALLOW_DEPRECATED_FP16,
+    ACCEL_CACHE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND, LOCAL_SIZE, LOCAL_RANK,
+    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
 

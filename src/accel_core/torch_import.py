@@ -20,9 +20,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from accel_core import startup
 from accel_core.errors import BackendUnavailableError
 
-__all__ = ["TorchBuild", "autoload_restored", "device_module", "import_torch", "torch_build"]
+__all__ = [
+    "TorchBuild",
+    "autoload_is_on",
+    "autoload_restored",
+    "device_module",
+    "import_torch",
+    "torch_build",
+]
 
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _lock = threading.Lock()
@@ -39,7 +47,14 @@ def import_torch() -> ModuleType:
         return _import()
     with _lock, autoload_restored():
         os.environ[_AUTOLOAD] = "0"
-        return _import()
+        torch = _import()
+    startup.autoload()  # ours is one of the entry points that were left out
+    return torch
+
+
+def autoload_is_on() -> bool:
+    """Whether `import torch` runs the entry points of its group `torch.backends`, as torch reads it."""
+    return os.environ.get(_AUTOLOAD, "1") == "1"
 
 
 @contextlib.contextmanager
