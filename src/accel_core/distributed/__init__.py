@@ -1,0 +1,34 @@
+"""Ranks: what a launcher gives them, and how they start and end together.
+
+Importing this package imports no torch: each public name is resolved when it is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accel_core.distributed.environment import as_deepspeed, as_shell, forwarded
+    from accel_core.distributed.process_group import RankContext, init_process_group
+
+_HOME = {
+    "RankContext": "process_group",
+    "as_deepspeed": "environment",
+    "as_shell": "environment",
+    "forwarded": "environment",
+    "init_process_group": "process_group",
+}
+
+__all__ = ["RankContext", "as_deepspeed", "as_shell", "forwarded", "init_process_group"]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

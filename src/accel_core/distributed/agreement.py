@@ -1,0 +1,191 @@
+"""All ranks compare what they chose, through the store, before any communication library is started.
+
+A job in which one rank chose nccl and another gloo hangs; here every rank says the same error instead.
+Rank 0 reads every record and publishes one verdict, so that the work grows with the number of ranks, not
+with its square.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from accel_core.distributed.watch import Watch
+from accel_core.errors import RankLostError, RankMismatchError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+__all__ = ["Record", "agree", "depart_last"]
+
+#: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
+_GRACE = 5.0
+
+
+class Record(NamedTuple):
+    """What one rank chose."""
+
+    rank: int
+    host: str
+    backend: str = ""
+    distribution: str = ""
+    version: str = ""
+    communication: str = ""
+    #: How it came to that, as a clause.
+    how: str = ""
+    #: Why it did not choose others: reason by backend.
+    others: dict[str, str] = {}  # noqa: RUF012 - never written to
+    #: Why this rank cannot start at all.
+    problem: str = ""
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        """What must be equal on every rank."""
+        return self.backend, self.distribution, self.version, self.communication
+
+    def __str__(self) -> str:
+        origin = f"{self.distribution} {self.version}".strip()
+        return f"{self.backend} ({origin}) over {self.communication}"
+
+
+def agree(store: Store, record: Record, world_size: int, timeout: float) -> tuple[str, list[str]]:
+    """The name of this round, and the host of every rank, once all ranks have the same choice.
+
+    torchrun's agents keep one store from restart to restart, so what lies in it may be of ranks that are no
+    more, and nothing that torchrun tells a rank numbers the rounds. Hence a handshake: each rank says a word
+    that nobody has said before, and takes the round's name only from an answer to that word. The name is the
+    prefix of this round's keys.
+
+    Raises `RankMismatchError`, the same on every rank, where the choices differ or a rank cannot start,
+    and `RankLostError` where a rank does not come within `timeout` seconds.
+    """
+    from torch._C._distributed_c10d import PrefixStore
+
+    if record.rank == 0:
+        name = uuid.uuid4().hex
+        round_store = PrefixStore(name, store)
+        Watch.enter(round_store, 0)
+        verdict = _preside(store, round_store, name, record, world_size, timeout)
+        round_store.set("verdict", json.dumps(verdict))
+        depart_last(round_store, "verdict-read", world_size, _GRACE if verdict["error"] else 0)
+    else:
+        name, verdict = _attend(store, record, timeout + _GRACE)
+    if verdict["absent"]:
+        raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
+    if verdict["error"]:
+        raise RankMismatchError(verdict["error"])
+    return name, verdict["hosts"]
+
+
+def _preside(
+    store: Store, round_store: Store, name: str, record: Record, world_size: int, timeout: float
+) -> dict[str, Any]:
+    """Rank 0: answer the others until all have left their records, and judge these."""
+    end = time.monotonic() + timeout
+    records = {0: record}
+    answered: dict[int, bytes] = {}
+    while True:
+        for rank in range(1, world_size):
+            if rank in records:
+                continue
+            if round_store.check([f"record/{rank}"]):
+                records[rank] = Record(**json.loads(round_store.get(f"record/{rank}")))
+            elif store.check([f"word/{rank}"]):
+                word = store.get(f"word/{rank}")
+                if answered.get(rank) != word:  # the first may have been of a rank that is no more
+                    answered[rank] = word
+                    store.set(f"answer/{word.decode()}", name)
+        if len(records) == world_size or time.monotonic() > end:
+            break
+        time.sleep(0.02)
+    absent = [rank for rank in range(world_size) if rank not in records]
+    found = [records[rank] for rank in sorted(records)]
+    error = _not_there(absent, world_size, timeout) or _problems(found) or _differences(found)
+    return {"error": error, "absent": absent, "hosts": [r.host for r in found]}
+
+
+def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[str, Any]]:
+    """Any other rank: learn the round's name, leave the record, read rank 0's verdict."""
+    from torch._C._distributed_c10d import PrefixStore
+
+    word = uuid.uuid4().hex
+    wait = timedelta(seconds=patience)
+    try:
+        store.set(f"word/{record.rank}", word)
+        store.wait([f"answer/{word}"], wait)
+        name = store.get(f"answer/{word}").decode()
+        round_store = PrefixStore(name, store)
+        Watch.enter(round_store, record.rank)
+        round_store.set(f"record/{record.rank}", json.dumps(record._asdict()))
+        round_store.wait(["verdict"], wait)
+        verdict: dict[str, Any] = json.loads(round_store.get("verdict"))
+        round_store.add("verdict-read", 1)
+    except RuntimeError as error:
+        raise RankLostError(
+            f"rank {record.rank} (host {record.host}): rank 0 did not answer within {patience:g} s: "
+            f"{_first_line(error)}. See what rank 0 printed, and that its host can be reached.",
+            ranks=(0,),
+        ) from error
+    return name, verdict
+
+
+def depart_last(store: Store, key: str, world_size: int, patience: float) -> None:
+    """Rank 0 waits until all others have counted themselves under `key`, at most `patience` seconds.
+
+    Its process may hold the store, which must not vanish while they read.
+    """
+    end = time.monotonic() + patience
+    with contextlib.suppress(RuntimeError):
+        while time.monotonic() < end and store.add(key, 0) < world_size - 1:
+            time.sleep(0.02)
+
+
+def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
+    if not absent:
+        return ""
+    return (
+        f"{_enumerate(absent)} of {world_size} did not come to the start within {timeout:g} s. See what "
+        "it printed, and whether its host can reach MASTER_ADDR at MASTER_PORT."
+    )
+
+
+def _problems(records: Iterable[Record]) -> str:
+    faulty = [f"rank {r.rank} (host {r.host}) cannot start: {r.problem}" for r in records if r.problem]
+    return "\n".join(faulty)
+
+
+def _differences(records: list[Record]) -> str:
+    first = records[0]
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.choice, []).append(record)
+    if len(groups) == 1:
+        return ""
+    lines = ["the ranks did not choose the same accelerator:"]
+    for group in groups.values():
+        hosts = ", ".join(dict.fromkeys(record.host for record in group))
+        why = group[0].others.get(first.backend, "") if group[0].backend != first.backend else ""
+        lines.append(
+            f"  {_enumerate([record.rank for record in group])} (host {hosts}): {group[0]}, "
+            f"{group[0].how}" + (f"; {first.backend} there: {why}" if why else "")
+        )
+    lines.append(
+        f"Install the same version everywhere, or pin what all hosts have: DS_ACCELERATOR={first.backend} "
+        "(accel why, on each host, says what is chosen there)."
+    )
+    return "\n".join(lines)
+
+
+def _enumerate(ranks: list[int], most: int = 8) -> str:
+    """`"rank 1"`, `"ranks 1, 2"`; a job of a thousand ranks must not fill the screen."""
+    rest = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,127 @@
+"""Which cores each rank gets, from a `/sys` of the test's own making."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_core.distributed import cores
+from accel_core.distributed.cores import Cores, share_out
+
+
+@pytest.fixture
+def machine(tmp_path: Path):
+    """Write a machine's `/sys`: NUMA nodes, siblings of cores, devices."""
+
+    def write(nodes=None, siblings=None, devices=None, quota=None) -> str:
+        files = {f"devices/system/node/node{node}/cpulist": text for node, text in (nodes or {}).items()}
+        for core, text in (siblings or {}).items():
+            files[f"devices/system/cpu/cpu{core}/topology/thread_siblings_list"] = text
+        for address, text in (devices or {}).items():
+            files[f"bus/pci/devices/{address}/numa_node"] = text
+        for group, text in (quota or {}).items():
+            files[f"fs/cgroup/{group}/cpu.max"] = text
+        for name, text in files.items():
+            file = tmp_path / "sys" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
+        return str(tmp_path)
+
+    return write
+
+
+def ids(shares):
+    return [share.ids for share in shares]
+
+
+def test_ranks_go_to_the_node_of_their_device_and_share_it(machine):
+    root = machine({0: "0-3", 1: "4-7"})
+    shares = share_out([1, 1, 0, None], range(8), root)
+    assert ids(shares) == [(4,), (5,), (0, 1, 2, 3), (6, 7)]
+    assert [share.node for share in shares] == [1, 1, 0, 1]
+    assert sum(share.threads for share in shares) == 8
+
+
+def test_ranks_without_a_known_node_are_spread_over_all_nodes(machine):
+    root = machine({0: "0-3", 1: "4-7"})
+    assert share_out([None] * 2, range(8), root) == [Cores((0, 1, 2, 3), 4, 0), Cores((4, 5, 6, 7), 4, 1)]
+    assert ids(share_out([None] * 4, range(8), root)) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert ids(share_out([None], range(8), root)) == [(0, 1, 2, 3)]
+
+
+def test_hyper_threads_of_a_core_stay_together_and_count_once(machine):
+    root = machine({0: "0-7"}, {core: f"{core % 4},{core % 4 + 4}" for core in range(8)})
+    assert share_out([0, 0], range(8), root) == [Cores((0, 1, 4, 5), 2, 0), Cores((2, 3, 6, 7), 2, 0)]
+
+
+def test_only_allowed_cores_are_given(machine):
+    root = machine({0: "0-3", 1: "4-7"})
+    assert ids(share_out([0, 1], {2, 3, 5}, root)) == [(2, 3), (5,)]
+    # The device's node has no core that is allowed: the rank goes where there are some.
+    assert ids(share_out([0], {5, 6}, root)) == [(5, 6)]
+
+
+def test_more_ranks_than_cores_share_them_all(machine):
+    assert share_out([None] * 3, range(2), machine({0: "0-1"})) == [Cores((0, 1), 1, 0)] * 3
+
+
+def test_a_quota_of_the_control_group_limits_the_threads_not_the_cores(machine):
+    root = machine({0: "0-15"})
+    assert [share.threads for share in share_out([0, 0], range(16), root, quota=6.0)] == [3, 3]
+    assert [share.threads for share in share_out([0, 0], range(16), root, quota=0.5)] == [1, 1]
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
+def test_malformed_files_count_as_absent(machine, text):
+    root = machine({0: text}, {0: text}, {"0000:3b:00.0": text})
+    assert cores.numa_nodes(root) == {}
+    assert cores.device_node("0000:3B:00.0", root) is None
+    assert ids(share_out([None, None], range(4), root)) == [(0, 1), (2, 3)]
+
+
+def test_a_device_is_near_the_node_that_the_kernel_says(machine):
+    root = machine(devices={"0000:3b:00.0": "1", "0000:3c:00.0": "-1"})
+    assert cores.device_node("0000:3B:00.0", root) == 1
+    assert cores.device_node("0000:3c:00.0", root) is None
+    assert cores.device_node("0000:ff:00.0", root) is None
+    assert cores.device_node(None, root) is None
+
+
+def test_the_quota_is_the_least_of_all_groups_above(machine, tmp_path):
+    root = machine(quota={"": "max 100000", "a": "400000 100000", "a/b": "250000 100000"})
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
+    assert cores.cpu_quota(root) == 2.5
+    (tmp_path / "proc/self/cgroup").write_text("nonsense\n")
+    assert cores.cpu_quota(root) is None
+
+
+@given(st.lists(st.integers(0, 500), unique=True).map(sorted))
+def test_ranges_are_read_as_they_are_written(numbers):
+    assert cores.parse_ranges(cores.as_ranges(numbers)) == (tuple(numbers) or None)
+
+
+@given(st.integers(1, 12), st.sets(st.integers(0, 63), min_size=1))
+def test_no_core_is_lost_and_none_is_given_twice_where_there_are_enough(count, allowed):
+    shares = share_out([None] * count, allowed, "/nonexistent")
+    given_out = [core for share in shares for core in share.ids]
+    assert set(given_out) == allowed
+    if count <= len(allowed):
+        assert len(given_out) == len(allowed)
+        sizes = sorted(len(share.ids) for share in shares)
+        assert sizes[-1] - sizes[0] <= 1
+    assert all(share.threads >= 1 for share in shares)
+
+
+def test_this_process_says_what_it_may_use():
+    if hasattr(os, "sched_getaffinity"):
+        assert cores.allowed_cores() == os.sched_getaffinity(0)
+
+
+def test_where_nothing_can_be_bound_nothing_is(monkeypatch):
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert cores.allowed_cores() is None

@@ -1,0 +1,86 @@
+"""The variables for ranks on other hosts, and the forms in which launchers take them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from accel_testing.plugins import arguments, declaring
+
+from accel_core import LaunchError, accelerator, distributed
+from accel_core.distributed import as_deepspeed, as_shell, forwarded
+from accel_core.distributed.environment import pin_of
+
+ENVIRON = {
+    "CARD_LOG": "1", "CARD_VISIBLE_DEVICES": "0,1", "CCL_ROOT": "/opt/ccl", "PYTHONPATH": "/home/me/src",
+    "ACCEL_STRICT": "1", "DS_ACCELERATOR": "card,cpu", "GLOO_SOCKET_IFNAME": "eth0", "HOME": "/home/me",
+    "OMP_NUM_THREADS": "8", "TORCHELASTIC_RUN_ID": "job", "RANK": "3", "CARD_f%%": "() { :; }",
+}  # fmt: skip
+FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD", "CCL")}
+
+
+@pytest.fixture
+def card(torch_world):
+    torch_world.backend("card", **FIELDS)
+    return accelerator("card")
+
+
+def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(card):
+    assert forwarded(card, ENVIRON) == {
+        "ACCEL_STRICT": "1", "CARD_LOG": "1", "CCL_ROOT": "/opt/ccl", "DS_ACCELERATOR": "card",
+        "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "8", "PYTHONPATH": "/home/me/src",
+    }  # fmt: skip
+    assert list(forwarded(card, ENVIRON)) == sorted(forwarded(card, ENVIRON))
+
+
+def test_the_process_itself_is_the_default(card, monkeypatch):
+    monkeypatch.setenv("CARD_OWN", "yes")
+    assert forwarded(card)["CARD_OWN"] == "yes"
+
+
+def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(torch_world):
+    torch_world.backend("card")
+    torch_world.plugin("card", declaring(arguments("card")), distribution="other-card")
+    assert pin_of(accelerator("card@other-card")) == "card@other-card"
+    assert pin_of(accelerator("cpu")) == "cpu"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")
+@pytest.mark.parametrize(
+    "value", ["plain", "two words", "it's", 'say "x"', "$HOME `id` \\", "two\nlines", "", "ü"]
+)
+def test_a_shell_gets_every_value_as_it_is(value):
+    script = as_shell({"SOME_VALUE": value})
+    show = f"{sys.executable} -c \"import os, json; print(json.dumps(os.environ['SOME_VALUE']))\""
+    done = subprocess.run(["sh", "-c", f"{script}\n{show}"], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == value
+
+
+def test_deepspeeds_file_holds_what_deepspeed_reads_back():
+    text = as_deepspeed({"A": "1", "B": "two words", "C": "x=y"})
+    assert text == "A=1\nB=two words\nC=x=y"
+    assert dict(line.split("=", maxsplit=1) for line in text.splitlines()) == {
+        "A": "1",
+        "B": "two words",
+        "C": "x=y",
+    }
+
+
+@pytest.mark.parametrize("value", ["two\nlines", "a\r", 'say "x"', "$HOME", "`id`", "back\\slash", " space"])
+def test_what_deepspeeds_file_cannot_hold_is_refused(value):
+    with pytest.raises(LaunchError, match=r"^BAD: \.deepspeed_env cannot hold"):
+        as_deepspeed({"GOOD": "1", "BAD": value})
+
+
+def test_the_packages_names_are_resolved_when_used(torch_world):
+    assert set(distributed.__all__) <= set(dir(distributed))
+    with pytest.raises(AttributeError, match=r"module 'accel_core\.distributed' has no attribute 'missing'"):
+        distributed.missing  # noqa: B018
+    code = (
+        "import sys, accel_core.distributed, accel_core.distributed.worker\n"
+        "from accel_core.distributed import forwarded\n"
+        "print(str('torch' in sys.modules).lower())"
+    )
+    assert torch_world.child(code).answer is False

@@ -1,0 +1,213 @@
+"""What `accel run` asks the accelerator, and what it plans for each rank."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+from accel_testing.plugins import ACCELERATOR
+
+from accel_core import BackendNotFoundError, LaunchError, SettingError
+from accel_core.distributed import launch
+from accel_core.distributed.launch import Machine
+
+NEEDS_TORCHRUN = pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's")
+UUIDS = [f"MLU-{n}1111111-2222-3333-4444-555555555555" for n in range(2)]
+
+
+# --- asking ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cards(torch_world, monkeypatch):
+    """A machine with two cards of mlu, and a simulated torch."""
+    monkeypatch.setenv("DS_ACCELERATOR", "")  # --backend sets it
+    torch_world.backend(
+        "mlu", visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), visible_devices_grammar="mlu",
+        communication_backend="cncl",
+    )  # fmt: skip
+    return torch_world
+
+
+def test_the_child_tells_all_that_a_launch_needs(cards):
+    machine = launch.ask_machine("mlu")
+    assert machine == Machine(
+        name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
+        names=["mlu:0", "mlu:1"], pci=[None, None],
+        alone=[{"CN_VISIBLE_DEVICES": "0"}, {"CN_VISIBLE_DEVICES": "1"}], not_alone="", warning="",
+    )  # fmt: skip
+    assert os.environ["DS_ACCELERATOR"] == "mlu"
+
+
+@pytest.mark.parametrize("ids", [["5", "3"], UUIDS])
+def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, ids):
+    monkeypatch.setenv("CN_VISIBLE_DEVICES", ",".join(ids))
+    assert launch.ask_machine(None).alone == [{"CN_VISIBLE_DEVICES": item} for item in ids]
+
+
+def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):
+    monkeypatch.setenv("CN_VISIBLE_DEVICES", "1")
+    machine = launch.ask_machine(None)
+    assert machine.alone == []
+    assert machine.not_alone == "1 ids stand for 2 devices: CN_VISIBLE_DEVICES=(1,)"
+    cards.backend("bare", 990)
+    assert launch.ask_machine(None).not_alone == "bare has no variable for visible devices"
+
+
+def test_the_pci_address_of_a_device_is_passed_on(cards):
+    source = ACCELERATOR.format(count="return 1") + (
+        "    def device_properties(self, device_index=None):\n"
+        "        from accel_core import DeviceProperties\n"
+        "        return DeviceProperties(name='Card', pci_address='0000:3b:00.0')\n"
+    )
+    cards.module("card_device", source)
+    cards.backend("card", 990, accelerator="card_device:Simulated")
+    assert launch.ask_machine(None).pci == ["0000:3b:00.0"]
+
+
+def test_the_cpu_is_no_device_to_show_alone(cards):
+    machine = launch.ask_machine("cpu")
+    assert machine.is_cpu
+    assert (machine.alone, machine.not_alone) == ([], "")
+    assert len(machine.names) == machine.devices >= 1
+
+
+def test_what_a_choice_raises_is_raised_here(cards, monkeypatch):
+    with pytest.raises(BackendNotFoundError, match="no installed distribution declares nowhere"):
+        launch.ask_machine("nowhere")
+    with pytest.raises(LaunchError, match="--backend '@' is not valid, expected a backend name"):
+        launch.ask_machine("@")
+    monkeypatch.setenv("ACCEL_PROBE", "sideways")
+    with pytest.raises(SettingError, match="ACCEL_PROBE='sideways'"):
+        launch.ask_machine("mlu")
+
+
+def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch):
+    cards.module("dying_device", ACCELERATOR.format(count="import os; os._exit(7)"))
+    cards.backend("dying", accelerator="dying_device:Simulated")
+    with pytest.raises(
+        LaunchError, match=r"the process that asks the accelerator exited with status 7\. Try accel"
+    ):
+        launch.ask_machine("dying")
+    monkeypatch.setattr(launch, "_PATIENCE", 1.0)
+    cards.module("hanging_device", ACCELERATOR.format(count="import time; time.sleep(60)"))
+    cards.backend("hanging", accelerator="hanging_device:Simulated")
+    with pytest.raises(LaunchError, match="did not finish within 1 s"):
+        launch.ask_machine("hanging")
+
+
+def test_where_no_child_can_be_started_that_is_told(cards, monkeypatch):
+    monkeypatch.setattr("sys.executable", "")
+    with pytest.raises(LaunchError, match="no child process can be started"):
+        launch.ask_machine("mlu")
+
+
+# --- planning -------------------------------------------------------------------------------------------
+
+MACHINE = Machine(
+    name="mlu", pin="mlu", origin="accel-mlu 1.0", is_cpu=False, devices=2, communication="cncl",
+    names=["mlu:0", "mlu:1"], pci=["0000:3b:00.0", "0000:af:00.0"],
+    alone=[{"CN_VISIBLE_DEVICES": item} for item in UUIDS], not_alone="", warning="",
+)  # fmt: skip
+CPU = MACHINE._replace(name="cpu", origin="", is_cpu=True, devices=2, alone=[])
+
+
+@pytest.fixture
+def sixteen_cores(tmp_path, monkeypatch):
+    """A machine with two NUMA nodes, whose second one is near the first card."""
+    files = {
+        "devices/system/node/node0/cpulist": "0-7",
+        "devices/system/node/node1/cpulist": "8-15",
+        "bus/pci/devices/0000:3b:00.0/numa_node": "1",
+        "bus/pci/devices/0000:af:00.0/numa_node": "0",
+    }
+    for name, text in files.items():
+        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys" / name).write_text(text)
+    monkeypatch.setattr("accel_core.distributed.cores.allowed_cores", lambda: frozenset(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    return str(tmp_path)
+
+
+def plan(root, *arguments, machine=MACHINE):
+    return launch.plan_ranks(launch.parse([*arguments, "train.py", "--lr", "1"]), machine, root)
+
+
+@NEEDS_TORCHRUN
+class TestPlan:
+    """With torchrun's own parser."""
+
+    def test_each_rank_gets_the_cores_near_its_device(self, sixteen_cores):
+        assert plan(sixteen_cores) == [
+            ("mlu:0", "8-15", {"OMP_NUM_THREADS": "8"}),
+            ("mlu:1", "0-7", {"OMP_NUM_THREADS": "8"}),
+        ]
+
+    def test_ranks_on_the_cpu_are_spread_and_may_outnumber_its_nodes(self, sixteen_cores):
+        assert [p.cores for p in plan(sixteen_cores, machine=CPU)] == ["0-7", "8-15"]
+        ranks = plan(sixteen_cores, "--nproc-per-node", "4", "--one-device-per-rank", machine=CPU)
+        assert [(p.device, p.cores) for p in ranks] == [
+            ("cpu", "0-3"), ("cpu", "4-7"), ("cpu", "8-11"), ("cpu", "12-15"),
+        ]  # fmt: skip
+
+    def test_threads_that_the_user_set_are_kept(self, sixteen_cores, monkeypatch):
+        monkeypatch.setenv("OMP_NUM_THREADS", "3")
+        assert [p.environment for p in plan(sixteen_cores)] == [{}, {}]
+
+    @pytest.mark.parametrize(
+        "option", [["--no-bind"], ["--numa-binding", "node"], ["--virtual-local-rank"], ["--run-path"]]
+    )
+    def test_binding_is_left_to_others(self, sixteen_cores, option):
+        try:
+            launch.parse([*option, "train.py"])
+        except SystemExit:
+            pytest.skip(f"this torchrun has no {option[0]}")
+        assert [(p.cores, p.environment) for p in plan(sixteen_cores, *option)] == [("", {}), ("", {})]
+
+    def test_one_device_a_rank(self, sixteen_cores):
+        ranks = plan(sixteen_cores, "--one-device-per-rank", "--no-bind", "--nproc-per-node", "2")
+        assert [p.environment for p in ranks] == MACHINE.alone
+        with pytest.raises(LaunchError, match="--one-device-per-rank cannot be had: no variable"):
+            plan(sixteen_cores, "--one-device-per-rank", machine=MACHINE._replace(not_alone="no variable"))
+        with pytest.raises(LaunchError, match="goes neither with --run-path nor"):
+            plan(sixteen_cores, "--one-device-per-rank", "--run-path")
+
+    def test_torchruns_own_variable_and_words_count(self, sixteen_cores, monkeypatch):
+        assert len(plan(sixteen_cores, "--nproc-per-node", "cpu", machine=CPU)) >= 1
+        monkeypatch.setenv("PET_NPROC_PER_NODE", "1")
+        assert len(plan(sixteen_cores)) == 1
+        assert len(plan(sixteen_cores, "--nproc_per_node=auto")) == 2
+
+    @pytest.mark.parametrize(
+        ("wanted", "devices", "message"),
+        [
+            ("4", 2, "--nproc-per-node 4: 4 ranks and 2 mlu devices. Start at most 2, or choose another"),
+            ("2", 1, "2 ranks and 1 mlu device. Start at most 1"),
+            ("0", 2, "--nproc-per-node 0: expected 1 or more ranks"),
+            ("many", 2, "--nproc-per-node 'many' is not valid: .*Expected a number, or auto"),
+            ("auto", 0, "mlu has no device on this host, so there is no rank to start"),
+        ],
+    )
+    def test_what_is_refused(self, sixteen_cores, wanted, devices, message):
+        with pytest.raises(LaunchError, match=message):
+            plan(sixteen_cores, "--nproc-per-node", wanted, machine=MACHINE._replace(devices=devices))
+
+    def test_the_script_must_be_there_where_it_is_a_file(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(LaunchError, match=r"train\.py: there is no such script in .*For a module use -m"):
+            launch.check_script(launch.parse(["train.py"]))
+        launch.check_script(launch.parse(["-m", "train"]))
+        launch.check_script(launch.parse(["--no-python", "train"]))
+        (tmp_path / "train.py").write_text("")
+        launch.check_script(launch.parse(["train.py"]))
+
+    def test_the_plan_is_told_in_words(self, sixteen_cores):
+        arguments = launch.parse(["--nnodes", "2", "--communication-backend", "gloo", "train.py"])
+        text = launch.describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))
+        assert text.splitlines() == [
+            "mlu (accel-mlu 1.0) over gloo, 2 devices here, nodes 2",
+            "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=gloo",
+            f"local rank 0: mlu:0, cores 8-15, CN_VISIBLE_DEVICES={UUIDS[0]} OMP_NUM_THREADS=8",
+            f"local rank 1: mlu:1, cores 0-7, CN_VISIBLE_DEVICES={UUIDS[1]} OMP_NUM_THREADS=8",
+        ]

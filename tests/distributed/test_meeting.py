@@ -1,0 +1,289 @@
+"""The agreement and the watch over torch's in-memory store, without processes; and who a rank is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+
+from accel_core import LaunchError, RankLostError, RankMismatchError, SettingError
+from accel_core.distributed.agreement import Record, agree
+from accel_core.distributed.process_group import _device_index
+from accel_core.distributed.rank import Rank, read_rank
+from accel_core.distributed.watch import Watch
+
+VARIABLES = {
+    "RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500",
+}  # fmt: skip
+
+
+@pytest.fixture
+def store():
+    pytest.importorskip("torch")
+    from torch.distributed import HashStore
+
+    made = HashStore()
+    made.set_timeout(timedelta(seconds=20))
+    return made
+
+
+def record(rank, **more):
+    return Record(rank, f"host{rank}", **{"backend": "cpu", "communication": "gloo", **more})
+
+
+def all_agree(store, records, timeout=20):
+    """What each rank gets from `agree`, or the error it raises."""
+    answers = {}
+
+    def one(mine):
+        try:
+            answers[mine.rank] = agree(store, mine, len(records), timeout)
+        except Exception as error:
+            answers[mine.rank] = error
+
+    threads = [threading.Thread(target=one, args=(r,)) for r in records]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [answers[rank] for rank in sorted(answers)]
+
+
+# --- agreement ------------------------------------------------------------------------------------------
+
+
+def test_all_ranks_learn_the_round_and_the_hosts(store):
+    answers = all_agree(store, [record(rank) for rank in range(4)])
+    assert answers == [answers[0]] * 4
+    assert answers[0][1] == ["host0", "host1", "host2", "host3"]
+
+
+def test_what_an_earlier_round_left_in_the_store_is_not_believed(store):
+    """torchrun's agents keep one store over all restarts."""
+    first = all_agree(store, [record(0), record(1), record(2)])
+    store.set("word/2", "of a rank that died before it was answered")
+    wrong = all_agree(store, [record(0), record(1), record(2, backend="npu")])
+    assert all(isinstance(error, RankMismatchError) for error in wrong)
+    third = all_agree(store, [record(0), record(1), record(2)])
+    assert third == [third[0]] * 3
+    assert third[0][0] != first[0][0]
+
+
+def test_a_rank_that_is_late_is_waited_for(store):
+    answers = {}
+    thread = threading.Thread(target=lambda: answers.update(zero=agree(store, record(0), 2, 20)))
+    thread.start()
+    store.set("word/1", "stale")
+    time.sleep(0.3)
+    assert agree(store, record(1), 2, 20)[1] == ["host0", "host1"]
+    thread.join()
+    assert answers["zero"][1] == ["host0", "host1"]
+
+
+def test_absent_ranks_are_named(store):
+    with pytest.raises(
+        RankLostError, match=r"ranks 1, 2, 3 of 4 did not come to the start within 0.2 s"
+    ) as raised:
+        agree(store, record(0), 4, 0.2)
+    assert raised.value.ranks == (1, 2, 3)
+
+
+def test_a_silent_rank_0_is_named(store, monkeypatch):
+    monkeypatch.setattr("accel_core.distributed.agreement._GRACE", 0.1)
+    with pytest.raises(
+        RankLostError, match=r"rank 1 \(host host1\): rank 0 did not answer within 0.3 s"
+    ) as raised:
+        agree(store, record(1), 2, 0.2)
+    assert raised.value.ranks == (0,)
+
+
+def test_many_ranks_fill_one_line_each_kind(store):
+    records = [record(rank, backend="cuda" if rank % 2 else "cpu", how="ranked") for rank in range(40)]
+    message = str(all_agree(store, records)[5])
+    assert "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more (host host0, host2" in message
+    assert len(message.splitlines()) == 4
+
+
+def test_why_another_backend_was_not_taken_is_told(store):
+    records = [record(0, backend="cuda"), record(1, others={"cuda": "libcuda.so.1 is missing"})]
+    assert "; cuda there: libcuda.so.1 is missing" in str(all_agree(store, records)[0])
+
+
+# --- watch ----------------------------------------------------------------------------------------------
+
+
+def watch(store, rank, size=3, silence=0.5):
+    Watch.enter(store, rank)
+    return Watch(store, rank, [f"host{r}" for r in range(size)], silence, "here:1")
+
+
+def until(condition, timeout=10):
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_a_silent_rank_is_reported_by_all_and_may_come_back(store, caplog):
+    caplog.set_level(logging.WARNING, "accel_core.distributed")
+    zero, one = watch(store, 0), watch(store, 1)
+    Watch.enter(store, 2)
+    zero.start()
+    one.start()
+    until(lambda: zero.trouble and one.trouble)
+    for eye in (zero, one):
+        loss = eye.loss()
+        assert str(loss) == "rank 2 (host host2) was not heard of for 0.5 s"
+        assert loss.ranks == (2,)
+    assert [r.getMessage() for r in caplog.records].count(str(loss)) == 2
+    two = watch(store, 2)
+    two.start()
+    until(lambda: not zero.trouble and not one.trouble)
+    assert "rank 2 (host host2) is heard of again" in caplog.text
+    for eye in (two, one, zero):
+        eye.stop()
+        eye.stop()
+    assert zero.loss() is None
+
+
+def test_a_rank_that_has_gone_is_not_missed(store):
+    zero, one = watch(store, 0, 2), watch(store, 1, 2)
+    zero.start()
+    one.start()
+    one.stop()
+    time.sleep(1.2)
+    assert not zero.trouble
+    zero.stop()
+
+
+def test_rank_0_too_is_missed(store):
+    one = watch(store, 1, 2)
+    Watch.enter(store, 0)
+    one.start()
+    until(lambda: one.trouble)
+    assert one.loss().ranks == (0,)
+    one.stop()
+
+
+def test_a_process_that_was_away_itself_blames_nobody(store):
+    zero, one = watch(store, 0, 2), watch(store, 1, 2)
+    real = zero._get
+    slept = []
+
+    def slow(keys):
+        if not slept:
+            slept.append(1)
+            time.sleep(1.2)  # longer than the silence that counts as a loss
+        return real(keys)
+
+    zero._get = slow
+    one.start()
+    zero.start()
+    until(lambda: slept)
+    for _ in range(30):
+        assert not zero._lost
+        time.sleep(0.05)
+    one.stop()
+    zero.stop()
+
+
+def test_a_store_that_answers_no_more_is_a_loss(store):
+    one = watch(store, 1, 2)
+
+    class Gone:
+        def set(self, *_):
+            raise RuntimeError("Connection reset by peer")
+
+    one._store = Gone()
+    one.start()
+    until(lambda: one.trouble)
+    loss = one.explain(RuntimeError("Connection closed by peer"))
+    assert "rank 1 (host host1) has not reached the job's store at here:1 for" in str(loss)
+    assert loss.ranks == ()
+    one.stop()
+
+
+def test_only_errors_of_collectives_are_waited_for(store):
+    eye = watch(store, 0, 2, silence=30)
+    Watch.enter(store, 1)
+    eye.start()
+    assert eye.explain(RankLostError("known already")) is None
+    start = time.monotonic()
+    assert eye.explain(ValueError("mine")) is None
+    assert time.monotonic() - start < 10
+    assert store.get("beat/0") == b"failed: ValueError: mine"
+
+
+def test_an_error_without_a_loss_behind_it_stays(store):
+    eye = watch(store, 0, 1)
+    eye.start()
+    assert eye.explain(RuntimeError("gloo: something else")) is None
+    eye.stop()
+
+
+# --- rank -----------------------------------------------------------------------------------------------
+
+
+def test_a_rank_is_read_from_torchruns_variables():
+    found = read_rank(environ=VARIABLES)
+    assert (found.rank, found.world_size, found.local_rank) == (1, 2, 0)
+    assert str(found) == f"rank 1 (host {found.host})"
+
+
+@pytest.mark.parametrize("missing", [["RANK"], ["LOCAL_RANK", "MASTER_ADDR"], list(VARIABLES)])
+def test_every_missing_variable_is_named_and_the_next_step(missing):
+    environ = {name: value for name, value in VARIABLES.items() if name not in missing}
+    with pytest.raises(LaunchError, match=r"accel run train\.py") as raised:
+        read_rank(environ=environ)
+    named = str(raised.value).partition(" not set")[0]
+    assert sorted(named.replace(",", "").split()[:-1]) == sorted(missing)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("RANK", "-1"), ("WORLD_SIZE", "two"), ("MASTER_PORT", "http"), ("LOCAL_RANK", "1.5")]
+)
+def test_a_variable_that_is_no_number_is_named(name, value):
+    with pytest.raises(SettingError, match=f"{name}='{value}' is not valid"):
+        read_rank(environ={**VARIABLES, name: value})
+
+
+def test_a_rank_beyond_the_world_is_refused():
+    with pytest.raises(LaunchError, match="rank 5 does not exist among 2 ranks"):
+        read_rank(environ={**VARIABLES, "RANK": "5"})
+
+
+class Card:
+    """As much of an accelerator as says which device a rank gets."""
+
+    def __init__(self, count, name="card"):
+        self.name, self._count = name, count
+
+    def device_name(self):
+        return self.name
+
+    def device_count(self):
+        return self._count
+
+
+@pytest.mark.parametrize(
+    ("count", "local_rank", "index"), [(1, 0, 0), (1, 3, 0), (1, None, 0), (4, 3, 3), (2, 0, 0)]
+)
+def test_a_rank_takes_its_own_device_or_the_only_one(count, local_rank, index):
+    assert _device_index(Rank(0, 8, local_rank, "h"), Card(count)) == index
+    assert _device_index(Rank(0, 8, local_rank, "h"), Card(count, "cpu")) == (local_rank or 0)
+
+
+@pytest.mark.parametrize(
+    ("count", "local_rank", "message"),
+    [
+        (2, 2, "LOCAL_RANK is 2, and card has 2 devices here .0 to 1.: start at most 2 ranks on this host"),
+        (2, None, "LOCAL_RANK is not set, and card has 2 devices"),
+        (0, 0, "card has no device here"),
+    ],
+)
+def test_a_rank_without_a_device_is_refused(count, local_rank, message):
+    with pytest.raises(LaunchError, match=message):
+        _device_index(Rank(0, 8, local_rank, "h"), Card(count))

@@ -1,0 +1,270 @@
+"""`init_process_group` in real ranks over gloo: start, agreement, end."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+
+import pytest
+
+pytestmark = pytest.mark.slow
+HOST = socket.gethostname()
+
+SUM = """
+def total(rank):
+    value = torch.full((2,), rank.rank + 1.0, device=rank.device)
+    torch.distributed.all_reduce(value)
+    return value.tolist()
+"""
+
+
+def test_two_ranks_start_compute_and_end_without_a_word(ranks):
+    ended = ranks(
+        SUM
+        + """
+with init_process_group(timeout=seconds(30)) as rank:
+    said = [rank.rank, rank.local_rank, rank.world_size, str(rank.device), rank.backend, total(rank)]
+    print(json.dumps(said))
+    print(repr(rank))
+assert not torch.distributed.is_initialized()
+"""
+    )
+    for number, end in enumerate(ended):
+        assert (end.returncode, end.stderr) == (0, "")
+        said, representation = end.stdout.splitlines()
+        assert json.loads(said) == [number, number, 2, "cpu", "gloo", [3.0, 3.0]]
+        assert representation == f"<RankContext rank {number} of 2 on cpu over gloo>"
+
+
+def test_without_a_block_and_one_group_after_another(ranks):
+    """A second round in the same processes, which may use the same store again."""
+    ended = ranks(
+        SUM
+        + """
+for _ in range(2):
+    rank = init_process_group("gloo", timeout=seconds(30))
+    assert total(rank) == [3.0, 3.0]
+    rank.shutdown()
+    rank.shutdown()
+"""
+    )
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+
+
+def test_a_rank_that_forgets_the_end_ends_quietly(ranks):
+    ended = ranks(SUM + "rank = init_process_group(timeout=seconds(30))\nassert total(rank) == [3.0, 3.0]")
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+
+
+def test_a_group_that_the_user_destroyed_is_left_alone(ranks):
+    ended = ranks("with init_process_group() as rank:\n    torch.distributed.destroy_process_group()")
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+
+
+def test_torchs_own_arguments_pass_through(ranks, tmp_path):
+    ended = ranks(
+        SUM + f"""
+number = int(os.environ["NUMBER"])
+method = "file://{tmp_path}/meeting"
+place = dict(rank=number, world_size=2, timeout=seconds(30))
+with init_process_group(init_method=method, group_name="", **place) as rank:
+    assert total(rank) == [3.0, 3.0]
+store = torch.distributed.FileStore("{tmp_path}/store", 2)
+with init_process_group(store=store, **place) as rank:
+    assert total(rank) == [3.0, 3.0] and rank.local_rank == 0
+""",
+        2,
+        [{"NUMBER": "0"}, {"NUMBER": "1"}],
+        RANK="<unset>", WORLD_SIZE="<unset>", LOCAL_RANK="<unset>", MASTER_ADDR="<unset>",
+    )  # fmt: skip
+    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+
+
+def test_a_second_group_beside_the_first_is_refused(ranks):
+    (ended,) = ranks(
+        """
+from accel_core import LaunchError
+with init_process_group() as rank:
+    try:
+        init_process_group()
+    except LaunchError as error:
+        print(error)
+for silence in (0, -1):
+    try:
+        init_process_group(silence=silence)
+    except LaunchError as error:
+        print(error)
+""",
+        1,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "has a process group already" in ended.stdout
+    assert "silence=-1 is not valid, expected seconds above 0" in ended.stdout
+
+
+# --- what the ranks must agree on -----------------------------------------------------------------------
+
+JOIN = "init_process_group(timeout=seconds(30)).shutdown()"
+
+
+def refused(ended, kind="RankMismatchError"):
+    """The message that all ranks raised."""
+    said = {end.stderr.rpartition(f"accel_core.errors.{kind}: ")[2].strip() for end in ended}
+    assert all(end.returncode == 1 for end in ended), ended
+    assert len(said) == 1, said
+    return said.pop()
+
+
+def test_ranks_that_chose_different_backends_are_named_and_told_why(ranks, cpu_backend):
+    there = cpu_backend("other")
+    ended = ranks(JOIN, 2, [{**there, "DS_ACCELERATOR": ""}])
+    message = refused(ended)
+    assert (
+        f"rank 0 (host {HOST}): other (accel-other 1.0) over gloo, as the highest-ranking usable one"
+        in message
+    )
+    assert re.search(
+        rf"rank 1 \(host {HOST}\): cpu \(accel-core .*\) over gloo, pinned by DS_ACCELERATOR='cpu'", message
+    )
+    assert "Install the same version everywhere, or pin" in message
+
+
+def test_ranks_with_different_versions_of_a_plugin_are_refused(ranks, cpu_backend):
+    message = refused(
+        ranks(JOIN, 3, [cpu_backend("other"), cpu_backend("other", "1.1", "newer"), cpu_backend("other")])
+    )
+    assert f"ranks 0, 2 (host {HOST}): other (accel-other 1.0)" in message
+    assert f"rank 1 (host {HOST}): other (accel-other 1.1)" in message
+
+
+def test_ranks_with_different_communication_backends_are_refused(ranks):
+    message = refused(ranks(JOIN, 2, [{}, {"ACCEL_COMMUNICATION_BACKEND": "cpu:gloo"}]))
+    assert "over gloo" in message
+    assert "over cpu:gloo" in message
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"DS_ACCELERATOR": "nowhere"}, "no installed distribution declares nowhere"),
+        ({"ACCEL_COMMUNICATION_BACKEND": "smoke"}, "no communication backend 'smoke' here, expected one of"),
+        ({"ACCEL_PROBE": "sideways"}, "ACCEL_PROBE='sideways' is not valid"),
+    ],
+)  # fmt: skip
+def test_a_rank_that_cannot_start_is_named_on_every_rank(ranks, variables, reason):
+    message = refused(ranks(JOIN, 2, [{}, variables]))
+    assert message.startswith(f"rank 1 (host {HOST}) cannot start: ")
+    assert reason in message
+
+
+def test_a_rank_that_fails_otherwise_is_named_too(ranks):
+    code = (
+        "import accel_core.current as current\n"
+        "def broken():\n    raise OSError('the driver is gone')\n"
+        "if os.environ['RANK'] == '1':\n    current.get_accelerator = broken\n"
+    )
+    message = refused(ranks(code + JOIN))
+    assert message == f"rank 1 (host {HOST}) cannot start: OSError: the driver is gone"
+
+
+def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
+    ended = ranks("if os.environ['RANK'] != '1':\n    init_process_group(timeout=seconds(3))", 2)
+    assert ended[0].returncode == 1
+    assert f"RankLostError: rank 0 (host {HOST}) did not meet the 1 others at 127.0.0.1:" in ended[0].stderr
+    assert "within 3 s" in ended[0].stderr
+
+
+# --- ranks that are lost --------------------------------------------------------------------------------
+
+WORK = """
+def work(rank):
+    for _ in range(1000):
+        torch.distributed.all_reduce(torch.ones(4))
+        time.sleep(0.01)
+"""
+
+
+def test_a_rank_that_is_killed_is_named(ranks):
+    ended = ranks(
+        WORK
+        + """
+import signal
+with init_process_group(timeout=seconds(20), silence=2) as rank:
+    torch.distributed.all_reduce(torch.ones(1))
+    if rank.rank == 2:
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        work(rank)
+    finally:
+        start = time.monotonic()
+""",
+        3,
+    )
+    assert ended[2].returncode == -9
+    for end in ended[:2]:
+        assert end.returncode == 1
+        assert f"RankLostError: rank 2 (host {HOST}) was not heard of for 2 s" in end.stderr
+        assert "The above exception was the direct cause" in end.stderr  # torch's own error is kept
+
+
+def test_what_ended_a_rank_is_told_by_the_others(ranks):
+    ended = ranks(
+        WORK
+        + """
+with init_process_group(timeout=seconds(20), silence=5) as rank:
+    if rank.rank == 1:
+        torch.distributed.all_reduce(torch.ones(4))
+        raise ValueError("no such file")
+    start = time.monotonic()
+    work(rank)
+"""
+    )
+    assert "ValueError: no such file" in ended[1].stderr
+    assert "RankLostError" not in ended[1].stderr
+    assert f"RankLostError: rank 1 (host {HOST}) ended with ValueError: no such file" in ended[0].stderr
+
+
+def test_the_same_without_a_block(ranks):
+    ended = ranks(
+        WORK
+        + """
+rank = init_process_group(timeout=seconds(20), silence=5)
+if rank.rank == 1:
+    torch.distributed.all_reduce(torch.ones(4))
+    raise ValueError("no such file")
+try:
+    work(rank)
+finally:
+    time.sleep(3)  # the watch needs no help from the rank to say it
+"""
+    )
+    assert f"rank 1 (host {HOST}) ended with ValueError: no such file" in ended[0].stderr
+
+
+def test_a_rank_that_does_not_come_to_the_end_is_named(ranks):
+    ended = ranks("""
+rank = init_process_group(timeout=seconds(3), silence=30)
+if rank.rank == 1:
+    time.sleep(8)
+else:
+    rank.shutdown()
+""")
+    assert ended[0].returncode == 1
+    assert f"rank 0 (host {HOST}) waited 3 s at the end for rank 1: still at work" in ended[0].stderr
+
+
+def test_an_error_of_the_rank_itself_stays_what_it_is(ranks):
+    (ended,) = ranks(
+        """
+with init_process_group(silence=60) as rank:
+    start = time.monotonic()
+    raise RuntimeError("shapes do not fit")
+""",
+        1,
+        timeout=40,
+    )
+    assert ended.returncode == 1
+    assert "RuntimeError: shapes do not fit" in ended.stderr
+    assert "RankLostError" not in ended.stderr

@@ -1,0 +1,226 @@
+"""Hosts of our own: network namespaces with names, joined by a bridge in one more, which is the switch.
+
+Nothing lies outside these namespaces, so that deleting them removes everything. Each carries the process that
+made it in its name: what a killed run left behind is found and removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+
+_PREFIX = "accelhosts"
+_SUBNET = "10.213.77"
+#: Run in a new UTS namespace, so that the host has its own name.
+_NAMED = 'echo "$0" > /proc/sys/kernel/hostname && exec "$@"'
+
+
+def unavailable() -> str:
+    """Why hosts cannot be made here; empty where they can."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces are Linux's"
+    missing = [tool for tool in ("ip", "unshare") if not shutil.which(tool)]
+    if missing:
+        return f"{' and '.join(missing)} not installed (iproute2, util-linux)"
+    if os.geteuid() != 0:
+        return "making network namespaces needs root"
+    try:
+        with Hosts(["x"]) as hosts:
+            hosts.start("x", ["true"]).wait()
+    except subprocess.CalledProcessError as error:
+        return f"network namespaces cannot be made here: {error.stderr.strip()}"
+    return ""
+
+
+class Transcript:
+    """Every line that the hosts print, as it comes: seconds since the start, host, text."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._changed = threading.Condition()
+        self.lines: list[tuple[float, str, str]] = []
+
+    def add(self, host: str, text: str) -> float:
+        """Add a line; gives the seconds since the start."""
+        with self._changed:
+            when = time.monotonic() - self._start
+            self.lines.append((when, host, text))
+            self._changed.notify_all()
+        return when
+
+    def wait_for(
+        self, pattern: str, host: str | None = None, *, after: float = 0, timeout: float = 60
+    ) -> tuple[float, re.Match[str]]:
+        """The first line later than `after` seconds that has `pattern`: when it came, and the match."""
+        end = time.monotonic() + timeout
+        with self._changed:
+            while True:
+                for when, where, text in self.lines:
+                    match = re.search(pattern, text)
+                    if match and when > after and host in (None, where):
+                        return when, match
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise AssertionError(f"{pattern!r} did not come within {timeout:g} s:\n{self}")
+                self._changed.wait(left)
+
+    def __str__(self) -> str:
+        return "\n".join(f"{when:7.2f} {host:>7} | {text}" for when, host, text in self.lines)
+
+
+class Hosts:
+    """Hosts by name, each with the address `10.213.77.N` and all names in its hosts file."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.transcript = Transcript()
+        self._job = f"{_PREFIX}-{os.getpid()}"
+        self._switch = f"{self._job}-switch"
+        self._started: list[Started] = []
+
+    def __enter__(self) -> Hosts:
+        sweep()
+        try:
+            self._make()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._remove()
+
+    def _make(self) -> None:
+        _ip("netns", "add", self._switch)
+        _ip("-n", self._switch, "link", "add", "bridge", "type", "bridge")
+        _ip("-n", self._switch, "link", "set", "bridge", "up")
+        table = "127.0.0.1 localhost\n" + "".join(
+            f"{_SUBNET}.{number} {name}\n" for number, name in enumerate(self.names, 1)
+        )
+        for number, name in enumerate(self.names, 1):
+            space = self._space(name)
+            # `ip netns exec` puts these files in the places of /etc/hosts and /etc/nsswitch.conf.
+            folder = Path("/etc/netns", space)
+            folder.mkdir(parents=True)
+            (folder / "hosts").write_text(table)
+            (folder / "nsswitch.conf").write_text("hosts: files\n")
+            _ip("netns", "add", space)
+            port = f"port-{name}"
+            _ip("-n", self._switch, "link", "add", port, "type", "veth", "peer", "eth0", "netns", space)
+            _ip("-n", self._switch, "link", "set", port, "master", "bridge", "up")
+            _ip("-n", space, "address", "add", f"{_SUBNET}.{number}/24", "dev", "eth0")
+            _ip("-n", space, "link", "set", "eth0", "up")
+            _ip("-n", space, "link", "set", "lo", "up")
+
+    def _remove(self) -> None:
+        for started in self._started:
+            started.kill()
+        for space in (*map(self._space, self.names), self._switch):
+            _delete(space)
+
+    def _space(self, name: str) -> str:
+        return f"{self._job}-{name}"
+
+    def start(self, host: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> Started:
+        """Start a command on a host; what it prints goes into the transcript."""
+        inside = ["ip", "netns", "exec", self._space(host), "unshare", "--uts", "sh", "-c", _NAMED, host]
+        started = Started(host, [*inside, *command], dict(environ or os.environ), self.transcript)
+        self._started.append(started)
+        return started
+
+    def cut_off(self, host: str) -> float:
+        """Pull the host's cable: packets vanish both ways, and no connection is told. Gives when it was."""
+        _ip("-n", self._switch, "link", "set", f"port-{host}", "down")
+        return self.transcript.add("switch", f"the cable of {host} is pulled")
+
+    def reconnect(self, host: str) -> None:
+        """Plug the cable in again."""
+        self.transcript.add("switch", f"the cable of {host} is plugged in")
+        _ip("-n", self._switch, "link", "set", f"port-{host}", "up")
+
+
+class Started:
+    """A process on a host."""
+
+    def __init__(
+        self, host: str, command: Sequence[str], environ: dict[str, str], transcript: Transcript
+    ) -> None:
+        self._process = subprocess.Popen(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, args=(host, transcript), daemon=True)
+        self._reader.start()
+
+    def _read(self, host: str, transcript: Transcript) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            transcript.add(host, line.rstrip("\n"))
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit status; `None` while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float = 60) -> int:
+        """The exit status; raises `subprocess.TimeoutExpired`."""
+        status = self._process.wait(timeout)
+        self._reader.join(5)
+        return status
+
+    def kill(self) -> None:
+        """End it and what it started in its session."""
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join(5)
+        if self._process.stdout is not None and not self._reader.is_alive():
+            self._process.stdout.close()
+
+
+def sweep() -> None:
+    """Remove the hosts of runs that are no more."""
+    for space in _spaces():
+        pid = space.split("-")[1]
+        if not Path("/proc", pid).exists():
+            _delete(space)
+
+
+def _spaces() -> Iterator[str]:
+    listed = _ip("netns", "list").splitlines()
+    yield from (line.split()[0] for line in listed if re.match(rf"{_PREFIX}-\d+-", line))
+
+
+def _delete(space: str) -> None:
+    """Remove a namespace and end what still runs in it; whatever of it is not there is passed over."""
+    with contextlib.suppress(subprocess.CalledProcessError):
+        for pid in _ip("netns", "pids", space).split():
+            with contextlib.suppress(OSError):
+                os.kill(int(pid), signal.SIGKILL)
+        _ip("netns", "delete", space)
+    shutil.rmtree(Path("/etc/netns", space), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        Path("/etc/netns").rmdir()  # unless it holds what is not ours
+
+
+def _ip(*arguments: str) -> str:
+    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout

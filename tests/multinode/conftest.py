@@ -1,0 +1,23 @@
+"""Three hosts in network namespaces of their own making."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from accel_hosts import Hosts, unavailable
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    """Hosts a, b and c, joined by a switch."""
+    why_not = unavailable()
+    if why_not:
+        pytest.skip(why_not)
+    with Hosts(["a", "b", "c"]) as made:
+        yield made
