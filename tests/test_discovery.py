@@ -12,6 +12,7 @@ from accel_testing.plugins import arguments, declaring
 from accel_core import discovery
 from accel_core.backend import Provenance
 from accel_core.discovery import discover, find
+from accel_core.ops.catalog import Kind
 from accel_core.settings import parse_pin
 
 
@@ -151,7 +152,12 @@ def test_op_builders_come_from_every_plugin_and_first_from_the_backends_own(worl
     bringing(world, "ops", 100, "return {'A': 'ops:A', 'C': 'ops:C ' + backend.name}")
     bringing(world, "top", 900, "return {'A': 'top:A', 'C': 'top:C'}")
     backend = only("npu").backend
-    assert discovery.op_builders(backend) == {"A": "npu:A", "B": "npu:B", "C": "top:C"}
+    found = discovery.op_builders(backend)
+    assert [(c.op, c.source) for c in found] == [
+        ("A", "npu:A"), ("B", "npu:B"), ("A", "top:A"), ("C", "top:C"), ("A", "ops:A"), ("C", "ops:C npu"),
+    ]  # fmt: skip
+    assert {c.source: c.provider for c in found}["top:A"] == "accel-top 1.0"
+    assert {c.kind for c in found} == {Kind.PLUGIN}
 
 
 @pytest.mark.parametrize(
@@ -161,4 +167,4 @@ def test_op_builders_of_a_plugin_that_fails_are_passed_over(world, body):
     bringing(world, "bad", 900, body)
     world.plugin("broken", "raise ImportError")
     bringing(world, "npu", 300, "return {'A': 'npu:A'}")
-    assert discovery.op_builders(only("npu").backend) == {"A": "npu:A"}
+    assert [(c.op, c.source) for c in discovery.op_builders(only("npu").backend)] == [("A", "npu:A")]

@@ -95,8 +95,9 @@ def accel_explain(backend: Backend, error: BaseException) -> str | None:
 
 
 def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:
-    """The `torch.backends` entry points whose package no installed plugin claims."""
+    """The `torch.backends` entry points whose package no installed plugin claims; ours brings no device."""
     claimed = {module.partition(".")[0] for other in others for module in other.vendor_imports}
+    claimed.add("accel_core")
     return [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] not in claimed]
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from accel_core import builtin
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.errors import InvalidBackendError
+from accel_core.ops.catalog import Kind, OpCandidate
 from accel_core.plugin import Plugin
 from accel_core.quiet import stdout_to_stderr
 from accel_core.scan import EntryPoint, find_entry_points
@@ -150,23 +151,23 @@ def _fault(entry_point: EntryPoint, error: BaseException) -> Fault:
     )
 
 
-def op_builders(backend: Backend) -> dict[str, str]:
-    """`{"FusedAdamBuilder": "module:Class"}` for `backend`, from every installed plugin.
+def op_builders(backend: Backend) -> tuple[OpCandidate, ...]:
+    """What every installed plugin contributes as op builders for `backend`, in the order of asking.
 
-    Of several plugins that bring one builder, the backend's own distribution wins, then rank order. A
-    plugin that fails is passed over here; its verdict says why.
+    Of several plugins that bring one builder, the backend's own distribution comes first, then rank order.
+    A plugin that fails is passed over here; its verdict says why.
     """
-    found: dict[str, str] = {}
+    found: list[OpCandidate] = []
     plugins = {id(c.plugin): c for c in discover() if c.plugin is not None}
     for candidate in sorted(plugins.values(), key=lambda c: c.distribution != backend.distribution):
         try:
             tables = candidate.plugin.hook.accel_op_builders(backend=backend) if candidate.plugin else []
             for table in [tables] if isinstance(tables, Mapping) else tables:
                 for name, source in table.items():
-                    found.setdefault(str(name), str(source))
+                    found.append(OpCandidate(str(name), str(source), Kind.PLUGIN, str(candidate.provenance)))
         except CAUGHT:
             continue
-    return found
+    return tuple(found)
 
 
 def root_cause(error: BaseException) -> str:

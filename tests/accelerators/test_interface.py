@@ -16,7 +16,6 @@ import torch
 import accel_core
 from accel_core import API_LEVEL, Accelerator, Backend, Capabilities, Provenance, UnsupportedError
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.accelerators.interface import NotImplementedBuilder
 
 INERT = """
 import sys
@@ -316,52 +315,6 @@ def test_pinned_memory_is_the_hosts_own_call(bare: Accelerator) -> None:
         for match_shape in (True, False):
             with pytest.raises(RuntimeError, match="pin_memory"):
                 bare.pin_memory(torch.ones(2, 3), make_copy=False, match_shape=match_shape)
-
-
-# Operators
-
-
-def test_an_operator_that_nobody_provides_says_so(small: Small) -> None:
-    assert small.op_builders() == {}
-    kind = small.get_op_builder("FusedAdamBuilder")
-    assert issubclass(kind, NotImplementedBuilder)
-    assert kind.__name__ == "NotImplementedBuilder"
-    assert kind.name == "FusedAdamBuilder"
-    builder = small.create_op_builder("FusedAdamBuilder")
-    assert builder.is_compatible() is False
-    for call in (builder.load, builder.builder):
-        with pytest.raises(UnsupportedError, match="no installed distribution provides FusedAdamB"):
-            call()
-    with pytest.raises(UnsupportedError):
-        NotImplementedBuilder().load()
-
-
-def test_operators_come_from_the_table_when_they_are_asked_for(small: Small) -> None:
-    asked = []
-
-    def table(backend: Backend) -> dict[str, str]:
-        asked.append(backend)
-        return {"Fractions": "fractions:Fraction", "Broken": "no_such_module:X", "Gone": "fractions:Gone"}
-
-    small.get_op_builder("Fractions")  # nobody has it yet: that must not be remembered
-    small._op_builder_sources = table
-    assert dict(small.op_builders())["Fractions"] == "fractions:Fraction"
-    assert small.get_op_builder("Fractions").__name__ == "Fraction"
-    asked.clear()
-    assert small.create_op_builder("Fractions") == 0
-    assert asked == []
-    for name, cause in (("Broken", "ModuleNotFoundError"), ("Gone", "AttributeError")):
-        with pytest.raises(UnsupportedError, match=rf"simulated: {name} comes from .* {cause}"):
-            small.get_op_builder(name)
-    with pytest.raises(TypeError):
-        small.op_builders()["More"] = "x:Y"  # type: ignore[index]
-
-
-def test_extensions_are_built_by_torch(small: Small) -> None:
-    from torch.utils.cpp_extension import BuildExtension
-
-    assert small.build_extension() is BuildExtension
-    assert small.op_builder_dir() == "accel_core.ops"
 
 
 # Launching

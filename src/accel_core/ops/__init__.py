@@ -1,0 +1,1 @@
+"""Operators beyond torch's own: portable ones, compiled ones, and who provides which."""

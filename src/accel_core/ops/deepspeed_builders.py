@@ -1,0 +1,146 @@
+"""DeepSpeed's own builders: which there are for a device type, and what each needs before it can be used.
+
+Which there are is read from the files of the installed package; nothing of DeepSpeed is imported for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import os
+import re
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+__all__ = ["compatibility", "is_built", "is_installed", "package", "provider", "sources"]
+
+_ROOT = "deepspeed.ops.op_builder"
+#: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
+_PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
+#: Their optimisers run on the host whatever the device, and DeepSpeed lends CUDA those of the CPU.
+_HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
+
+
+def provider() -> str:
+    """`"deepspeed 0.19.8"`."""
+    from accel_core.metadata import version
+
+    return f"deepspeed {version('deepspeed') or ''}".strip()
+
+
+def is_installed() -> bool:
+    """Whether DeepSpeed can be found; it is not imported."""
+    return bool(_folder("deepspeed"))
+
+
+def package(device_type: str) -> str:
+    """DeepSpeed's package of builders for a device type; empty where it has none, or is not installed."""
+    name = _ROOT if device_type == "cuda" else f"{_ROOT}.{device_type}"
+    folder = _folder(name)
+    return name if device_type and folder and Path(folder, "__init__.py").is_file() else ""
+
+
+def sources(device_type: str) -> dict[str, str]:
+    """The builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`."""
+    name = package(device_type)
+    if not name:
+        return {}
+    found = dict(_read(name, _folder(name)))
+    if device_type == "cuda":
+        lent = _read(f"{_ROOT}.cpu", _folder(f"{_ROOT}.cpu"))
+        found = {**{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS}, **found}
+    return found
+
+
+def compatibility(builder: Any) -> str:
+    """Why one of DeepSpeed's builders cannot be used here; empty where it can.
+
+    DeepSpeed's own check says yes to most builders on machines that cannot compile, so what compiling needs
+    is looked for too.
+    """
+    if not builder.is_compatible(verbose=False):
+        return _complaint(builder)
+    if is_built(builder):
+        return ""
+    compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
+    if shutil.which(compiler) is None:
+        return f"it has to be compiled, and there is no C++ compiler {compiler!r}: install one, or set CXX"
+    if shutil.which("ninja") is None:
+        return "it has to be compiled, and there is no ninja: pip install ninja"
+    if any(str(source).endswith(".cu") for source in builder.sources()) and not _has_device_compiler():
+        return "it has to be compiled, and there is no CUDA toolkit: install it, and set CUDA_HOME"
+    return ""
+
+
+def is_built(builder: Any) -> bool:
+    """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result."""
+    if not builder.sources():
+        return True
+    home, _, stem = builder.absolute_name().rpartition(".")
+    folders = [Path(_folder(home) or os.devnull)]
+    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
+    if kept:
+        folders.append(Path(kept, builder.name))
+    else:
+        from torch.utils.cpp_extension import get_default_build_root
+
+        tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
+        folders += Path(get_default_build_root()).glob(f"{tag}/{builder.name}")
+    names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
+    return any(
+        names.fullmatch(file.name) for folder in folders if folder.is_dir() for file in folder.iterdir()
+    )
+
+
+def _has_device_compiler() -> bool:
+    from torch.utils import cpp_extension
+
+    return bool(cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME)
+
+
+def _complaint(builder: Any) -> str:
+    """What DeepSpeed's check prints when it is asked to speak, as one line."""
+    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(Exception):
+        builder.is_compatible(verbose=True)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
+    said_of = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)
+    return "; ".join(said_of) or "DeepSpeed's own check says no"
+
+
+def _folder(name: str) -> str:
+    """The folder of a package of DeepSpeed; empty where DeepSpeed is not installed."""
+    top, *rest = name.split(".")
+    try:
+        spec = find_spec(top)
+    except (ImportError, ValueError):  # a module without a spec, as stand-ins are
+        return ""
+    locations = list(spec.submodule_search_locations or ()) if spec else []
+    return str(Path(locations[0], *rest)) if locations else ""
+
+
+@functools.cache
+def _read(name: str, folder: str) -> dict[str, str]:
+    """The builders that the modules in a folder define, or bring in and list in `__all__`."""
+    found: dict[str, str] = {}
+    for path in sorted(Path(folder).glob("*.py")):
+        if path.stem in _PASSED_OVER:
+            continue
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            for op in _defined(ast.parse(path.read_bytes())):
+                found.setdefault(op, f"{name}.{path.stem}:{op}")
+    return found
+
+
+def _defined(module: ast.Module) -> list[str]:
+    names = []
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in node.targets):
+            names += ast.literal_eval(node.value)
+    return [name for name in names if name.endswith("Builder")]

@@ -1,0 +1,94 @@
+"""Portable builders: DeepSpeed's optimiser operators, written on torch's own, so that any device runs them.
+
+Nothing is compiled. `load()` gives a module with the functions of DeepSpeed's compiled one, under their
+names and calling conventions. Importing this package does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import ClassVar, NoReturn
+
+from accel_core.errors import UnsupportedError
+from accel_core.torch_import import torch_build
+
+__all__ = [
+    "CPUAdagradBuilder",
+    "CPUAdamBuilder",
+    "CPULionBuilder",
+    "FusedAdamBuilder",
+    "FusedLambBuilder",
+    "FusedLionBuilder",
+]
+
+
+class _Portable:
+    """A builder whose operator is a Python module: `NAME` is the module's name."""
+
+    NAME: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """The operator's name, as DeepSpeed's reports print it."""
+        return self.NAME
+
+    def absolute_name(self) -> str:
+        """The module that `load()` gives."""
+        return f"{__name__}.{self.NAME}"
+
+    def compatibility(self) -> str:
+        """Empty, or why the operator cannot be used: there is no torch."""
+        return "" if torch_build() else "torch is not installed"
+
+    def is_compatible(self, verbose: bool = False) -> bool:
+        """Whether the operator can be used here."""
+        return not self.compatibility()
+
+    def is_built(self) -> bool:
+        """True: there is nothing to build."""
+        return True
+
+    def load(self, verbose: bool = True) -> ModuleType:
+        """The module with the operator's functions."""
+        return import_module(self.absolute_name())
+
+    def builder(self) -> NoReturn:
+        """Raise `UnsupportedError`: there is no extension to build ahead of time."""
+        raise UnsupportedError(f"{self.NAME}: the portable operator is Python: it needs load(), but no build")
+
+
+class FusedAdamBuilder(_Portable):
+    """`multi_tensor_adam`: Adam and AdamW over lists of tensors."""
+
+    NAME = "fused_adam"
+
+
+class FusedLambBuilder(_Portable):
+    """`lamb`: LAMB on one parameter."""
+
+    NAME = "fused_lamb"
+
+
+class FusedLionBuilder(_Portable):
+    """`multi_tensor_lion`: Lion over lists of tensors."""
+
+    NAME = "fused_lion"
+
+
+class CPUAdamBuilder(_Portable):
+    """`create_adam`, `adam_update`, `adam_rollback`, `destroy_adam`."""
+
+    NAME = "cpu_adam"
+
+
+class CPUAdagradBuilder(_Portable):
+    """`create_adagrad`, `adagrad_update`, `destroy_adagrad`."""
+
+    NAME = "cpu_adagrad"
+
+
+class CPULionBuilder(_Portable):
+    """`create_lion`, `lion_update`, `destroy_lion`."""
+
+    NAME = "cpu_lion"

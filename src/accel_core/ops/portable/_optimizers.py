@@ -1,0 +1,44 @@
+"""The optimisers that DeepSpeed numbers: `create_x(id, …)`, `x_update(id, …)`, `destroy_x(id)`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Generic, TypeVar
+
+from accel_core.errors import OpInputError
+
+__all__ = ["Optimizers"]
+
+T = TypeVar("T")
+
+
+class Optimizers(Generic[T]):
+    """What was created under each number, for one operator."""
+
+    def __init__(self, op: str, create: str) -> None:
+        self._op = op
+        self._create = create
+        self._known: dict[int, T] = {}
+
+    def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
+        """Keep `settings` under this number, in place of what had it; 0, as DeepSpeed's functions give."""
+        self._known[optimizer_id] = settings
+        if should_log:
+            logging.getLogger("accel_core.ops").info(
+                "%s %d: portable, on torch's operators", self._op, optimizer_id
+            )
+        return 0
+
+    def get(self, optimizer_id: int) -> T:
+        """What was created; raises `OpInputError` for a number that nobody created."""
+        try:
+            return self._known[optimizer_id]
+        except KeyError:
+            raise OpInputError(
+                f"{self._op}: no optimizer {optimizer_id} was created; call {self._create}({optimizer_id}, …)"
+            ) from None
+
+    def destroy(self, optimizer_id: int) -> int:
+        """Forget the number, known or not: it is called from `__del__`, where an error helps nobody."""
+        self._known.pop(optimizer_id, None)
+        return 0

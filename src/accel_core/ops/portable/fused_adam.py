@@ -1,0 +1,52 @@
+"""The functions of DeepSpeed's `fused_adam`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from accel_core.errors import OpInputError
+from accel_core.ops.portable._adam import adam
+
+__all__ = ["multi_tensor_adam"]
+
+_LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
+
+
+def multi_tensor_adam(
+    chunk_size: int,  # how a kernel would split the work
+    noop_flag: Tensor,  # DeepSpeed's kernel ignores it too: infinities must be seen
+    tensor_lists: Sequence[Sequence[Tensor]],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    step: int,
+    mode: int,
+    bias_correction: int,
+    weight_decay: float,
+) -> None:
+    """One step of Adam (`mode` 0) or AdamW (`mode` 1), in place.
+
+    `tensor_lists`: gradients, parameters, averages, averages of squares. `step` counts from 1;
+    `bias_correction` is 0 or 1. Raises `OpInputError` for lists that do not match or another mode.
+    """
+    if len(tensor_lists) != len(_LISTS):
+        raise OpInputError(
+            f"fused_adam: {len(tensor_lists)} lists of tensors, expected 4: {', '.join(_LISTS)}"
+        )
+    if mode not in (0, 1):
+        raise OpInputError(f"fused_adam: mode is {mode}, expected 0 (Adam) or 1 (AdamW)")
+    adam(
+        "fused_adam",
+        dict(zip(_LISTS, tensor_lists, strict=True)),
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        eps=epsilon,
+        step=step,
+        decoupled=mode == 1,
+        bias_correction=bool(bias_correction),
+        weight_decay=weight_decay,
+    )
