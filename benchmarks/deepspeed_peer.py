@@ -1,6 +1,6 @@
 """The whole first `get_accelerator()` against DeepSpeed's, torch imported and no vendor installed.
 
-`./dev bench_deepspeed` runs it in an environment of its own. Only DeepSpeed's module
+`./dev bench_deepspeed` runs it, and benchmarks/adam.py, in an environment of its own. Only DeepSpeed's module
 `deepspeed.accelerator.real_accelerator` is measured, not the import of the whole of DeepSpeed; its parent
 package is entered into `sys.modules` as a bare namespace so that its `__init__` does not run.
 """
@@ -73,4 +73,6 @@ def rows(rounds: int = 11) -> list[Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(show("against DeepSpeed", rows()))
+    from benchmarks import adam
+
+    sys.exit(show("against DeepSpeed", [*rows(), *adam.rows()]))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from accel_core.hardware import Evidence, evidence
     from accel_core.hookspecs import hookimpl
+    from accel_core.ops.builder import OpBuilder
     from accel_core.torch_import import TorchBuild, torch_build
     from accel_core.verdict import Status, Verdict
     from accel_core.visible_devices import (
@@ -84,6 +85,7 @@ _HOMES = {
     ),
     "hardware": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
+    "ops.builder": ("OpBuilder",),
     "torch_import": ("TorchBuild", "torch_build"),
     "verdict": ("Status", "Verdict"),
     "visible_devices": (
@@ -114,6 +116,7 @@ __all__ = [
     "InvalidAcceleratorError",
     "InvalidBackendError",
     "LaunchError",
+    "OpBuilder",
     "OpInputError",
     "ProbeResult",
     "Provenance",

@@ -1,0 +1,299 @@
+"""The compilers behind `torch.utils.cpp_extension`: what is missing, which they are, and one build.
+
+A build runs torch's `load()` in a child process, in an empty folder of its own. Its output goes to a log
+instead of the user's terminal, and torch's lock file, which outlives a killed builder and then blocks every
+later one, is never shared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from accel_core.errors import BackendUnavailableError, OpBuildError
+from accel_core.torch_import import import_torch
+
+__all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault", "first_error", "identity"]
+
+
+class Language(Enum):
+    """What sources are written in; C++ may stand beside each of the others."""
+
+    CXX = "C++"
+    CUDA = "CUDA"
+    SYCL = "SYCL"
+
+    @classmethod
+    def of(cls, sources: Iterable[str | Path]) -> Language:
+        """The language by the suffixes that torch knows: `.cu`, `.cuh`, `.hip`; `.sycl`; else C++.
+
+        Raises `OpBuildError` for CUDA and SYCL in one operator, which torch cannot link.
+        """
+        suffixes = {Path(source).suffix for source in sources}
+        cuda, sycl = suffixes & {".cu", ".cuh", ".hip"}, ".sycl" in suffixes
+        if cuda and sycl:
+            raise OpBuildError("CUDA and SYCL sources cannot be in one operator: make it two")
+        return cls.CUDA if cuda else cls.SYCL if sycl else cls.CXX
+
+
+class Job(NamedTuple):
+    """What is compiled and how; the fields are those of `torch.utils.cpp_extension.load`."""
+
+    name: str
+    sources: tuple[Path, ...]
+    include_paths: tuple[Path, ...]
+    cxx_flags: tuple[str, ...]
+    #: nvcc's, or the SYCL compiler's.
+    device_flags: tuple[str, ...]
+    link_flags: tuple[str, ...]
+
+    @property
+    def language(self) -> Language:
+        """The language of the sources."""
+        return Language.of(self.sources)
+
+
+def extensions() -> ModuleType:
+    """`torch.utils.cpp_extension`.
+
+    Raises `BackendUnavailableError` without torch, `OpBuildError` without the setuptools that it needs.
+    """
+    import_torch()
+    try:
+        from torch.utils import cpp_extension
+    except ImportError as error:
+        raise OpBuildError(f"torch cannot compile without {error.name}: pip install {error.name}") from error
+    return cpp_extension
+
+
+def fault(language: Language) -> str:
+    """Why nothing in this language can be compiled here, as one sentence; empty where it can."""
+    try:
+        cpp_extension = extensions()
+    except (BackendUnavailableError, OpBuildError) as error:
+        return str(error)
+    compiler = _cxx(cpp_extension)
+    if not compiler or shutil.which(compiler[0]) is None:
+        named = "CXX names it" if "CXX" in os.environ else "set CXX to name another"
+        return (
+            f"there is no C++ compiler {shlex.join(compiler)!r} on PATH ({named}): install one, such as g++"
+        )
+    if _ninja() is None:
+        return "there is no ninja, which torch compiles with: pip install ninja"
+    headers = sysconfig.get_path("include")
+    if not Path(headers, "Python.h").is_file():
+        return f"Python's headers are missing ({headers}/Python.h): install python3-dev or python3-devel"
+    try:
+        _said(compiler, "--version")
+        if language is Language.CUDA:
+            return _cuda_fault(cpp_extension)
+    except OpBuildError as error:
+        return str(error)
+    return _sycl_fault(cpp_extension) if language is Language.SYCL else ""
+
+
+def _cuda_fault(cpp_extension: ModuleType) -> str:
+    torch = import_torch()
+    if torch.version.hip:
+        home = cpp_extension.ROCM_HOME
+        missing = not (home and Path(home, "bin", "hipcc").exists())
+        return f"there is no hipcc (ROCM_HOME is {home}): install ROCm {torch.version.hip}" if missing else ""
+    if not torch.version.cuda:
+        return f"torch {torch.__version__} is built without CUDA: install a CUDA build of torch"
+    home = cpp_extension.CUDA_HOME
+    if not (home and Path(home, "bin", "nvcc").exists()):
+        return (
+            f"there is no nvcc (CUDA_HOME is {home}): install the CUDA toolkit {torch.version.cuda}, "
+            "or set CUDA_HOME"
+        )
+    found = re.search(r"release (\d+)", _said([str(Path(home, "bin", "nvcc"))], "--version"))
+    major = torch.version.cuda.partition(".")[0]
+    if found and found[1] != major:
+        return (
+            f"nvcc in {home} is of CUDA {found[1]}, and torch is built for CUDA {torch.version.cuda}: "
+            f"set CUDA_HOME to a toolkit {major}.x"
+        )
+    return ""
+
+
+def _sycl_fault(cpp_extension: ModuleType) -> str:
+    torch = import_torch()
+    if not hasattr(cpp_extension, "SyclExtension"):
+        return f"torch {torch.__version__} cannot compile SYCL: install torch 2.7 or newer"
+    if not getattr(torch.version, "xpu", None):
+        return f"torch {torch.__version__} is built without XPU: install an XPU build of torch"
+    if shutil.which("icpx") is None:
+        return "there is no SYCL compiler icpx on PATH: source oneAPI's setvars.sh"
+    return ""
+
+
+def identity(job: Job) -> dict[str, Any]:
+    """Whatever decides what a job compiles to, beside the contents of its files; JSON-able.
+
+    Raises `OpBuildError` where a compiler does not run.
+    """
+    torch, cpp_extension = import_torch(), extensions()
+    compiler = _cxx(cpp_extension)
+    path = shutil.which(compiler[0]) or compiler[0]
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "abi": bool(torch.compiled_with_cxx11_abi()),
+        "python": sysconfig.get_config_var("EXT_SUFFIX"),
+        "compiler": [*compiler, os.path.realpath(path), _first_line(_said(compiler, "--version"))],
+        "flags": [job.cxx_flags, job.device_flags, job.link_flags],
+    }
+    if any("native" in flag for flag in job.cxx_flags):
+        # What "native" stands for on this processor, as the compiler sees it.
+        macros = _said([*compiler, *job.cxx_flags], "-dM", "-E", "-x", "c++", os.devnull)
+        found["native"] = hashlib.sha256(macros.encode()).hexdigest()
+    if job.language is Language.CUDA:
+        home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
+        tool = str(Path(home or "", "bin", "hipcc" if torch.version.hip else "nvcc"))
+        found["device"] = [_said([tool], "--version"), *_architectures()]
+    elif job.language is Language.SYCL:
+        found["device"] = [_said(["icpx"], "--version"), *_architectures()]
+    return found
+
+
+def _architectures() -> list[str]:
+    """What decides for which devices torch compiles: its own variables, else the devices that are there."""
+    named = ("TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST")
+    found = [f"{name}={os.environ[name]}" for name in named if os.environ.get(name)]
+    if not found and shutil.which("nvidia-smi"):
+        # Not through torch, whose context in this process a fork would not survive.
+        found = [_said(["nvidia-smi"], "--query-gpu=compute_cap", "--format=csv,noheader")]
+    return found
+
+
+def content(job: Job) -> dict[str, str]:
+    """The SHA-256 of each source and of each header of its own that it includes, by path.
+
+    Raises `OpBuildError` when a source is missing.
+    """
+    digests: dict[str, str] = {}
+    left = list(job.sources)
+    while left:
+        path = left.pop()
+        if str(path) in digests:
+            continue
+        try:
+            text = path.read_bytes()
+        except OSError as error:
+            raise OpBuildError(f"{job.name}: {path} cannot be read: {error.strerror}") from error
+        digests[str(path)] = hashlib.sha256(text).hexdigest()
+        for name in re.findall(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', text, re.MULTILINE):
+            places = (folder / os.fsdecode(name) for folder in (path.parent, *job.include_paths))
+            left += [Path(os.path.normpath(place)) for place in places if place.is_file()]
+    return digests
+
+
+#: The child's program. torch also opens the library that it made, so an undefined symbol shows here.
+_PROGRAM = (
+    "import json, sys; job = json.load(sys.stdin); sys.path[:] = job.pop('path'); "
+    "import torch.utils.cpp_extension as c; c.load(**job, is_python_module=False, verbose=True)"
+)
+
+
+def compile_library(job: Job, folder: Path, log: Path) -> Path:
+    """Compile in `folder`, which is left with the library alone; the compiler's output stays in `log`.
+
+    Raises `OpBuildError` with the first error line of the output; the log is then kept, else removed.
+    """
+    work = folder / "work"
+    work.mkdir(mode=0o700)
+    device = {Language.CUDA: "extra_cuda_cflags", Language.SYCL: "extra_sycl_cflags"}.get(job.language)
+    request: dict[str, Any] = {
+        "path": [entry for entry in sys.path if isinstance(entry, str)],
+        "name": job.name,
+        "sources": [str(source) for source in job.sources],
+        "extra_include_paths": [str(path) for path in job.include_paths],
+        "extra_cflags": list(job.cxx_flags),
+        "extra_ldflags": list(job.link_flags),
+        "build_directory": str(work),
+    }
+    if device:
+        request[device] = list(job.device_flags)
+    ninja = _ninja()
+    environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    if ninja:
+        environ["PATH"] = os.pathsep.join((environ.get("PATH", ""), str(Path(ninja).parent)))
+    with log.open("wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            input=json.dumps(request).encode(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=work,
+            env=environ,
+            check=False,
+        )
+    made = next((path for path in work.iterdir() if path.stem == job.name and _is_library(path)), None)
+    if done.returncode or made is None:
+        text = log.read_text(encoding="utf-8", errors="replace")
+        raise OpBuildError(f"{job.name} does not compile: {first_error(text)}\nThe compiler's output: {log}")
+    library = folder / made.name
+    made.rename(library)
+    shutil.rmtree(work)
+    log.unlink()
+    return library
+
+
+def _is_library(path: Path) -> bool:
+    return path.suffix in (".so", ".pyd", ".dylib")
+
+
+#: What a line that tells of an error looks like: compilers' first, then linkers', loaders' and Python's.
+_ERRORS = (
+    re.compile(r"^(?!ninja|collect2).*(?:^|[:)] )(?:fatal )?error(?: \w*\d+)?: "),
+    re.compile(r"undefined reference|undefined symbol|cannot find -l|unresolved external|not found for arch"),
+    re.compile(r"^(?!subprocess\.|RuntimeError: Error building)[\w.]*(?:Error|Exception): "),
+)
+
+
+def first_error(log: str) -> str:
+    """The line of a compiler's output that tells what is wrong first; else the last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for pattern in _ERRORS:
+        found = next((line for line in lines if pattern.search(line)), None)
+        if found:
+            return found
+    return lines[-1] if lines else "the compiler said nothing"
+
+
+def _cxx(cpp_extension: ModuleType) -> list[str]:
+    """The compiler that torch takes, with its arguments: `CXX`, else the platform's."""
+    return shlex.split(cpp_extension.get_cxx_compiler())
+
+
+def _ninja() -> str | None:
+    """The ninja on PATH, or beside this Python, whose environment need not be activated."""
+    return shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
+
+
+def _said(command: Sequence[str], *arguments: str) -> str:
+    """What a tool prints; raises `OpBuildError` where it does not run."""
+    if sys.platform == "win32" and arguments == ("--version",) and Path(command[0]).stem.lower() == "cl":
+        arguments = ()  # prints its version when it is asked nothing
+    try:
+        done = subprocess.run([*command, *arguments], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or b""
+        why = _first_line(said.decode("utf-8", "replace")) or str(error)
+        raise OpBuildError(f"{shlex.join(command)} does not run: {why}") from error
+    return (done.stdout or done.stderr).decode("utf-8", "replace")
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

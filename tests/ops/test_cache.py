@@ -1,0 +1,312 @@
+"""What is compiled is kept in a folder that is the user's alone, and nothing else is loaded from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("filelock")  # comes with torch
+
+from accel_core.errors import OpCacheError
+from accel_core.ops import cache
+
+LIBRARY = "op.so"
+POSIX = pytest.mark.skipif(os.name == "nt", reason="owners and modes are POSIX's")
+ROOT_ONLY = pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file to another user"
+)
+
+
+def make(folder: Path) -> Path:
+    library = folder / LIBRARY
+    library.write_bytes(b"code")
+    return library
+
+
+def never(folder: Path) -> Path:
+    raise AssertionError("built again")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def place(root: Path) -> cache.Entry:
+    return cache.entry("op", {"torch": "2.13.0"})
+
+
+@pytest.fixture
+def built(place: cache.Entry) -> cache.Entry:
+    place.build(make)
+    return place
+
+
+# ---------------------------------------------------------------------------- where
+
+
+def test_the_folder_is_the_one_that_is_set_else_the_platforms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    assert cache.default_root({}, "linux") == Path("/home/me/.cache/accel-core")
+    assert cache.default_root({"XDG_CACHE_HOME": str(tmp_path)}, "linux") == tmp_path / "accel-core"
+    assert cache.default_root({"XDG_CACHE_HOME": "relative"}, "linux") == Path("/home/me/.cache/accel-core")
+    assert cache.default_root({}, "darwin") == Path("/home/me/Library/Caches/accel-core")
+    assert cache.default_root({}, "win32") == Path("/home/me/AppData/Local/accel-core/Cache")
+    assert cache.default_root({"ACCEL_CACHE": str(tmp_path)}, "darwin") == tmp_path
+    assert cache.default_root({"ACCEL_CACHE": "here"}, "linux") == Path.cwd() / "here"
+
+
+def test_a_user_without_a_home_is_told_to_set_the_folder(monkeypatch: pytest.MonkeyPatch):
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    with pytest.raises(OpCacheError, match="Set ACCEL_CACHE"):
+        cache.default_root({}, "linux")
+
+
+def test_each_set_of_inputs_has_a_place_of_its_own(root: Path):
+    names = {
+        cache.entry("op", inputs).name
+        for inputs in ({"torch": "2.13.0"}, {"torch": "2.12.0"}, {"torch": "2.13.0", "flags": ["-O3"]}, {})
+    }
+    assert len(names) == 4
+    assert cache.entry("op", {"a": 1, "b": 2}) == cache.entry("op", {"b": 2, "a": 1})
+
+
+# ---------------------------------------------------------------------------- building
+
+
+def test_what_was_built_is_found_and_not_built_again(place: cache.Entry):
+    assert place.find() is None
+    library = place.build(make)
+    assert library.read_bytes() == b"code"
+    assert place.find() == library
+    assert place.build(never) == library
+    noted = json.loads((place.folder / "manifest.json").read_text())
+    assert noted["inputs"] == {"torch": "2.13.0"}
+
+
+@POSIX
+def test_what_is_made_is_the_users_alone_whatever_the_umask(place: cache.Entry):
+    before = os.umask(0)
+    try:
+        library = place.build(make)
+    finally:
+        os.umask(before)
+    for path in (place.root, place.root / "ops", place.folder, library):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+
+
+def test_a_build_that_fails_leaves_nothing(place: cache.Entry):
+    def fails(folder: Path) -> Path:
+        make(folder)
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no"):
+        place.build(fails)
+    assert [p.name for p in (place.root / "ops").iterdir() if p.is_dir()] == []
+    assert place.find() is None
+    assert place.build(make).exists()
+
+
+def test_a_folder_without_manifest_is_no_build(place: cache.Entry):
+    place.folder.mkdir(parents=True, mode=0o700)
+    (place.folder / LIBRARY).write_bytes(b"half")
+    assert place.find() is None
+    assert place.build(make).read_bytes() == b"code"
+
+
+# ---------------------------------------------------------------------------- refusing
+
+
+def refused(entry: cache.Entry) -> str:
+    with pytest.raises(OpCacheError) as caught:
+        entry.find()
+    with pytest.raises(OpCacheError):
+        entry.build(never)
+    return str(caught.value)
+
+
+def test_a_library_that_was_changed_is_refused(built: cache.Entry):
+    library = built.folder / LIBRARY
+    library.write_bytes(b"evil")
+    message = refused(built)
+    assert str(library) in message
+    assert f"rm -r {built.folder}" in message
+
+
+def test_a_manifest_that_cannot_be_read_is_refused(built: cache.Entry):
+    for text in ("", "{", "[]", '{"library": "op.so"}', '{"library": 1, "sha256": ""}'):
+        (built.folder / "manifest.json").write_text(text)
+        assert f"rm -r {built.folder}" in refused(built), text
+
+
+def test_a_library_that_is_gone_is_refused(built: cache.Entry):
+    (built.folder / LIBRARY).unlink()
+    assert LIBRARY in refused(built)
+
+
+def test_a_manifest_cannot_name_a_library_elsewhere(built: cache.Entry, tmp_path: Path):
+    (tmp_path / "evil.so").write_bytes(b"code")
+    manifest = built.folder / "manifest.json"
+    noted = json.loads(manifest.read_text())
+    noted["library"] = str(tmp_path / "evil.so")
+    manifest.write_text(json.dumps(noted))
+    assert str(built.folder / "evil.so") in refused(built)
+
+
+@POSIX
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
+@pytest.mark.parametrize("which", ["root", "ops", "entry", "library", "manifest"])
+def test_what_others_can_write_is_refused(built: cache.Entry, which: str, mode: int):
+    path = paths(built)[which]
+    path.chmod(mode)
+    message = refused(built)
+    assert f"{path} can be written by others (mode {mode:04o})" in message
+    assert f"chmod go-w {path}" in message
+
+
+@POSIX
+@ROOT_ONLY
+@pytest.mark.parametrize("which", ["root", "ops", "entry", "library", "manifest"])
+def test_what_belongs_to_another_user_is_refused(built: cache.Entry, which: str):
+    path = paths(built)[which]
+    os.chown(path, 65534, 65534)
+    message = refused(built)
+    assert f"{path} belongs to user 65534" in message
+    assert "ACCEL_CACHE" in message
+
+
+@POSIX
+@pytest.mark.parametrize("which", ["root", "ops", "entry", "library", "manifest"])
+def test_a_link_is_refused(built: cache.Entry, which: str, tmp_path: Path):
+    path = paths(built)[which]
+    path.rename(tmp_path / "real")
+    path.symlink_to(tmp_path / "real")
+    assert f"{path} is a symbolic link" in refused(built)
+
+
+def paths(entry: cache.Entry) -> dict[str, Path]:
+    return {
+        "root": entry.root,
+        "ops": entry.root / "ops",
+        "entry": entry.folder,
+        "library": entry.folder / LIBRARY,
+        "manifest": entry.folder / "manifest.json",
+    }
+
+
+def test_a_folder_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    for chosen in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv("ACCEL_CACHE", str(chosen))
+        place = cache.entry("op", {})
+        with pytest.raises(OpCacheError, match="Set ACCEL_CACHE") as caught:
+            place.build(never)
+        assert str(chosen) in str(caught.value)
+        assert place.fault() == str(caught.value)
+
+
+@POSIX
+@ROOT_ONLY
+def test_a_read_only_folder_is_named_and_what_is_in_it_still_loads(monkeypatch: pytest.MonkeyPatch):
+    """As a user without root's rights, for whom modes count."""
+    code = f"""
+import sys; sys.path[:] = {sys.path!r}
+import os
+from accel_core.errors import OpCacheError
+from accel_core.ops import cache
+def make(folder):
+    (folder / "op.so").write_bytes(b"code")
+    return folder / "op.so"
+os.environ["ACCEL_CACHE"] = sys.argv[1] + "/before"
+cache.entry("all is imported", {{}}).build(make)  # Python's own files may be closed to others
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.environ["ACCEL_CACHE"] = sys.argv[1] + "/cache"
+kept, new = cache.entry("kept", {{}}), cache.entry("new", {{}})
+kept.build(make)
+os.chmod(kept.root / "ops", 0o500)
+assert kept.find().read_bytes() == b"code"
+try:
+    new.build(make)
+except OpCacheError as error:
+    assert str(error) == new.fault()
+    print(error)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, 65534, 65534)
+        done = subprocess.run(
+            [sys.executable, "-c", code, folder], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(
+            f"{folder}/cache/ops cannot be written: Permission denied. Set ACCEL_CACHE"
+        )
+
+
+def test_nothing_is_wrong_with_a_good_folder(place: cache.Entry):
+    assert place.fault() == ""
+
+
+# ---------------------------------------------------------------------------- several processes
+
+#: Builds one entry, slowly; the first argument is the folder, the second a file that notes each build.
+BUILDER = f"""
+import sys; sys.path[:] = {sys.path!r}
+import os, time
+root, notes, seconds = sys.argv[1:]
+os.environ["ACCEL_CACHE"] = root
+from accel_core.ops import cache
+def make(folder):
+    with open(notes, "a") as file:
+        file.write("built\\n")
+    (folder / "op.so").write_bytes(b"code")
+    time.sleep(float(seconds))
+    return folder / "op.so"
+waited = []
+library = cache.entry("op", {{}}).build(make, waiting=lambda: waited.append(1))
+print(library.read_text(), len(waited))
+"""
+
+
+def builder(root: Path, notes: Path, seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", BUILDER, str(root), str(notes), str(seconds)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_of_processes_that_come_at_once_one_builds(root: Path, tmp_path: Path):
+    children = [builder(root, tmp_path / "notes", 1.0) for _ in range(3)]
+    said = sorted(child.communicate(timeout=60)[0].strip() for child in children)
+    assert (tmp_path / "notes").read_text() == "built\n"
+    assert said[0] == "code 0"  # who built did not wait
+    assert all(line.startswith("code") for line in said)
+
+
+@POSIX
+def test_a_builder_that_is_killed_blocks_nobody(root: Path, tmp_path: Path):
+    notes = tmp_path / "notes"
+    child = builder(root, notes, 600)
+    while not notes.exists():
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    place = cache.entry("op", {})
+    (left,) = (p for p in (root / "ops").iterdir() if p.is_dir())
+    assert place.find() is None
+    assert place.build(make).read_bytes() == b"code"
+    assert not left.exists()

@@ -1,0 +1,380 @@
+"""An operator in C++ is compiled at its first use, kept, and refused with the reason where that fails."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_core.errors import AccelError, OpBuildError, OpCacheError
+from accel_core.ops import builder as builder_module
+from accel_core.ops import compiler
+from accel_core.ops.builder import OpBuilder
+from accel_core.ops.compiler import Language
+
+#: Why nothing can be compiled here; the tests that compile are then skipped.
+WHY_NOT = compiler.fault(Language.CXX)
+COMPILES = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+POSIX = pytest.mark.skipif(os.name == "nt", reason="the compilers here are shell scripts")
+
+#: Small on purpose: torch's own headers take half a minute.
+SOURCE = """
+#include <Python.h>
+#include "answer.h"
+static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(ANSWER); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0, 0, 0, 0}};
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", 0, -1, methods, 0, 0, 0, 0};
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+PyMODINIT_FUNC JOIN(PyInit_, TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
+"""
+BUILDER = """
+from accel_core.ops.builder import OpBuilder
+
+
+class AnswerBuilder(OpBuilder):
+    NAME = "answer"
+
+    def sources(self):
+        return ["csrc/answer.cpp", ""]
+
+    def include_paths(self):
+        return ["include"]
+"""
+
+Project = Callable[[], type[OpBuilder]]
+
+
+def write(folder: Path, source: str = SOURCE, answer: str = "#define ANSWER 42\n") -> Path:
+    """A package `answering` with a builder beside its sources."""
+    package = folder / "answering"
+    for name, text in {
+        "__init__.py": "",
+        "building.py": BUILDER,
+        "csrc/answer.cpp": source,
+        "include/answer.h": answer,
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    return package
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, in a folder that stays: part of what is compiled is where its sources lie."""
+    return write(tmp_path_factory.mktemp("written")).parent
+
+
+@pytest.fixture(scope="session")
+def compiled(written: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A cache that holds the operator, and the compiler's runs while two processes loaded it at once."""
+    folder = tmp_path_factory.mktemp("compiled")
+    children = [load_in_child(written, folder) for _ in range(2)]
+    for child in children:
+        out, err = child.communicate(timeout=300)
+        assert child.returncode == 0, err
+        assert out == "42\n"
+    return folder, runs(folder)
+
+
+def load_in_child(written: Path, folder: Path) -> subprocess.Popen[str]:
+    """A process that loads the operator with a compiler that notes its runs in `folder`."""
+    script = folder / "c++"
+    if not script.exists():
+        script.write_text(f'#!/bin/sh\necho "$@" >> {folder}/runs\nexec {shutil.which("c++")} "$@"\n')
+        script.chmod(0o755)
+    code = (
+        f"import sys; sys.path[:] = {[str(written), *sys.path]!r}\n"
+        "from answering.building import AnswerBuilder\nprint(AnswerBuilder().load().answer())"
+    )
+    environ = {**os.environ, "ACCEL_CACHE": str(folder / "cache"), "CXX": str(script)}
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def runs(folder: Path) -> list[str]:
+    """The compiler's runs that compile or link, not those that ask for its version."""
+    lines = (folder / "runs").read_text().splitlines()
+    return [line for line in lines if " -c " in line or "-shared" in line]
+
+
+@pytest.fixture
+def builder(written: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[OpBuilder]:
+    """The builder, in a process that has loaded nothing, with an empty cache."""
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    yield from in_package(written, monkeypatch)
+
+
+def in_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpBuilder]:
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setattr(builder_module, "_loaded", {})
+    importlib.invalidate_caches()
+    try:
+        yield importlib.import_module("answering.building").AnswerBuilder()
+    finally:
+        for name in [n for n in sys.modules if n.partition(".")[0] == "answering"]:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def filled(builder: OpBuilder, compiled: tuple[Path, list[str]], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The builder's cache is a copy of the one that holds the operator."""
+    folder = Path(os.environ["ACCEL_CACHE"])
+    shutil.copytree(compiled[0] / "cache", folder)
+    monkeypatch.setenv("CXX", str(compiled[0] / "c++"))
+    return folder
+
+
+# ---------------------------------------------------------------------------- compiling and keeping
+
+
+@COMPILES
+@POSIX
+def test_two_processes_at_once_compile_once_and_a_third_not_at_all(
+    compiled: tuple[Path, list[str]], written: Path
+):
+    folder, first = compiled
+    assert len(first) == 2  # one file, one link
+    child = load_in_child(written, folder)
+    out, err = child.communicate(timeout=300)
+    assert (out, err) == ("42\n", "")
+    assert runs(folder) == first
+
+
+@COMPILES
+@POSIX
+def test_what_is_in_the_cache_is_loaded_once(builder: OpBuilder, filled: Path):
+    assert builder.is_built()
+    assert builder.is_compatible()
+    module = builder.load()
+    assert module.answer() == 42
+    assert type(builder)().load() is module
+
+
+@COMPILES
+@POSIX
+def test_a_library_that_was_changed_is_refused(builder: OpBuilder, filled: Path):
+    (library,) = filled.glob("ops/*/*.so")
+    with library.open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(OpCacheError, match="SHA-256"):
+        builder.load()
+    assert "SHA-256" in builder.compatibility()
+    assert not builder.is_compatible()
+
+
+@COMPILES
+def test_each_input_changes_the_place(builder: OpBuilder, written: Path, monkeypatch: pytest.MonkeyPatch):
+    base = builder._entry().name
+    assert builder._entry().name == base
+    header = written / "answering" / "include" / "answer.h"
+    before = header.read_text()
+    header.write_text("#define ANSWER 43\n")
+    try:
+        assert builder._entry().name != base
+    finally:
+        header.write_text(before)
+    for member, value in {"cxx_args": ["-O1"], "extra_ldflags": ["-s"], "libraries_args": ["m"]}.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(type(builder), member, lambda self, value=value: value)
+            assert builder._entry().name != base, member
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.__version__", "2.99.0")
+        assert builder._entry().name != base
+    other = shutil.which("clang++") or shutil.which("x86_64-linux-gnu-g++")
+    if other:
+        monkeypatch.setenv("CXX", other)
+        assert builder._entry().name != base
+
+
+@COMPILES
+@POSIX
+def test_native_flags_bring_the_processor_into_the_place(
+    builder: OpBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A compiler that says other macros for -march=native stands for another processor."""
+    monkeypatch.setattr(type(builder), "cxx_args", lambda self: ["-march=native"])
+    script = tmp_path / "c++"
+    monkeypatch.setenv("CXX", str(script))
+    names = set()
+    for macro in ("__AVX2__", "__AVX512F__"):
+        script.write_text(
+            "#!/bin/sh\n"
+            f'case "$*" in *-dM*) echo "#define {macro} 1";; *) exec {shutil.which("c++")} "$@";; esac\n'
+        )
+        script.chmod(0o755)
+        names.add(builder._entry().name)
+    assert len(names) == 2
+
+
+# ---------------------------------------------------------------------------- what goes wrong
+
+
+@COMPILES
+def test_a_compile_error_shows_its_first_line_and_keeps_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    write(tmp_path, source=SOURCE.replace("ANSWER)", "UNKNOWN)"))
+    for builder in in_package(tmp_path, monkeypatch):
+        assert builder.is_compatible()
+        with pytest.raises(OpBuildError) as caught:
+            builder.load(verbose=False)
+        first, second = str(caught.value).splitlines()
+        assert "answer.cpp:4:" in first
+        assert "error:" in first
+        assert "UNKNOWN" in first
+        log = Path(second.partition("output: ")[2])
+        assert first.partition("compile: ")[2] in log.read_text()
+        assert [path for path in (tmp_path / "cache" / "ops").iterdir() if path.is_dir()] == []
+        assert not builder.is_built()
+
+
+@POSIX
+@pytest.mark.parametrize("how", ["CXX", "PATH", "broken", "ninja"])
+def test_without_a_compiler_the_reason_is_told(
+    builder: OpBuilder,
+    how: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    script = tools / "c++"
+    script.write_text("#!/bin/sh\necho no licence >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.delenv("CXX", raising=False)
+    if how == "CXX":
+        monkeypatch.setenv("CXX", "/nonexistent/c++ -m64")
+        expected = "there is no C++ compiler '/nonexistent/c++ -m64' on PATH (CXX names it)"
+    elif how == "PATH":
+        monkeypatch.setenv("PATH", "")
+        expected = "there is no C++ compiler 'c++' on PATH (set CXX"
+    elif how == "broken":
+        monkeypatch.setenv("CXX", str(script))
+        monkeypatch.setattr(compiler, "_ninja", lambda: "/somewhere/ninja")
+        expected = f"{script} does not run: no licence"
+    else:
+        monkeypatch.setenv("PATH", str(tools))
+        monkeypatch.setattr("sysconfig.get_path", lambda *a, **k: str(tmp_path))
+        expected = "there is no ninja"
+    assert not builder.is_built()
+    assert builder.compatibility().startswith(expected)
+    assert not builder.is_compatible(verbose=True)
+    assert builder.error_log is not None
+    assert capfd.readouterr().err.startswith(f"answer: {expected}")
+    with pytest.raises(OpBuildError) as caught:
+        builder.load()
+    assert expected in str(caught.value)
+
+
+@COMPILES
+def test_missing_headers_of_python_are_told(
+    builder: OpBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    real = compiler.sysconfig.get_path
+    monkeypatch.setattr(
+        "sysconfig.get_path", lambda name, *a: str(tmp_path) if name == "include" else real(name, *a)
+    )
+    assert builder.compatibility().startswith(f"Python's headers are missing ({tmp_path}/Python.h)")
+
+
+@COMPILES
+def test_a_missing_source_is_told(builder: OpBuilder, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(type(builder), "sources", lambda self: ["csrc/gone.cpp"])
+    assert builder.compatibility().endswith("gone.cpp cannot be read: No such file or directory")
+    with pytest.raises(OpBuildError, match=r"gone\.cpp"):
+        builder.load()
+
+
+@COMPILES
+def test_a_cache_that_cannot_be_written_is_told(
+    builder: OpBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "file"))
+    assert "Set ACCEL_CACHE" in builder.compatibility()
+    with pytest.raises(OpCacheError, match="Set ACCEL_CACHE"):
+        builder.load()
+
+
+# ---------------------------------------------------------------------------- ahead of time
+
+
+def test_the_extension_has_what_the_builder_says(builder: OpBuilder, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("setuptools")
+    found = builder.builder()
+    assert found.name == builder.absolute_name() == "answering.answer_op"
+    assert Path(found.sources[0]).name == "answer.cpp"
+    assert found.extra_compile_args == {"cxx": builder.cxx_args()}
+    assert any(Path(path).parts[-2:] == ("answering", "include") for path in found.include_dirs)
+
+
+@COMPILES
+@POSIX
+def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("setuptools")
+    write(tmp_path)
+    (tmp_path / "setup.py").write_text(
+        textwrap.dedent("""
+        from setuptools import setup
+        from torch.utils.cpp_extension import BuildExtension
+
+        from answering.building import AnswerBuilder
+
+        setup(
+            name="answering",
+            packages=["answering"],
+            ext_modules=[AnswerBuilder().builder()],
+            cmdclass={"build_ext": BuildExtension},
+        )
+        """)
+    )
+    code = f"import sys; sys.path[:] = {['.', *sys.path]!r}; exec(open('setup.py').read())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "build_ext", "--inplace"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "")
+    for builder in in_package(tmp_path, monkeypatch):
+        assert builder.is_built()
+        assert builder.compatibility() == ""
+        module = builder.load()
+        assert module.answer() == 42
+        assert Path(module.__file__).parent == tmp_path / "answering"
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_was_built_ahead_of_time_and_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    package = write(tmp_path)
+    (package / f"answer_op{suffix}").write_bytes(b"for another torch")
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    for builder in in_package(tmp_path, monkeypatch):
+        with pytest.raises(OpBuildError, match="was built ahead of time and does not load") as caught:
+            builder.load()
+        assert isinstance(caught.value.__cause__, ImportError)
+        assert isinstance(caught.value, AccelError)

@@ -1,0 +1,141 @@
+"""C++, CUDA and SYCL: what is missing for each, which headers count, and what a compiler's output says."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_core.errors import OpBuildError
+from accel_core.ops import compiler
+from accel_core.ops.builder import OpBuilder
+from accel_core.ops.compiler import Job, Language
+
+POSIX = pytest.mark.skipif(os.name == "nt", reason="the compilers here are shell scripts")
+
+
+def test_the_language_is_told_by_the_suffixes():
+    assert Language.of(["a.cpp", "b.cc"]) is Language.CXX
+    assert Language.of(["a.cpp", "b.cu"]) is Language.CUDA
+    assert Language.of(["b.hip"]) is Language.CUDA
+    assert Language.of(["a.cpp", "b.sycl"]) is Language.SYCL
+    with pytest.raises(OpBuildError, match="make it two"):
+        Language.of(["a.cu", "b.sycl"])
+
+
+class Device(OpBuilder):
+    NAME = "device"
+
+    def __init__(self, *sources: str) -> None:
+        super().__init__()
+        self._sources = list(sources)
+
+    def sources(self) -> list[str]:
+        return self._sources
+
+
+@pytest.mark.parametrize("suffix", ["cu", "sycl"])
+def test_what_is_missing_for_a_device_is_told(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Step by step, as a user gets there; the tools are stand-ins for what this machine may lack."""
+    import torch
+    from torch.utils import cpp_extension
+
+    source = tmp_path / f"op.{suffix}"
+    source.write_text("")
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(compiler, "_ninja", lambda: "ninja")
+    monkeypatch.setattr(compiler, "_cxx", lambda cpp_extension: [sys.executable])
+    monkeypatch.setattr("pathlib.Path.is_file", lambda self: True)
+    builder = Device(str(source))
+    for name in ("cuda", "hip", "xpu"):
+        monkeypatch.setattr(torch.version, name, None, raising=False)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+
+    def tool(name: str, says: str) -> None:
+        (tools / name).write_text(f"#!/bin/sh\necho '{says}'\n")
+        (tools / name).chmod(0o755)
+
+    if suffix == "sycl":
+        assert "is built without XPU" in builder.compatibility()
+        monkeypatch.setattr(torch.version, "xpu", "20250301", raising=False)
+        monkeypatch.setenv("PATH", str(tools))
+        assert builder.compatibility().startswith("there is no SYCL compiler icpx")
+        tool("icpx", "Intel oneAPI DPC++ 2025.3")
+        assert builder.compatibility() == ""
+        monkeypatch.delattr(cpp_extension, "SyclExtension")
+        assert "install torch 2.7 or newer" in builder.compatibility()
+        with pytest.raises(OpBuildError, match="no SyclExtension"):
+            builder.builder()
+        return
+    assert "is built without CUDA" in builder.compatibility()
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", None)
+    assert builder.compatibility().startswith("there is no nvcc (CUDA_HOME is None)")
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    tool("nvcc", "Cuda compilation tools, release 11.8, V11.8.89")
+    assert "is of CUDA 11, and torch is built for CUDA 12.8" in builder.compatibility()
+    tool("nvcc", "Cuda compilation tools, release 12.4, V12.4.1")
+    assert builder.compatibility() == ""
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    monkeypatch.setattr(cpp_extension, "ROCM_HOME", None)
+    assert builder.compatibility().startswith("there is no hipcc")
+
+
+def test_the_devices_for_which_torch_compiles_are_part_of_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    import torch
+    from torch.utils import cpp_extension
+
+    for name in ("nvcc", "nvidia-smi", "c++"):
+        path = tmp_path / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("#!/bin/sh\necho 9.0\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("TORCH_CUDA_ARCH_LIST", raising=False)
+    job = Job("op", (tmp_path / "op.cu",), (), (), (), ())
+    assert compiler.identity(job)["device"] == ["9.0\n", "9.0\n"]
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0")
+    assert compiler.identity(job)["device"] == ["9.0\n", "TORCH_CUDA_ARCH_LIST=8.0"]
+
+
+def test_the_headers_of_a_source_are_followed(tmp_path: Path):
+    for name, text in {
+        "src/a.cpp": '#include "near.h"\n # include <far.h>\n#include <vector>\n',
+        "src/near.h": '#include "near.h"\n',
+        "inc/far.h": '#include "../src/near.h"\n#include "gone.h"\n',
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    job = Job("op", (tmp_path / "src/a.cpp",), (tmp_path / "inc",), (), (), ())
+    found = {str(Path(path).relative_to(tmp_path).as_posix()) for path in compiler.content(job)}
+    assert found == {"src/a.cpp", "src/near.h", "inc/far.h"}
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        ("[1/2] c++ -Werror x.cpp\nx.cpp:3:1: warning: w", "x.cpp:4:2: error: no", "ninja: error: stopped"),
+        ("ninja: error: stopped", "x.cpp:1:10: fatal error: gone.h: No such file", "x.cpp:2:1: error: b"),
+        ("nvcc -c k.cu", '/a/k.cu(12): error: identifier "x" is undefined', ""),
+        ("", "x.cpp(4): error C2065: 'x': undeclared", "x.cpp(5): error C2065: 'y': undeclared"),
+        ("a.o: in function `f':", "x.cpp:(.text+0x5): undefined reference to `g()'", "collect2: error: ld"),
+        ("", "/usr/bin/ld: cannot find -lgone: No such file", "collect2: error: ld returned 1 exit status"),
+        ("Traceback (most recent call last):", "OSError: /x/op.so: undefined symbol: _Z1gv", "more"),
+        ("Traceback (most recent call last):\n  File", "ImportError: no torch", ""),
+        ("something", "else", "\n"),
+        ("", "the compiler said nothing", None),
+    ],
+)
+def test_the_first_error_is_found_in_any_compilers_output(before: str, line: str, after: str | None):
+    log = "" if after is None else f"{before}\n{line}\n{after}"
+    assert compiler.first_error(log) == line

@@ -1,0 +1,63 @@
+"""DeepSpeed's own CPUAdam, compiled, beside ours: the same bits, and in its own optimizer class."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("deepspeed")
+
+import torch
+from accel_testing import adam_cases
+
+from accel_core.ops import compiler
+from accel_core.ops.cpu_adam import CPUAdam, CPUAdamBuilder
+
+WHY_NOT = compiler.fault(compiler.Language.CXX) or ("" if shutil.which("ninja") else "ninja is not on PATH")
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    """DeepSpeed's extension; compiled at the first use, which takes minutes, and kept by torch."""
+    from deepspeed.ops.op_builder.cpu import CPUAdamBuilder as Theirs
+
+    return Theirs().load(verbose=False)
+
+
+@pytest.fixture
+def ours() -> CPUAdam:
+    return CPUAdamBuilder().load()
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 64, 129, 5003, 40_007])
+@pytest.mark.parametrize("case", adam_cases.CASES, ids=lambda case: case[0])
+def test_every_step_has_the_same_bits(ours: CPUAdam, theirs: Any, case: tuple[Any, ...], count: int):
+    if ours.capability == "AVX2" and torch.bfloat16 in case:
+        pytest.skip("without AVX-512 DeepSpeed has no vector loop for bfloat16, and rounds otherwise")
+    found = [adam_cases.bits(tensor) for tensor in adam_cases.run(ours, case, count)]
+    assert found == [adam_cases.bits(tensor) for tensor in adam_cases.run(theirs, case, count)]
+
+
+@pytest.mark.parametrize("state_in_float32", [True, False])
+def test_deepspeeds_optimizer_runs_on_ours(
+    ours: CPUAdam, theirs: Any, state_in_float32: bool, monkeypatch: pytest.MonkeyPatch
+):
+    from deepspeed.ops.adam import cpu_adam
+
+    def train(op: Any) -> list[str]:
+        monkeypatch.setattr(cpu_adam, "CPUAdamBuilder", lambda: type("B", (), {"load": lambda self: op})())
+        parameters = [torch.nn.Parameter(adam_cases.numbers(i, 100 + i).bfloat16()) for i in range(3)]
+        optimizer = cpu_adam.DeepSpeedCPUAdam(
+            parameters, lr=1e-2, weight_decay=0.1, fp32_optimizer_states=state_in_float32
+        )
+        for step in range(10):
+            for parameter in parameters:
+                parameter.grad = adam_cases.numbers(step, parameter.numel()).bfloat16()
+            optimizer.step()
+        return [adam_cases.bits(parameter.detach()) for parameter in parameters]
+
+    assert train(ours) == train(theirs)
