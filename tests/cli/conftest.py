@@ -93,10 +93,10 @@ class Accel:
         )
         self.world.plugin(name, source, distribution=distribution, version=version)
 
-    def install_card(self, more: str = "") -> None:
-        """Install a backend with a whole accelerator, and `more` as a line of its class."""
+    def install_card(self, more: str = "", extra: str = "") -> None:
+        """Install a backend with a whole accelerator, `more` as a line of its class, `extra` hooks."""
         self.world.module("card_device", f"{CARD}    {more}\n")
-        self.world.backend("card", 990, **FIELDS)
+        self.world.backend("card", 990, extra=extra, **FIELDS)
 
 
 @pytest.fixture

@@ -6,8 +6,12 @@ import click
 
 from accel_core import __version__
 from accel_core.cli.completion_command import completion
+from accel_core.cli.deepspeed_command import deepspeed
+from accel_core.cli.env_command import env
 from accel_core.cli.info_command import info
 from accel_core.cli.list_command import list_backends
+from accel_core.cli.ops_command import ops
+from accel_core.cli.run_command import run
 from accel_core.cli.why_command import why
 
 __all__ = ["accel"]
@@ -18,6 +22,9 @@ _EXAMPLES = (
     ("accel why npu", "why npu is or is not usable, in detail"),
     ("accel info", "what the chosen accelerator is and can do"),
     ("accel info cuda --json", "the same of cuda, as JSON"),
+    ("accel ops FusedAdam", "who provides this operator, and which one is used"),
+    ("accel run train.py", "one rank for each device on this host"),
+    ("accel deepspeed --num_gpus 2 train.py", "DeepSpeed's launcher, on the chosen accelerator"),
     ("DS_ACCELERATOR=cpu accel why", "try a setting"),
 )
 _STATUSES = (
@@ -37,7 +44,7 @@ class _Group(click.Group):
         variables = [(variable.name, variable.help) for variable in VARIABLES]
         for title, rows in (
             ("Examples", _EXAMPLES),
-            ("Exit status (why, info)", _STATUSES),
+            ("Exit status (why, info, ops NAME)", _STATUSES),
             ("Environment variables", variables),
         ):
             with formatter.section(title):
@@ -54,5 +61,5 @@ def accel() -> None:
     """
 
 
-for command in (list_backends, info, why, completion):
+for command in (list_backends, info, why, ops, run, deepspeed, env, completion):
     accel.add_command(command)

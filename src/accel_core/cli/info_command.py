@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from accel_core.cli import options
 from accel_core.cli.output import Output, answering
-from accel_core.errors import AcceleratorFallbackWarning
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,31 +43,11 @@ def info(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
 
 def _document(name: Pin | None) -> dict[str, Any]:
     """The portrait of the accelerator, and how it came to be chosen."""
-    from accel_core import current
+    from accel_core.cli.live import live_accelerator
     from accel_core.cli.portrait import portray
 
-    if name is not None:
-        return {**portray(current.accelerator(str(name))), "how": None}
-    with _fallback_warning_in_words():
-        accelerator = current.get_accelerator()
-    return {**portray(accelerator), "how": current.selection().how.value}
-
-
-@contextlib.contextmanager
-def _fallback_warning_in_words() -> Iterator[None]:
-    """Print the warning that the CPU is used as a message, without the line of code it comes from."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", AcceleratorFallbackWarning)
-        usual = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if issubclass(category, AcceleratorFallbackWarning):
-                click.echo(f"Warning: {message}\n", err=True)
-            else:
-                usual(message, category, *rest, **more)
-
-        warnings.showwarning = show
-        yield
+    accelerator, how = live_accelerator(name)
+    return {**portray(accelerator), "how": how.value if how else None}
 
 
 # --- the page ------------------------------------------------------------------------------------------

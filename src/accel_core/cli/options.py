@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from accel_core.settings import Pin, Settings
 
-__all__ = ["as_json", "backend_name", "probe_timeout", "read_settings"]
+__all__ = ["as_json", "backend_name", "backend_option", "probe_timeout", "read_settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -28,6 +28,13 @@ def backend_name(command: F) -> F:
         "name", required=False, metavar="[NAME]", callback=_pin, shell_complete=_installed
     )
     return argument(command)
+
+
+def backend_option(command: F) -> F:
+    """`--backend NAME`; the command gets a `Pin` or `None`."""
+    text = "This backend, instead of the chosen one."
+    option = click.option("--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=text)
+    return option(command)
 
 
 def probe_timeout(command: F) -> F:

@@ -1,0 +1,58 @@
+"""`accel run`: torchrun for whatever accelerator is chosen."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from accel_core.errors import AccelError, SettingError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from accel_core.distributed.launch import Machine, RankPlan
+
+__all__ = ["run"]
+
+_UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+
+
+@click.command(context_settings=_UNTOUCHED, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(arguments: tuple[str, ...]) -> None:
+    """Start the ranks of a script on this host, as torchrun does.
+
+    It takes torchrun's options and its own, in any order: accel run --help shows them all. The exit status
+    is torchrun's: 0 when every rank succeeded.
+    """
+    from accel_core.distributed import launch
+
+    try:
+        # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
+        parsed = launch.parse(arguments)
+        launch.check_script(parsed)
+        machine = launch.ask_machine(parsed.backend)
+        plans = launch.plan_ranks(parsed, machine)
+        if machine.warning:
+            click.echo(f"Warning: {machine.warning}\n", err=True)
+        if parsed.dry_run:
+            click.echo(launch.describe(machine, parsed, plans))
+            return
+        _launch(parsed, machine, plans)
+    except AccelError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2 if isinstance(error, SettingError) else 1)
+
+
+def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    from accel_core.distributed import launch
+
+    try:
+        launch.launch(parsed, machine, plans)
+    except ChildFailedError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)

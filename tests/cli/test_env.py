@@ -1,0 +1,53 @@
+"""`accel env`: the variables for other hosts, on a login node too."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from accel_testing import plugins
+
+FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD",)}
+
+
+@pytest.fixture
+def login_node(accel):
+    """The card's plugin is installed, and there is no card."""
+    accel.world.backend("card", extra=plugins.NO_DEVICE, **FIELDS)
+    return accel
+
+
+def test_a_shell_is_the_default(login_node):
+    done = login_node("env", "card", CARD_LOG="a b", PYTHONPATH="", OMP_NUM_THREADS="2", HOME="/x")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "export CARD_LOG='a b'" in lines
+    assert "export DS_ACCELERATOR=card" in lines
+    assert "export OMP_NUM_THREADS=2" in lines
+    assert "HOME" not in done.stdout
+
+
+def test_json_and_deepspeeds_file_hold_the_same(login_node):
+    variables = {"CARD_LOG": "a b", "CARD_VISIBLE_DEVICES": "1"}
+    document = json.loads(login_node("env", "card", "--format", "json", **variables).stdout)
+    assert document["CARD_LOG"] == "a b"
+    assert document["DS_ACCELERATOR"] == "card"
+    assert "CARD_VISIBLE_DEVICES" not in document
+    written = login_node("env", "card", "--format", "deepspeed", **variables).stdout
+    assert dict(line.split("=", 1) for line in written.splitlines()) == document
+
+
+def test_without_a_name_it_is_the_chosen_one_and_a_fall_back_is_told(accel):
+    accel.install("npu")
+    assert "export DS_ACCELERATOR=npu" in accel("env").stdout
+    assert "export DS_ACCELERATOR=cpu" in accel("env", DS_ACCELERATOR="cpu").stdout
+
+
+def test_what_cannot_be_written_or_found_is_an_error(accel, login_node):
+    done = login_node("env", "card", "--format", "deepspeed", CARD_LOG="two\nlines")
+    assert done.returncode == 1
+    assert "CARD_LOG: .deepspeed_env cannot hold a line end" in done.stderr
+    done = accel("env", "nowhere", "--format", "json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["error"]["type"] == "BackendNotFoundError"
+    assert accel("env", "--format", "yaml").returncode == 2

@@ -1,0 +1,151 @@
+"""`accel ops`: the table, one operator in detail, and bad input."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing.plugins import hook
+
+#: A plugin's builders: one that is good, one that is not for this card, one whose module is broken.
+BUILDERS = """
+class CardAdamBuilder:
+    def is_compatible(self, verbose=False):
+        return True
+    def is_built(self):
+        return False
+
+class CardLionBuilder:
+    def compatibility(self):
+        return "the card has no sign\\x1b[31m instruction"
+"""
+TABLE = """return {
+        'FusedAdamBuilder': 'card_ops:CardAdamBuilder', 'FusedLionBuilder': 'card_ops:CardLionBuilder',
+        'SortBuilder': 'card_sort:SortBuilder', 'SpinBuilder': 'card_ops:CardLionBuilder',
+    } if backend.name == 'card' else {}"""
+
+
+@pytest.fixture
+def card(accel):
+    """The command, where a card is installed whose plugin brings operators, and DeepSpeed is not."""
+    accel.world.module("deepspeed", "raise ImportError")  # hides what this environment may have
+    accel.world.module("card_ops", BUILDERS)
+    accel.world.module("card_sort", "raise ImportError('libsort.so: not found')")
+    accel.install_card(extra=hook("accel_op_builders", "backend", TABLE))
+    return accel
+
+
+def ops(document):
+    return {op["op"]: op["candidates"] for op in document["ops"]}
+
+
+def test_every_operator_is_listed_with_who_provides_it(card):
+    done = card("ops")
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: " ".join(line.split()) for line in done.stdout.splitlines() if line.strip()}
+    assert rows["OP"] == "OP PROVIDER BUILT VERDICT REASON"
+    assert rows["FusedAdamBuilder"] == "FusedAdamBuilder accel-card 1.0 no compatible"
+    assert rows["FusedLambBuilder"] == "FusedLambBuilder accel-core portable yes compatible"
+    assert rows["FusedLionBuilder"] == (
+        "FusedLionBuilder accel-core portable yes compatible "
+        r"passed over: accel-card 1.0: the card has no sign\x1b[31m instruction"
+    )
+    assert (
+        "SortBuilder accel-card 1.0 not known broken card_sort:SortBuilder fails to import"
+        in rows["SortBuilder"]
+    )
+    assert "libsort.so: not found" in rows["SortBuilder"]
+    assert "SpinBuilder accel-card 1.0 not known not compatible the card has no sign" in rows["SpinBuilder"]
+    assert "For card (accel-card). `accel ops NAME` says more." in done.stdout
+    assert "DeepSpeed, which has operators too, is not installed." in done.stdout
+
+
+def test_a_narrow_page_keeps_its_width(card):
+    done = card("ops", COLUMNS="60")
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 60
+
+
+def test_the_document_holds_every_candidate_in_order(card):
+    document = card.json("ops")
+    assert (document["backend"], document["distribution"], document["deepspeed"]) == (
+        "card",
+        "accel-card",
+        False,
+    )
+    table = ops(document)
+    assert sorted(table) == list(table)
+    lion = table["FusedLionBuilder"]
+    assert [(c["provider"], c["kind"], c["used"], c["compatible"]) for c in lion] == [
+        ("accel-card 1.0", "plugin", False, False),
+        ("accel-core portable", "portable", True, True),
+    ]
+    assert lion[0]["source"] == "card_ops:CardLionBuilder"
+    assert lion[0]["file"].endswith("card_ops.py")
+    assert lion[1]["file"].endswith("__init__.py")
+    (sort,) = table["SortBuilder"]
+    assert (sort["broken"], sort["used"], sort["built"], sort["file"]) == (True, True, None, None)
+    assert [c["kind"] for c in table["CPUAdamBuilder"]] == ["compiled", "portable"]
+    assert [c["used"] for c in table["CPUAdamBuilder"]].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["FusedLion", "fused_lion", "FusedLionBuilder", "fused-lion", "FUSEDLIONBUILDER"]
+)
+def test_one_operator_is_found_by_any_of_its_names(card, name):
+    assert list(ops(card.json("ops", name))) == ["FusedLionBuilder"]
+
+
+def test_one_operator_is_shown_with_all_candidates_and_the_one_used(card):
+    done = card("ops", "fused_lion")
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert text.startswith("FusedLionBuilder on card: accel-core portable is used.")
+    assert text.index("\naccel-card 1.0\n") < text.index("\n* accel-core portable\n")
+    facts = [" ".join(line.split()) for line in text.splitlines()]
+    assert r"reason the card has no sign\x1b[31m instruction" in facts
+    assert "source card_ops:CardLionBuilder" in facts
+    assert any(fact.startswith("file ") and fact.endswith("card_ops.py") for fact in facts)
+    assert "What to do" not in text
+
+
+@pytest.mark.parametrize(("name", "reason"), [("spin", "the card has no sign"), ("sort", "libsort.so")])
+def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(card, name, reason):
+    done = card("ops", name)
+    assert done.returncode == 1
+    assert "accel-card 1.0 would be asked, and cannot be used." in done.stdout
+    assert reason in done.stdout
+    assert "install a plugin or DeepSpeed (pip install deepspeed) that provides it for card" in done.stdout
+
+
+def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
+    done = card("ops", "fused_adan")
+    assert done.returncode == 2
+    assert "no operator is named 'fused_adan'. Did you mean FusedAdamBuilder" in done.stderr
+    assert done.stdout == ""
+    error = card.json("ops", "zzz", status=2)["error"]
+    assert error == {"type": "UsageError", "message": "no operator is named 'zzz'. `accel ops` lists all."}
+
+
+def test_another_backend_is_named_by_an_option(card):
+    assert card.json("ops", "--backend", "cpu")["backend"] == "cpu"
+    assert card.json("ops", "FusedAdam", "--backend", "cpu")["ops"][0]["candidates"][0]["kind"] == "portable"
+    unknown = card("ops", "--backend", "cpuu")
+    assert unknown.returncode == 1
+    assert "Did you mean 'cpu'?" in unknown.stderr
+
+
+def test_the_fall_back_warns_in_words(accel):
+    accel.install("npu", "ProbeResult(False, 'switched off')")
+    done = accel("ops")
+    assert done.returncode == 0
+    assert "For cpu (accel-core)." in done.stdout
+    assert done.stderr.startswith("Warning: No accelerator is usable, so the CPU is used:")
+
+
+def test_without_torch_there_is_a_clear_error(accel):
+    done = accel("ops", torch=False)
+    assert done.returncode == 1
+    assert "torch is not installed" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (
+        "torch is not installed" in accel.json("ops", "FusedAdam", torch=False, status=1)["error"]["message"]
+    )

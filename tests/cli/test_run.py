@@ -1,0 +1,178 @@
+"""`accel run`: what it plans for each rank, what it refuses, and that ranks really get it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from accel_testing.children import clean_environment
+from accel_testing.plugins import NO_DEVICE
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
+    pytest.mark.skipif(sys.platform == "win32", reason="torchrun's agent is tested on POSIX"),
+]
+
+RUN = """
+import sys
+from accel_core.cli import main
+sys.argv = ["accel", "run", *{arguments!r}]
+main()
+"""
+
+
+@pytest.fixture
+def planned(world, tmp_path):
+    """`planned(*arguments, **variables)`: `accel run --dry-run train.py` where there are two cards of mlu."""
+    world.backend(
+        "mlu", visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), visible_devices_grammar="mlu",
+        communication_backend="cncl",
+    )  # fmt: skip
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    def run(*arguments: str, script: object = script, **variables: str):
+        words = [*arguments, "--dry-run", str(script)]
+        return world.child(RUN.format(arguments=words), torch="real", variables=variables, timeout=120)
+
+    return run
+
+
+def test_a_rank_for_each_device_and_the_backend_passed_on(planned):
+    done = planned(OMP_NUM_THREADS="")
+    assert done.returncode == 0, done.stderr
+    first, common, *ranks = done.stdout.splitlines()
+    assert first == "mlu (accel-mlu 1.0) over cncl, 2 devices here, nodes 1:1"
+    assert common == "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=cncl"
+    assert [line.split(",")[0] for line in ranks] == ["local rank 0: mlu:0", "local rank 1: mlu:1"]
+    assert all("cores " in line and "OMP_NUM_THREADS=" in line for line in ranks)
+    assert "VISIBLE_DEVICES" not in done.stdout
+
+
+def test_what_is_refused_and_the_status_that_says_so(planned):
+    for arguments, variables, status, message in (
+        (["--nproc-per-node", "4"], {}, 1, "Error: --nproc-per-node 4: 4 ranks and 2 mlu devices."),
+        ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
+        (["--no-such-option"], {}, 2, "unrecognized arguments: --no-such-option"),
+    ):
+        done = planned(*arguments, **variables)
+        assert done.returncode == status, done.stderr
+        assert message in done.stderr
+        assert done.stdout == ""
+
+
+def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_path):
+    world.backend("npu", 700, extra=NO_DEVICE)
+    (tmp_path / "train.py").write_text("")
+    words = ["--dry-run", str(tmp_path / "train.py")]
+    done = world.child(RUN.format(arguments=words), torch="real", timeout=120)
+    assert done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
+    assert "DS_ACCELERATOR=cpu" in done.stdout
+
+
+def test_help_shows_ours_and_torchruns_options(planned, world):
+    said = planned("--help").stdout
+    assert "--one-device-per-rank" in said
+    assert "--rdzv-endpoint" in said
+    without = world.child(RUN.format(arguments=["--help"]), torch="none")
+    assert without.returncode == 0
+    assert "--one-device-per-rank" in without.stdout
+    assert "torchrun's own options are not shown: torch is not installed" in without.stdout
+
+
+def test_without_torch_the_message_says_what_to_install(world):
+    done = world.child(RUN.format(arguments=["train.py"]), torch="none")
+    assert done.returncode != 0
+    assert "torch is not installed: pip install torch" in done.stderr
+
+
+# --- real ranks -----------------------------------------------------------------------------------------
+
+TELL = """
+import json, os, sys
+from pathlib import Path
+names = ["DS_ACCELERATOR", "ACCEL_COMMUNICATION_BACKEND", "OMP_NUM_THREADS", "WORLD_SIZE", "MINE"]
+said = {name: os.environ.get(name) for name in names}
+said["cores"] = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+said["argv"], said["name"] = sys.argv, __name__
+Path(sys.argv[1], os.environ["RANK"]).write_text(json.dumps(said))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def launch(tmp_path: Path, *arguments: str, status: int = 0, **variables: str):
+    """Run the script in ranks on the CPU; gives what each rank said, and how the launcher ended."""
+    (tmp_path / "told").mkdir()
+    (tmp_path / "tell.py").write_text(TELL)
+    environ = clean_environment(DS_ACCELERATOR="cpu", **variables)
+    environ.pop("OMP_NUM_THREADS", None) if "OMP_NUM_THREADS" not in variables else None
+    command = [*arguments, str(tmp_path / "told"), str(status), "--deep"]
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_core", "run", *command],
+        env={**environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    told = [json.loads(file.read_text()) for file in sorted((tmp_path / "told").iterdir())]
+    return told, done
+
+
+def test_ranks_get_cores_of_their_own_and_what_was_chosen(tmp_path):
+    told, done = launch(tmp_path, "--nproc-per-node", "2", "tell.py", MINE="kept")
+    assert done.returncode == 0, done.stderr
+    for said in told:
+        assert said["DS_ACCELERATOR"] == "cpu"
+        assert said["ACCEL_COMMUNICATION_BACKEND"] in ("gloo", "ccl")
+        assert (said["WORLD_SIZE"], said["MINE"], said["name"]) == ("2", "kept", "__main__")
+        assert said["argv"] == ["tell.py", str(tmp_path / "told"), "0", "--deep"]
+        assert int(said["OMP_NUM_THREADS"]) >= 1
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) > 1:
+        assert not set(told[0]["cores"]) & set(told[1]["cores"])
+        assert {*told[0]["cores"], *told[1]["cores"]} <= allowed
+
+
+def test_binding_is_left_off_and_a_count_of_threads_is_kept(tmp_path):
+    told, done = launch(tmp_path, "--no-bind", "--nproc-per-node", "1", "-m", "tell", OMP_NUM_THREADS="3")
+    assert done.returncode == 0, done.stderr
+    assert told[0]["cores"] == sorted(os.sched_getaffinity(0))
+    assert told[0]["OMP_NUM_THREADS"] == "3"
+
+
+def test_the_exit_status_is_torchruns_and_the_script_is_named(tmp_path):
+    told, done = launch(tmp_path, "--nproc-per-node", "1", "--max-restarts", "1", "tell.py", status=5)
+    assert done.returncode == 1
+    assert len(told) == 1
+    assert "tell.py FAILED" in done.stderr
+    assert "exitcode  : 5" in done.stderr
+    assert "accel_core/cli" not in done.stderr  # no traceback of ours
+
+
+def test_a_command_and_a_path_are_started_too(tmp_path):
+    (tmp_path / "run.sh").write_text(f'#!/bin/sh\nexec "{sys.executable}" tell.py "$@"\n')
+    (tmp_path / "run.sh").chmod(0o755)
+    told, done = launch(tmp_path, "--no-python", "./run.sh")
+    assert done.returncode == 0, done.stderr
+    assert told[0]["argv"][2:] == ["0", "--deep"]
+
+
+def test_a_command_that_cannot_be_started_is_named(tmp_path):
+    _, done = launch(tmp_path, "--no-python", "./nowhere.sh")
+    assert done.returncode == 1
+    assert "accel run: ./nowhere.sh cannot be started: No such file or directory" in done.stderr
+
+
+def test_run_path_is_left_to_torchrun(tmp_path):
+    _, done = launch(tmp_path, "--run-path", "--nproc-per-node", "1", str(tmp_path / "tell.py"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_torchrun_refuses_is_told(tmp_path):
+    _, done = launch(tmp_path, "-m", "--no-python", "tell")
+    assert done.returncode == 1
+    assert "Error: --module and --no-python do not go together" in done.stderr
