@@ -1,0 +1,84 @@
+"""Training with Lightning and Accelerate, on the CPU and on the simulated `acme`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "simulated"), str(HERE)]
+
+from accel_simulated import VENDORS, CannotBuildError, Run, build, run_on  # noqa: E402 - found by the line above
+
+#: A plugin as a vendor would publish it: nobody's device, under nobody's name.
+PLUGIN = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
+                    private_use1=True, communication_backend="accl",
+                    accelerator="accel_core.accelerators.torch_device:TorchAccelerator")]
+"""
+#: torchrun with two ranks on this host.
+TORCHRUN = """
+import runpy, sys
+sys.argv[1:1] = ["--standalone", "--nproc-per-node", "2"]
+runpy.run_module("torch.distributed.run", run_name="__main__")
+"""
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for `sys.path` with the distribution `accel-acme`."""
+    folder = tmp_path_factory.mktemp("plugin")
+    metadata = folder / "accel_acme-1.0.dist-info"
+    metadata.mkdir()
+    (folder / "accel_acme.py").write_text(PLUGIN)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-acme\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[accel.backends]\nacme = accel_acme\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def on_acme(plugin: Path) -> Callable[..., Run]:
+    """`run_on("acme", ...)` with the plugin; skips, with the reason, where no device can be built."""
+
+    def start(script: Path | str, *arguments: Any, **options: Any) -> Run:
+        try:
+            build(VENDORS["acme"].kind)
+        except CannotBuildError as error:
+            pytest.skip(str(error))
+        # Dropout draws from the host's generator, as on the CPU: otherwise the masks would differ.
+        environ = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "SIMULATED_RANDOM": "host"}
+        environ |= options.pop("environ", {})
+        return run_on(
+            "acme", script, *arguments, environ=environ, path=[plugin, HERE], timeout=300, **options
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def ranks(
+    on_acme: Callable[..., Run], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., list[dict[str, Any]]]:
+    """`ranks("script.py", torchrun=True, **options)`: what each rank of a script says, in order."""
+
+    def ranks(
+        script: str, *, torchrun: bool = False, environ: dict[str, str] | None = None, **options: Any
+    ) -> list[dict[str, Any]]:
+        out = tmp_path_factory.mktemp("answers")
+        told = json.dumps({"out": str(out), **options})
+        if torchrun:
+            on_acme(TORCHRUN, HERE / script, told, environ=environ or {})
+        else:
+            on_acme(HERE / script, told, environ=environ or {})
+        return [json.loads(file.read_text()) for file in sorted(out.iterdir())]
+
+    return ranks
