@@ -1,0 +1,82 @@
+"""DeepSpeed on accel_core's accelerator: `activate()`, before or after `import deepspeed`.
+
+Afterwards DeepSpeed's `get_accelerator()` returns what `accel_core.get_accelerator()` returns, in this
+process and in those it starts. No file of DeepSpeed is changed, and nothing of it is imported here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+from accel_core.accelerators.interface import Accelerator
+from accel_core.current import get_accelerator
+from accel_core.integrations.deepspeed import _children, _installed, _limits, _placing
+from accel_core.settings import ACCEL_INTEGRATIONS
+
+__all__ = ["Activation", "activate", "prepare"]
+
+_NAME = "deepspeed"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What `activate()` did."""
+
+    #: What DeepSpeed's `get_accelerator()` returns now.
+    accelerator: Accelerator
+    #: The version of DeepSpeed.
+    version: str
+    #: What DeepSpeed does not do on this device, a sentence each; empty for a device that it favours.
+    limits: tuple[str, ...]
+
+
+def activate(*, force: bool = False) -> Activation:
+    """Make DeepSpeed's `get_accelerator()` return ours, in this process and in those it starts.
+
+    Chooses an accelerator if none is chosen yet. Child processes are told through `ACCEL_INTEGRATIONS`.
+    Calling it again is fine. `force` replaces an accelerator for another device that DeepSpeed has chosen
+    before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it.
+
+    Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
+    `IntegrationError` when it has chosen another device before, and what `get_accelerator()` raises.
+    """
+    version = _installed.version()
+    accelerator = get_accelerator()
+    _placing.replace(accelerator, force=force)
+    prepare()
+    found = Activation(accelerator, version, _limits_of(accelerator))
+    names = ACCEL_INTEGRATIONS.read(os.environ)
+    if _NAME not in names:
+        os.environ[ACCEL_INTEGRATIONS.name] = ",".join((*names, _NAME))
+        _report(found)
+    return found
+
+
+def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
+    obstacle = _children.obstacle()
+    missing = _placing.missing_members(accelerator)
+    return (*_limits.limits(accelerator, missing), *([obstacle] if obstacle else []))
+
+
+def prepare() -> None:
+    """Have our accelerator chosen and put in place when DeepSpeed is imported; child processes call this."""
+    _placing.prepare()
+
+
+#: Devices whose limits DeepSpeed's own users know.
+_KNOWN = frozenset(("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa"))
+
+
+def _report(found: Activation) -> None:
+    """One message; of several ranks that call `activate()` themselves the first one gives it."""
+    known = found.accelerator.device_name() in _KNOWN
+    if found.limits and os.environ.get("RANK", "0") == "0":
+        lines = "".join(f"\n  - {sentence}." for sentence in found.limits)
+        _log.log(
+            logging.INFO if known else logging.WARNING,
+            "DeepSpeed %s runs on %s. What it keeps to other devices:%s",
+            found.version, found.accelerator.device_name(), lines,
+        )  # fmt: skip

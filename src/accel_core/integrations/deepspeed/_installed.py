@@ -1,0 +1,59 @@
+"""Which DeepSpeed is installed, found out without importing it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from accel_core import metadata
+from accel_core.errors import IntegrationMissingError
+
+__all__ = ["OLDEST", "UNKNOWN", "folder", "version"]
+
+#: The oldest release that this integration was tried with.
+OLDEST = "0.16"
+UNKNOWN = "of unknown version"
+
+
+def version() -> str:
+    """The version of the installed DeepSpeed, or `UNKNOWN` for a source tree without metadata.
+
+    Raises `IntegrationMissingError` where there is none, or one older than `OLDEST`.
+    """
+    found = _found()
+    if found is None:
+        raise IntegrationMissingError(
+            "DeepSpeed is not installed in this environment: pip install deepspeed (0.16 or newer)"
+        )
+    if found != UNKNOWN and _is_older(found):
+        raise IntegrationMissingError(
+            f"DeepSpeed {found} is installed, accel-core needs {OLDEST} or newer: "
+            f"pip install 'deepspeed>={OLDEST}'"
+        )
+    return found
+
+
+def _found() -> str | None:
+    # Metadata may outlive its package, and a source tree has none.
+    return None if folder() is None else metadata.version("deepspeed") or UNKNOWN
+
+
+def _is_older(found: str) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(found) < Version(OLDEST)
+    except InvalidVersion:  # a build of somebody's own: taken as it is
+        return False
+
+
+def folder() -> Path | None:
+    """Where DeepSpeed's package lies; `None` where there is none."""
+    try:
+        spec = find_spec("deepspeed")
+    except (ImportError, ValueError):
+        return None
+    # A folder that only happens to have the name (data, checkpoints) has no `__init__.py`.
+    if spec is None or spec.origin is None or not spec.submodule_search_locations:
+        return None
+    return Path(spec.submodule_search_locations[0])

@@ -1,0 +1,26 @@
+"""DeepSpeed's own launcher, with the activation in every process it starts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from accel_core.errors import IntegrationError
+from accel_core.integrations.deepspeed import _children, activate
+
+__all__ = ["launch"]
+
+
+def launch(arguments: Sequence[str]) -> None:
+    """Run DeepSpeed's launcher on `arguments`; ends the process with a rank's status when one fails.
+
+    Raises what `activate()` raises, and `IntegrationError` where the ranks would not hear of it.
+    """
+    if reason := _children.obstacle():
+        raise IntegrationError(f"{reason}.")
+    activate()
+    # The launcher's parser takes its name from here, and its autotuner repeats the command.
+    sys.argv[:] = ["accel deepspeed", *arguments]
+    from deepspeed.launcher.runner import main
+
+    main(list(arguments))

@@ -1,0 +1,115 @@
+"""DeepSpeed in processes of its own: on our CPU, and on a simulated device that it has never heard of."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accel_testing import layouts
+from accel_testing.children import clean_environment
+
+HERE = Path(__file__).parent
+SIMULATED = HERE.parent / "simulated"
+sys.path[:0] = [str(SIMULATED)]
+
+from accel_simulated import VENDORS, CannotBuildError, build, environment  # noqa: E402 - found by the line above
+
+#: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
+ACME = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
+                    private_use1=True, communication_backend="accl", export_envs=("SIMULATED_",),
+                    visible_devices=("ACME_VISIBLE_DEVICES",), visible_devices_grammar="cuda")]
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here needs DeepSpeed; the reason is printed with the skips."""
+    if find_spec("deepspeed") and find_spec("torch"):
+        return
+    skip = pytest.mark.skip(reason="deepspeed is not installed; `./dev deepspeed` has an environment with it")
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def acme_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for `sys.path` with the installed distribution `accel-acme`."""
+    folder = tmp_path_factory.mktemp("acme")
+    groups = {layouts.GROUP: {"acme": "accel_acme"}}
+    layouts.dist_info(folder, "accel-acme", "1.0", groups, {"accel_acme": ACME})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def on_cpu() -> dict[str, str]:
+    """Variables of a process in which the CPU is pinned."""
+    return _as_users_have_it(clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1"))
+
+
+@pytest.fixture(scope="session")
+def on_acme(acme_plugin: Path) -> dict[str, str]:
+    """Variables of a process that has the simulated device and its plugin, pinned."""
+    try:
+        build(VENDORS["acme"].kind)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    variables = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1"}
+    return _as_users_have_it(environment("acme", variables, path=[acme_plugin]))
+
+
+def _as_users_have_it(variables: dict[str, str]) -> dict[str, str]:
+    """Torch's autoload on, whatever the session that runs the tests was given."""
+    return {name: value for name, value in variables.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def answers(self) -> list[Any]:
+        """What it, and what it started, printed as `ANSWER <json>`; several ranks may share a line."""
+        assert self.returncode == 0, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
+        return [json.JSONDecoder().raw_decode(text)[0] for text in self.stdout.split("ANSWER ")[1:]]
+
+
+@pytest.fixture(scope="session")
+def child() -> Callable[..., Ended]:
+    """`child(arguments, environ)`: run Python with these arguments, and end what is left of it."""
+
+    def run(
+        arguments: list[str], environ: Mapping[str, str], *, timeout: float = 240, cwd: Path | None = None
+    ) -> Ended:
+        process = subprocess.Popen(
+            [sys.executable, *arguments],
+            env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, cwd=cwd,
+        )  # fmt: skip
+        try:
+            stdout, stderr = process.communicate(timeout=timeout)
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return Ended(process.returncode, stdout, stderr)
+
+    return run
