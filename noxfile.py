@@ -263,12 +263,29 @@ def ipex_real(session: nox.Session) -> None:
     session.run("python", *PYTEST, "plugins/accel_xpu", *session.posargs, env=env)
 
 
+def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
+    """The environment of DeepSpeed's tests: torch's autoload is on, by which its ranks hear of us."""
+    # What DeepSpeed compiles is kept beside it, so that two releases of it do not build over each other.
+    extensions = str(Path(session.virtualenv.location) / "torch_extensions")
+    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": extensions}
+
+
 @nox.session
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
     prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
-    found = session.posargs or ["-n", WORKERS, "--dist", "worksteal", "tests/deepspeed"]
-    session.run("python", *PYTEST, *found, env={**CLEAN, **QUIET_BUILDS})
+    own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py"]
+    found = session.posargs or ["-n", WORKERS, "--dist", "worksteal", *own]
+    session.run("python", *PYTEST, *found, env=for_deepspeed(session))
+
+
+@nox.session
+def deepspeed_oldest(session: nox.Session) -> None:
+    """Activate and launch the oldest DeepSpeed that is supported."""
+    prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.16.0",))
+    found = session.posargs or [*sorted(glob.glob("tests/deepspeed/test_[al]*.py"))]
+    options = ["-n", WORKERS, "--dist", "worksteal"]
+    session.run("python", *PYTEST, *options, *found, env=for_deepspeed(session))
 
 
 @nox.session
@@ -356,7 +373,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def bench_deepspeed(session: nox.Session) -> None:
-    """Measure the first get_accelerator() against DeepSpeed's, in an environment of its own."""
+    """Measure the first get_accelerator() and CPU Adam against DeepSpeed's, in an environment of its own."""
     # --no-deps: DeepSpeed asks for any torch, and pip would bring gigabytes. DS_BUILD_OPS=0: no compiler.
     prepare(session, "deepspeed", "example", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
     env = {**CLEAN, **COMPILED, "DS_BUILD_OPS": "0"}
