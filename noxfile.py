@@ -266,8 +266,8 @@ def ipex_real(session: nox.Session) -> None:
 def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
     """The environment of DeepSpeed's tests: torch's autoload is on, by which its ranks hear of us."""
     # What DeepSpeed compiles is kept beside it, so that two releases of it do not build over each other.
-    extensions = str(Path(session.virtualenv.location) / "torch_extensions")
-    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": extensions}
+    kept = Path(session.virtualenv.location) / "torch_extensions" / torch_home(session).version
+    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": str(kept)}
 
 
 @nox.session

@@ -26,9 +26,6 @@ BEYOND = {
     },
     "sdaa": {"set_per_process_memory_fraction": "not supported"},
     "acme": {
-        "default_generator": "not supported",
-        "initial_seed": "not supported",
-        "manual_seed": "not supported",
         "set_per_process_memory_fraction": "not supported",
     },
     "mps": {

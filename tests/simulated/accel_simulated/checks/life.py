@@ -100,6 +100,19 @@ def streams_run_late(vendor: str) -> None:
 
 
 @CHECKS.add
+def streams_free_what_was_recorded_on_them(vendor: str) -> None:
+    side = torch.Stream(device=vendor)
+    given, target = torch.ones(1000, device=vendor), torch.zeros(1000, device=vendor)
+    with device.held(side):
+        with side:
+            target.copy_(given, non_blocking=True)
+        given.record_stream(side)
+        del given  # the copy is the last to hold it: it goes on the stream's own thread
+    side.synchronize()
+    assert target.sum().item() == 1000
+
+
+@CHECKS.add
 def vendor_streams(vendor: str) -> None:
     module = getattr(torch, vendor)
     if not hasattr(module, "Stream"):

@@ -129,6 +129,28 @@ def recurrent_layers(vendor: str) -> None:
 
 
 @CHECKS.add
+def moving_a_module_keeps_its_parameters(vendor: str) -> None:
+    model = nn.Linear(3, 2)
+    held = list(model.parameters())  # as an optimizer made before does
+    model.to(vendor)
+    assert all(ours is theirs for ours, theirs in zip(held, model.parameters(), strict=True))
+    assert {each.device.type for each in held} == {vendor}
+    held[0].data = torch.empty(0)
+    assert (model.weight.device.type, model.weight.shape) == ("cpu", (0,))
+
+
+@CHECKS.add
+def dropout_rounds_as_on_cpu(vendor: str) -> None:
+    given = torch.randn(1000, dtype=torch.bfloat16, device=vendor, requires_grad=True)
+    arriving = torch.randn(1000, dtype=torch.bfloat16)
+    out = nn.functional.dropout(given, 0.1)
+    out.backward(arriving.to(vendor))
+    mask = (out != 0).cpu().to(torch.bfloat16).div(1 - 0.1)
+    assert torch.equal(out.detach().cpu(), given.detach().cpu() * mask)
+    assert torch.equal(given.grad.cpu(), arriving * mask)
+
+
+@CHECKS.add
 def adamw_equals_cpu(vendor: str) -> None:
     def train(where: str) -> dict[str, torch.Tensor]:
         torch.manual_seed(2)

@@ -159,4 +159,13 @@ inline void record_stream(at::Tensor& tensor, at::Stream stream) {
   DeviceMemory::get().recordStream(tensor.storage().data_ptr(), stream);
 }
 
+// May `tensor.data = from`? PyTorch says so of its own device types, so that `module.to(device)` keeps the
+// module's parameters, which an optimizer may hold already. Vendors of others answer for themselves.
+inline bool data_fits(const at::Tensor& tensor, const at::Tensor& from) {
+  auto plain = [](const at::Tensor& each) {
+    return each.layout() == at::kStrided && (each.is_cpu() || each.device().type() == kType);
+  };
+  return plain(tensor) && plain(from);
+}
+
 }  // namespace simulated

@@ -42,6 +42,13 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const
   return {results[0], results[1], results[2]};
 }
 
+// PyTorch drops out in one kernel where it has no rule for CPU, and that kernel rounds the way back otherwise.
+inline at::Tensor dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
+  return emulate("aten::native_dropout_backward", {grad, mask}, [scale](const Tensors& in) -> Tensors {
+    return {in[0] * in[1].to(in[0].scalar_type()).div_(1 / scale)};
+  })[0];
+}
+
 // Recurrent cells. The workspace that goes to the backward kernel holds the activated gates.
 
 inline at::Tensor sum_of_gates(const Tensors& in, size_t first_bias) {

@@ -127,7 +127,8 @@ class DeviceMemory final : public c10::DeviceAllocator {
   static void free_nothing(void*) {}
   static void free_block(void* context) {
     auto* block = static_cast<Block*>(context);
-    for (auto& stream : block->used_on) queue(stream).drain();
+    if (!is_stream_thread)  // there the work that held it last is done, and work in a queue owns what it uses
+      for (auto& stream : block->used_on) queue(stream).drain();
     get().give_back(block);
   }
   void give_back(Block* block) {

@@ -25,8 +25,10 @@ SIM_LIBRARY(aten, SIM, m) {
   m.impl("set_.source_Storage", TORCH_FN(set_source));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   m.impl("record_stream", TORCH_FN(record_stream));
+  m.impl("_has_compatible_shallow_copy_type", TORCH_FN(data_fits));
   m.impl("convolution", TORCH_FN(convolution));
   m.impl("convolution_backward", TORCH_FN(convolution_backward));
+  m.impl("native_dropout_backward", TORCH_FN(dropout_backward));
   m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));

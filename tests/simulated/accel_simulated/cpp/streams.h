@@ -12,6 +12,9 @@
 
 namespace simulated {
 
+// Is this a stream's thread? It waits for no stream: that may be itself, or one that waits for it.
+inline thread_local bool is_stream_thread = false;
+
 class Queue {
  public:
   Queue() {
@@ -50,6 +53,7 @@ class Queue {
 
  private:
   void run() {
+    is_stream_thread = true;
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return !work_.empty(); });

@@ -1,6 +1,6 @@
 """A vendor that does not exist: a device that torch.accelerator serves and no plugin knows.
 
-Its module holds what PyTorch itself asks of a device module, and nothing else.
+Its module holds what PyTorch itself asks of a device module, and the generators, which every vendor's has.
 """
 
 from accel_simulated import vendor_package

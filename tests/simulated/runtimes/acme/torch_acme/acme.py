@@ -6,3 +6,4 @@ from accel_simulated.parts.lifecycle import _is_in_bad_fork, _lazy_init, is_avai
 from accel_simulated.parts.random import get_rng_state, manual_seed_all, set_rng_state
 
 _initialized = False
+default_generators = ()  # filled when the runtime starts

@@ -1,0 +1,101 @@
+"""Trainings in pairs of processes, made once a session, and the table of what was equal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from ds_training.configurations import CONFIGURATIONS  # noqa: E402 - found by the line above
+from ds_training.runs import BACKENDS, RANKS, Trainings, locked  # noqa: E402
+
+#: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: a minute or two.
+BUILD = """
+from deepspeed.accelerator import get_accelerator
+for name in ("CPUAdamBuilder", "FusedAdamBuilder", "ShareMemCommBuilder"):
+    get_accelerator().create_op_builder(name).load()
+"""
+
+
+@pytest.fixture(scope="session")
+def extensions(on_cpu: dict[str, str]) -> Path:
+    """The folder, kept between sessions, of the operators that DeepSpeed compiles for its CPU accelerator."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel-core"
+    versions = f"deepspeed-{metadata.version('deepspeed')}-torch-{metadata.version('torch')}"
+    ours = cache / "deepspeed-operators" / f"{versions}-{sys.implementation.cache_tag}"
+    # A session of noxfile.py has one beside its DeepSpeed, which the other tests use too.
+    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or ours)
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(Path(f"{folder}.lock")):
+        for lock in folder.glob("*/lock"):  # of a build that was killed: torch would wait for it for ever
+            if time.time() - lock.stat().st_mtime > 900:
+                lock.unlink()
+        if not (folder / "built").exists():
+            subprocess.run(
+                [sys.executable, "-c", BUILD],
+                env={**on_cpu, "TORCH_EXTENSIONS_DIR": str(folder)},
+                capture_output=True,
+                check=True,
+                timeout=1200,
+            )
+            (folder / "built").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trainings(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, extensions: Path
+) -> Trainings:
+    """`trainings.reports(backend, configuration)`: trained now, or by whoever asked before."""
+    base = tmp_path_factory.getbasetemp()
+    # Under xdist each process has a folder of its own in the session's.
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "deepspeed-trainings"
+    folder.mkdir(exist_ok=True)
+
+    def environ(backend: str) -> Mapping[str, str]:
+        found: dict[str, str] = request.getfixturevalue("on_acme" if backend == "acme" else "on_cpu")
+        path = os.pathsep.join(filter(None, [str(HERE), found.get("PYTHONPATH")]))
+        # The masks of dropout are drawn on the host, so that they equal those on CPU.
+        mine = {"SIMULATED_RANDOM": "host"} if backend == "acme" else {}
+        return {**found, **mine, "PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
+
+    return Trainings(folder, environ)
+
+
+#: Under this name a test reports a cell of the table; xdist carries it to the process that prints.
+PROPERTY = "deepspeed training"
+
+
+@pytest.fixture
+def record(record_property: Callable[[str, object], None]) -> Callable[[str, str, str], None]:
+    """`record(row, backend, cell)`: note a cell of the table that is printed at the end."""
+    return lambda row, backend, cell: record_property(PROPERTY, [row, backend, cell])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table: configuration, ranks, and whether each backend's run equals DeepSpeed's own CPU's."""
+    rows: dict[str, dict[str, str]] = {}
+    for outcome in ("passed", "failed", "xfailed"):
+        for report in terminalreporter.getreports(outcome):
+            for row, backend, cell in (value for name, value in report.user_properties if name == PROPERTY):
+                rows.setdefault(row, {})[backend] = cell
+    if not rows:
+        return
+    terminalreporter.section("trained with DeepSpeed: equal to its own CPU accelerator to the last bit")
+    known = [name for name in CONFIGURATIONS if name in rows]
+    order = [*known, *sorted(row for row in rows if row not in known)]
+    titles = {"reference": "deepspeed cpu", "cpu": "accel_core cpu", "acme": "acme (simulated)"}
+    terminalreporter.line(f"{'':40}{'ranks':>6}" + "".join(f"{titles[each]:>20}" for each in BACKENDS))
+    for row in order:
+        cells = "".join(f"{rows[row].get(backend, ''):>20}" for backend in BACKENDS)
+        terminalreporter.line(f"{row:40}{RANKS:>6}{cells}")

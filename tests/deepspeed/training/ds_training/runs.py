@@ -1,0 +1,153 @@
+"""Starts pairs of ranks, and keeps what they report, once a session whichever process of xdist asks first."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ds_training.configurations import CONFIGURATIONS
+
+__all__ = ["BACKENDS", "RANKS", "Trainings", "locked"]
+
+RANKS = 2
+#: DeepSpeed's own CPU accelerator, ours, and a simulated device that DeepSpeed has never heard of.
+BACKENDS = ("reference", "cpu", "acme")
+#: Seconds that one configuration may take before the ranks say where they are and end.
+PATIENCE = 600
+
+Reports = list[dict[str, Any]]
+
+
+@dataclass
+class Trainings:
+    """What the ranks of each training report, by backend and configuration."""
+
+    #: A folder that all processes of this session see.
+    folder: Path
+    #: The variables of a backend's processes.
+    environ: Callable[[str], Mapping[str, str]]
+
+    def reports(self, backend: str, name: str, *, resumed: bool = False) -> Reports:
+        """By rank; raises `AssertionError` with the ranks' output if the training failed."""
+        if resumed:
+            self.reports(backend, name)  # it leaves the checkpoint
+        group = CONFIGURATIONS[name].group
+        home = self.folder / f"{backend}, {group}{', resumed' if resumed else ''}"
+        with locked(Path(f"{home}.lock")):
+            if not (home / "done").exists():
+                home.mkdir(exist_ok=True)
+                self._train(backend, group, home, resumed)
+                (home / "done").touch()
+        error = home / f"{name}.error"
+        assert not error.exists(), f"{name} on {backend}: {error.read_text()}"
+        return [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(RANKS)]
+
+    def _train(self, backend: str, group: str, home: Path, resumed: bool) -> None:
+        """All configurations of the group in one pair; after a failure another pair takes the rest."""
+        checkpoints = self.folder / "checkpoints" / backend
+        left = [
+            name
+            for name, configuration in CONFIGURATIONS.items()
+            if configuration.group == group and (configuration.saves or not resumed)
+        ]
+        if resumed:  # what failed before has no checkpoint
+            left = [name for name in left if (checkpoints / name / "latest").exists()]
+        while left:
+            order = home / "order.json"
+            order.write_text(
+                json.dumps(
+                    {
+                        "activate": backend != "reference",
+                        "configurations": left,
+                        "folder": str(home),
+                        "checkpoints": str(checkpoints),
+                        "resumed": resumed,
+                        "patience": PATIENCE,
+                    }
+                )
+            )
+            output = _run(_commands(order, resumed), self.environ(backend), home)
+            left = self._failed_and_after(left, home, output)
+
+    @staticmethod
+    def _failed_and_after(names: list[str], home: Path, output: str) -> list[str]:
+        """Note why the first that is not finished failed; give those behind it."""
+        for place, name in enumerate(names):
+            answers = [home / f"{name}.{rank}.json" for rank in range(RANKS)]
+            told = [json.loads(answer.read_text()) for answer in answers if answer.exists()]
+            errors = [report["error"] for report in told if "error" in report]
+            if errors or len(told) < RANKS:
+                (home / f"{name}.error").write_text("\n".join(errors) or f"the ranks ended.\n{output}")
+                return names[place + 1 :]
+        return []
+
+
+def _commands(order: Path, resumed: bool) -> list[tuple[list[str], dict[str, str]]]:
+    """What to start: each rank by itself, or, to go on from a checkpoint, both by torch's own launcher."""
+    port = _free_port()
+    if resumed:
+        run = ["torch.distributed.run", f"--nproc-per-node={RANKS}", f"--master-port={port}", "-m"]
+        return [(["-m", *run, "ds_training.worker", str(order)], {})]
+    shared = {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS), "MASTER_ADDR": "127.0.0.1"}
+    return [
+        (
+            ["-m", "ds_training.worker", str(order)],
+            {**shared, "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(RANKS)
+    ]
+
+
+def _run(commands: Sequence[tuple[list[str], dict[str, str]]], environ: Mapping[str, str], home: Path) -> str:
+    """Run until all have ended, or one has failed; what they printed last."""
+    logs = [home / f"output.{number}" for number in range(len(commands))]
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for (arguments, variables), log in zip(commands, logs, strict=True):
+            file = stack.enter_context(log.open("w"))
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                env={**environ, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            stack.callback(_end, process)
+            processes.append(process)
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            time.sleep(0.1)
+        if any(codes):
+            time.sleep(2)  # the other rank may be about to say what it saw of it
+    return "\n".join(f"{log.name}: {log.read_text()[-6000:]}" for log in logs)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Only one process at a time is inside; the lock goes with the process that has it."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
