@@ -52,6 +52,7 @@ COMPILED = {"PYTHONDONTWRITEBYTECODE": None}
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 # DeepSpeed's setup.py compiles unless told not to, and imports torch, which must not load a vendor then.
 QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+INTEGRATIONS = "src/accel_core/integrations"
 WORKERS = str(min(4, os.cpu_count() or 1))
 # What needs neither a device nor built wheels, on several cores.
 # The devices' and the real vendor's tests have sessions of their own: a process each, minutes in all.
@@ -201,6 +202,14 @@ def test(session: nox.Session) -> None:
 # ---------------------------------------------------------------------------- tests
 
 
+def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:
+    """Run pytest with branch coverage, and fail below what pyproject.toml asks of these parts."""
+    session.run("coverage", "erase")
+    session.run("coverage", "run", *PYTEST, *found, env=env)
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report", *parts)
+
+
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run pytest with torch; without arguments on several cores and with branch coverage."""
@@ -208,10 +217,8 @@ def tests(session: nox.Session) -> None:
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
         session.run("python", *PYTEST, *(session.posargs or EVERYTHING), env=CLEAN)
         return
-    session.run("coverage", "erase")
-    session.run("coverage", "run", *PYTEST, *EVERYTHING, env=CLEAN)
-    session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report")
+    # The integrations are measured where their frameworks are: sessions deepspeed and trainers.
+    measured(session, EVERYTHING, CLEAN, f"--omit={INTEGRATIONS}/*")
 
 
 @nox.session
@@ -275,8 +282,13 @@ def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
     prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py"]
-    found = session.posargs or ["-n", WORKERS, "--dist", "worksteal", *own]
-    session.run("python", *PYTEST, *found, env=for_deepspeed(session))
+    env = for_deepspeed(session)
+    if session.posargs:
+        session.run("python", *PYTEST, *session.posargs, env=env)
+        return
+    measured(
+        session, ["-n", WORKERS, "--dist", "worksteal", *own], env, f"--include={INTEGRATIONS}/deepspeed/*"
+    )
 
 
 @nox.session
@@ -292,8 +304,11 @@ def deepspeed_oldest(session: nox.Session) -> None:
 def trainers(session: nox.Session) -> None:
     """Train with Lightning and with Hugging Face Accelerate on our accelerators."""
     prepare(session, "test", "example", "trainers", torch=True)
-    found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/trainers"]
-    session.run("python", *PYTEST, *found, env=CLEAN)
+    if session.posargs:
+        session.run("python", *PYTEST, *session.posargs, env=CLEAN)
+        return
+    ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py"
+    measured(session, ["-n", WORKERS, "--dist", "loadfile", "tests/trainers"], CLEAN, f"--include={ours}")
 
 
 @nox.session
