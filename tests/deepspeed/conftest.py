@@ -20,9 +20,12 @@ from accel_testing.children import clean_environment
 
 HERE = Path(__file__).parent
 SIMULATED = HERE.parent / "simulated"
-sys.path[:0] = [str(SIMULATED)]
+sys.path[:0] = [str(SIMULATED), str(HERE / "training")]
 
 from accel_simulated import VENDORS, CannotBuildError, build, environment  # noqa: E402 - found by the line above
+
+# Here, because the process of xdist that prints does not look into the folders below.
+from ds_training.table import pytest_terminal_summary  # noqa: E402, F401
 
 #: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
 ACME = """

@@ -234,6 +234,38 @@ answer(npu="torch_npu" in sys.modules)
     assert npu == {"npu": False}
 
 
+def test_a_torch_npu_that_the_user_imported_is_left_there(child, on_acme, tmp_path):
+    code = """
+import torch_npu
+from accel_core.integrations.deepspeed import activate
+activate()
+look()
+answer(npu=sys.modules["torch_npu"] is torch_npu)
+"""
+    (tmp_path / "torch_npu.py").touch()
+    variables = {**on_acme, "PYTHONPATH": f"{tmp_path}:{on_acme['PYTHONPATH']}"}
+    looked, npu = child(["-c", LOOK + code], variables).answers
+    assert looked == {"name": "acme", **GOOD}
+    assert npu == {"npu": True}
+
+
+def test_operators_that_deepspeed_has_asked_about_are_asked_again(child, on_acme):
+    """LAMB has no builder for the CPU among DeepSpeed's, and a portable one of ours for acme."""
+    code = """
+import os
+import deepspeed
+from deepspeed.ops.op_builder import all_ops
+before = sorted(all_ops.ALL_OPS)
+from accel_core.integrations.deepspeed import activate
+os.environ["DS_ACCELERATOR"] = "acme"
+activate(force=True)
+answer(before="fused_lamb" in before, after="fused_lamb" in all_ops.ALL_OPS,
+       compatible=deepspeed.ops.__compatible_ops__.get("fused_lamb"))
+"""
+    ended = child(["-c", ANSWER + code], {**on_acme, "DS_ACCELERATOR": "cpu"})
+    assert ended.answers == [{"before": False, "after": True, "compatible": True}]
+
+
 def test_its_source_is_still_found_and_a_reload_keeps_ours(child, on_cpu):
     code = """
 from accel_core.integrations.deepspeed import activate

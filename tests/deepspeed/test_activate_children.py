@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib.machinery import ModuleSpec
 
 import pytest
 from accel_testing import layouts
@@ -204,6 +205,27 @@ def test_a_missing_or_old_deepspeed_is_named_before_anything_is_imported(
     assert ended.returncode == 1
     assert said in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_a_version_of_somebodys_own_is_taken_as_it_is(child, on_cpu, hidden, folder):
+    code = """
+from accel_core.integrations.deepspeed import _installed
+from worker import answer
+answer(version=_installed.version())
+"""
+    path = os.pathsep.join(filter(None, (hidden("our-own-build"), str(folder), on_cpu.get("PYTHONPATH"))))
+    ended = child(["-c", code], {**on_cpu, "PYTHONPATH": path})
+    assert ended.answers == [{"version": "our-own-build"}]
+
+
+def test_a_folder_that_only_has_the_name_is_no_deepspeed(monkeypatch):
+    from accel_core.integrations.deepspeed import _installed
+
+    folder = ModuleSpec("deepspeed", None, is_package=True)  # as Python sees a folder without __init__.py
+    monkeypatch.setattr(_installed, "find_spec", lambda name: folder)
+    assert _installed.folder() is None
+    with pytest.raises(ImportError, match="DeepSpeed is not installed"):
+        _installed.version()
 
 
 def test_a_missing_deepspeed_is_an_import_error(child, on_cpu, hidden, folder):

@@ -1,4 +1,4 @@
-"""Trainings in pairs of processes, made once a session, and the table of what was equal."""
+"""Trainings in pairs of processes, made once a session."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
+from ds_training.runs import Trainings, locked
+from ds_training.table import PROPERTY
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from ds_training.configurations import CONFIGURATIONS  # noqa: E402 - found by the line above
-from ds_training.runs import BACKENDS, RANKS, Trainings, locked  # noqa: E402
 
 #: Builds, and so keeps, what DeepSpeed compiles for its CPU accelerator at first use: a minute or two.
 BUILD = """
@@ -72,30 +69,7 @@ def trainings(
     return Trainings(folder, environ)
 
 
-#: Under this name a test reports a cell of the table; xdist carries it to the process that prints.
-PROPERTY = "deepspeed training"
-
-
 @pytest.fixture
 def record(record_property: Callable[[str, object], None]) -> Callable[[str, str, str], None]:
     """`record(row, backend, cell)`: note a cell of the table that is printed at the end."""
     return lambda row, backend, cell: record_property(PROPERTY, [row, backend, cell])
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table: configuration, ranks, and whether each backend's run equals DeepSpeed's own CPU's."""
-    rows: dict[str, dict[str, str]] = {}
-    for outcome in ("passed", "failed", "xfailed"):
-        for report in terminalreporter.getreports(outcome):
-            for row, backend, cell in (value for name, value in report.user_properties if name == PROPERTY):
-                rows.setdefault(row, {})[backend] = cell
-    if not rows:
-        return
-    terminalreporter.section("trained with DeepSpeed: equal to its own CPU accelerator to the last bit")
-    known = [name for name in CONFIGURATIONS if name in rows]
-    order = [*known, *sorted(row for row in rows if row not in known)]
-    titles = {"reference": "deepspeed cpu", "cpu": "accel_core cpu", "acme": "acme (simulated)"}
-    terminalreporter.line(f"{'':40}{'ranks':>6}" + "".join(f"{titles[each]:>20}" for each in BACKENDS))
-    for row in order:
-        cells = "".join(f"{rows[row].get(backend, ''):>20}" for backend in BACKENDS)
-        terminalreporter.line(f"{row:40}{RANKS:>6}{cells}")

@@ -1,0 +1,32 @@
+"""The table that ends a session: which training, on which backend, was equal to DeepSpeed's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ds_training.configurations import CONFIGURATIONS
+from ds_training.runs import BACKENDS, RANKS
+
+__all__ = ["PROPERTY", "pytest_terminal_summary"]
+
+#: Under this name a test reports a cell of the table; xdist carries it to the process that prints.
+PROPERTY = "deepspeed training"
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The table: configuration, ranks, and whether each backend's run equals DeepSpeed's own CPU's."""
+    rows: dict[str, dict[str, str]] = {}
+    for outcome in ("passed", "failed", "xfailed"):
+        for report in terminalreporter.getreports(outcome):
+            for row, backend, cell in (value for name, value in report.user_properties if name == PROPERTY):
+                rows.setdefault(row, {})[backend] = cell
+    if not rows:
+        return
+    terminalreporter.section("trained with DeepSpeed: equal to its own CPU accelerator to the last bit")
+    known = [name for name in CONFIGURATIONS if name in rows]
+    order = [*known, *sorted(row for row in rows if row not in known)]
+    titles = {"reference": "deepspeed cpu", "cpu": "accel_core cpu", "acme": "acme (simulated)"}
+    terminalreporter.line(f"{'':40}{'ranks':>6}" + "".join(f"{titles[each]:>20}" for each in BACKENDS))
+    for row in order:
+        cells = "".join(f"{rows[row].get(backend, ''):>20}" for backend in BACKENDS)
+        terminalreporter.line(f"{row:40}{RANKS:>6}{cells}")
