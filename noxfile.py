@@ -143,8 +143,8 @@ def prepare(
         editable = [word for path in ours for word in ("-e", str(path))]
         session.install(*with_constraints, "--no-build-isolation", *editable)
     if extra:
-        bare = ["--no-build-isolation", "--no-deps", *extra]
-        session.install(*with_constraints, *bare, env=QUIET_BUILDS)
+        # Exact versions already, and two sessions may take two of one package.
+        session.install("--no-build-isolation", "--no-deps", *extra, env=QUIET_BUILDS)
     filled(environment, key)
 
 
