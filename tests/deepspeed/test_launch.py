@@ -118,7 +118,7 @@ def test_a_failing_rank_gives_its_status(child, folder, on_cpu):
 def test_help_is_the_launchers(child, on_cpu):
     ended = child([*ACCEL, "--help"], on_cpu)
     assert ended.returncode == 0
-    assert ended.stdout.startswith("usage: accel deepspeed ")
+    assert "usage: accel deepspeed " in ended.stdout  # DeepSpeed 0.16 logs to stdout before it
     assert "--hostfile" in ended.stdout
 
 
