@@ -77,6 +77,50 @@ def test_every_step_equals_deepspeeds_to_the_last_bit(op: CPUAdam, case: tuple[A
     assert [adam_cases.bits(tensor) for tensor in adam_cases.run(op, case)] == recorded
 
 
+#: Which instructions are used is decided when the library is loaded, so each choice needs a process.
+IN_A_CHILD = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from accel_core.ops.cpu_adam import CPUAdamBuilder
+from accel_testing import adam_cases
+op = CPUAdamBuilder().load()
+results = {case[0]: [adam_cases.bits(t) for t in adam_cases.run(op, case)] for case in adam_cases.CASES}
+print(json.dumps([op.capability, results]))
+"""
+
+
+def steps_with(capability: str) -> tuple[str, dict[str, list[str]]]:
+    """The instructions in use and the bits of every case, in a process with this ATEN_CPU_CAPABILITY."""
+    environ = {**os.environ, "ATEN_CPU_CAPABILITY": capability}
+    command = [sys.executable, "-c", IN_A_CHILD, json.dumps(sys.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    used, results = json.loads(done.stdout.splitlines()[-1])
+    return used, results
+
+
+def test_a_processor_with_avx2_alone_gives_the_same_bits(op: CPUAdam):
+    if op.capability not in ("AVX512", "AVX2"):
+        pytest.skip(f"this processor has no AVX2, only {op.capability}")
+    used, results = steps_with("avx2")
+    assert used == "AVX2"
+    assert results == json.loads(RECORDED.read_text())["cases"]
+
+
+def test_a_processor_without_vectors_that_fuse_gives_the_same_within_rounding(op: CPUAdam):
+    if op.capability == "NEON":
+        pytest.skip("every 64-bit ARM processor has NEON: nothing less can be asked for")
+    used, results = steps_with("default")
+    assert used == "baseline"
+    recorded = json.loads(RECORDED.read_text())["cases"]
+    for label in ("AdamW", "Adam", "no decay", "no bias correction"):  # all float32
+        for found, expected in zip(results[label], recorded[label], strict=True):
+            assert distance(as_floats(found), as_floats(expected).double()) < 1e-6
+
+
+def as_floats(bits: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray.fromhex(bits), dtype=torch.float32)
+
+
 @pytest.mark.parametrize("count", [1, 15, 1023, 1024, 1025, 40_000, 70_003])
 @pytest.mark.parametrize("case", adam_cases.CASES[:2] + adam_cases.CASES[-1:], ids=lambda case: case[0])
 def test_the_number_of_threads_changes_no_bit(op: CPUAdam, threads: int, count: int, case: tuple[Any, ...]):

@@ -18,7 +18,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <unordered_map>
 
 namespace {
@@ -162,12 +164,16 @@ void part_base(Decay kind, const Scalars& s, const Arrays<Parameter, State>& all
 #endif
 }
 
-// Asked of the processor that runs this, so that a library that was built elsewhere is safe.
+// Asked of the processor that runs this, so that a library that was built elsewhere is safe. torch's own
+// variable ATEN_CPU_CAPABILITY can ask for less than the processor has: "avx2", "default".
 const char* find_capability()
 {
 #if X86
+    const char* const variable = std::getenv("ATEN_CPU_CAPABILITY");
+    const std::string most = variable ? variable : "";
+    if (most == "default") return "baseline";
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    if (most != "avx2" && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return "AVX512";
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return "AVX2";
