@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ def main(order: dict[str, Any]) -> None:
         temporary.replace(answer)
     faulthandler.cancel_dump_traceback_later()
     torch.distributed.destroy_process_group()
+    # gloo's threads drop the last tensors with Python's lock; while Python ends this aborts (pytorch#190489).
+    time.sleep(0.2)
 
 
 class Training:
