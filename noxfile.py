@@ -24,6 +24,7 @@ from environments import (  # noqa: E402
     fresh,
     interpreters,
     prepare,
+    require,
     torch_home,
 )
 
@@ -97,6 +98,7 @@ def measured(session: nox.Session, found: list[str], env: dict[str, str | None],
 def tests(session: nox.Session) -> None:
     """Run pytest with torch; without arguments on several cores and with branch coverage."""
     prepare(session, "test", "example", torch=True)
+    require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
         session.run("python", *PYTEST, *(session.posargs or EVERYTHING), env=CLEAN)
         return
@@ -116,6 +118,7 @@ def tests_torchfree(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """Run the tests that need a real CUDA or ROCm device, with whatever torch is there."""
     prepare(session, "test", "example", torch=True)
+    require(session, "torch", "sklearn")
     session.run("python", *PYTEST, "-m", "gpu", *session.posargs, env=CLEAN)
 
 
@@ -123,6 +126,7 @@ def gpu(session: nox.Session) -> None:
 def simulated(session: nox.Session) -> None:
     """Run every plugin on its simulated device (needs a C++ compiler; built once and kept)."""
     prepare(session, "test", "example", torch=True)
+    require(session, "torch", "sklearn")
     found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/simulated"]
     session.run("python", *PYTEST, *found, env=CLEAN)
 
@@ -132,6 +136,7 @@ def npu_real(session: nox.Session) -> None:
     """Run the npu plugin on the real torch_npu, over a stand-in for CANN (needs a C compiler)."""
     packages = ("torch-npu==2.13.0", "deepspeed==0.19.8")
     prepare(session, "test", "example", "deepspeed", "npu-real", torch=True, extra=packages)
+    require(session, "torch_npu", "torch", "deepspeed", "sklearn")
     # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
     found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/npu_real"]
@@ -164,6 +169,7 @@ def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
     prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
+    require(session, "deepspeed", "torch", "sklearn")
     own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py"]
     env = for_deepspeed(session)
     if session.posargs:
@@ -178,6 +184,7 @@ def deepspeed(session: nox.Session) -> None:
 def deepspeed_oldest(session: nox.Session) -> None:
     """Activate and launch the oldest DeepSpeed that is supported."""
     prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.16.0",))
+    require(session, "deepspeed", "torch")
     # What depends on its release: its modules, its launcher here and on other hosts.
     names = (
         "two_ranks_on_this_host",
@@ -194,6 +201,7 @@ def deepspeed_oldest(session: nox.Session) -> None:
 def trainers(session: nox.Session) -> None:
     """Train with Lightning and with Hugging Face Accelerate on our accelerators."""
     prepare(session, "test", "example", "trainers", torch=True)
+    require(session, "lightning", "pytorch_lightning", "accelerate", "torch", "sklearn")
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
@@ -205,6 +213,7 @@ def trainers(session: nox.Session) -> None:
 def multinode(session: nox.Session) -> None:
     """Train on three hosts in network namespaces, and lose one (needs root and iproute2, else skips)."""
     prepare(session, "test", "example", torch=True)
+    require(session, "torch", "sklearn")
     session.run("python", *PYTEST, *(session.posargs or ["tests/multinode"]), env=CLEAN)
 
 

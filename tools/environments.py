@@ -120,6 +120,16 @@ def prepare(
     filled(environment, key)
 
 
+def require(session: nox.Session, *modules: str) -> None:
+    """Fail unless the session finds these: else the tests that need them skip, and the session passes."""
+    find = (
+        "import sys; from importlib.util import find_spec\n"
+        "missing = [name for name in sys.argv[1:] if not find_spec(name)]\n"
+        "sys.exit(f'not found: {missing}; delete {sys.prefix} and run this again' if missing else 0)"
+    )
+    session.run("python", "-c", find, *modules, silent=True, log=False)
+
+
 def runs(python: str) -> bool:
     """Say whether this is a Python that starts (a pyenv shim may stand for nothing)."""
     try:
