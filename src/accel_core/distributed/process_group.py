@@ -165,9 +165,9 @@ def init_process_group(
     of for `silence` seconds is reported as lost. `options` are what else
     `torch.distributed.init_process_group` takes.
 
-    Raises `LaunchError` when a variable is missing or a group is there already; and, on every rank,
-    `RankMismatchError` when the ranks chose different accelerators, versions or communication backends, or
-    one of them cannot start, and `RankLostError` when a rank does not come.
+    Raises `LaunchError` when a variable is missing, a group is there already or, on rank 0, the port is
+    taken; and, on every rank, `RankMismatchError` when the ranks chose different accelerators, versions or
+    communication backends, or one of them cannot start, and `RankLostError` when a rank does not come.
     """
     torch = import_torch()
     distributed = torch.distributed
@@ -217,20 +217,25 @@ def _meet(me: Rank, init_method: str | None, store: Store | None, timeout: timed
         return store, _address(store, "the store that was given")
     distributed = import_torch().distributed
     method = init_method or "env://"
-    with _as_lost(me, method, timeout):
+    with _explained(me, method, timeout):
         found: Store = next(distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout))[0]
     found.set_timeout(timeout)
     return found, _address(found, method)
 
 
 @contextmanager
-def _as_lost(me: Rank, method: str, timeout: timedelta) -> Iterator[None]:
+def _explained(me: Rank, method: str, timeout: timedelta) -> Iterator[None]:
     where = (
         f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if method == "env://" else method
     )
     try:
         yield
     except RuntimeError as error:
+        if "EADDRINUSE" in str(error):  # torch's DistNetworkError has it in its text alone
+            raise LaunchError(
+                f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "
+                "not ended. Give another one to every rank, with MASTER_PORT or torchrun's --master-port."
+            ) from error
         raise RankLostError(
             f"{me} did not meet the {me.world_size - 1} others at {where} within "
             f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}. See that rank 0's host is up, "
