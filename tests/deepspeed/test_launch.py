@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 
 import pytest
+from accel_testing.ports import free_port
 
 RANK = """
 import json, os, sys, time
@@ -41,12 +41,6 @@ def folder(tmp_path):
 def variables(request, device):
     found = request.getfixturevalue(f"on_{device}")
     return {name: value for name, value in found.items() if name != "CUDA_VISIBLE_DEVICES"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

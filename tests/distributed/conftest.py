@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from accel_testing import layouts, plugins
 from accel_testing.children import Ended, clean_environment
+from accel_testing.ports import free_port
 
 #: What every rank's program begins with.
 HEAD = """
@@ -116,9 +116,3 @@ def cpu_backend(tmp_path: Path) -> Callable[..., dict[str, str]]:
         return {"PYTHONPATH": str(site), "DS_ACCELERATOR": name}
 
     return install
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -80,7 +79,10 @@ def run_on(
     """
     variables = environment(vendor, environ, path=path)
     command = _command(script, arguments)
-    port = _free_port()
+    # Not at the top: the children import this module too, and they do not see the tests' support.
+    from accel_testing.ports import free_port
+
+    port = free_port()
     started = [
         subprocess.Popen(
             command,
@@ -137,12 +139,6 @@ def _rank(rank: int, processes: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait(process: subprocess.Popen[str], timeout: float) -> Ended:

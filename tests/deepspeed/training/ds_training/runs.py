@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from accel_testing.ports import free_port
 
 from ds_training.configurations import CONFIGURATIONS
 
@@ -95,7 +96,7 @@ class Trainings:
 
 def _commands(order: Path, resumed: bool) -> list[tuple[list[str], dict[str, str]]]:
     """What to start: each rank by itself, or, to go on from a checkpoint, both by torch's own launcher."""
-    port = _free_port()
+    port = free_port()
     if resumed:
         run = ["torch.distributed.run", f"--nproc-per-node={RANKS}", f"--master-port={port}", "-m"]
         return [(["-m", *run, "ds_training.worker", str(order)], {})]
@@ -137,12 +138,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
