@@ -67,7 +67,7 @@ def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool,
         root = Path(folder)
         for index in range(distributions):
             _distribution(root, index, plugin=index < plugins)
-        before = "import pluggy, importlib.metadata, accel_core.discovery" if warm else ""
+        before = "import pluggy, importlib.metadata, accel_core.detection.discovery" if warm else ""
         ours, peer = (
             _TIMED.format(root=folder, before=before, body=body.format(plugins=plugins))
             for body in (_OURS, _PEER)

@@ -16,7 +16,8 @@ from accel_testing import children, layouts, plugins
 from accel_testing.children import SIMULATED
 
 import accel_core
-from accel_core import current, hardware, settings
+from accel_core import current, settings
+from accel_core.machine import hardware
 
 # The accelerators' own tests have nothing to run on without torch; all others say so themselves.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["accelerators"]

@@ -53,10 +53,10 @@ def section(text: str, header: str) -> str:
 
 def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
-    import accel_core.discovery
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+    from accel_core.detection.discovery import Candidate, builtin_candidates, rank
 
-    found = [Shipped(c.backend, "accel-core", ()) for c in accel_core.discovery.builtin_candidates()]
+    found = [Shipped(c.backend, "accel-core", ()) for c in builtin_candidates()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
         text = project.read_text(encoding="utf-8")
         distribution = re.findall(r'^name = "(.+)"', section(text, "project"), re.MULTILINE)[0]
@@ -71,11 +71,8 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             each = declared if isinstance(declared, list | tuple) else [declared]
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {
-        accel_core.discovery.Candidate(s.backend.name, Provenance(s.distribution, ""), s.backend): s
-        for s in found
-    }
-    return [candidates[c] for c in accel_core.discovery.rank(candidates)]
+    candidates = {Candidate(s.backend.name, Provenance(s.distribution, ""), s.backend): s for s in found}
+    return [candidates[c] for c in rank(candidates)]
 
 
 # ---------------------------------------------------------------------------- words
@@ -100,7 +97,7 @@ def bus(pci_id: str) -> str:
 
 
 def grammar(backend: Backend) -> str:
-    from accel_core import visible_devices
+    from accel_core.machine import visible_devices
 
     return visible_devices._TABLE[backend.visible_devices_grammar].expected
 

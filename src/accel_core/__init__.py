@@ -12,11 +12,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing's own constant would cost more than the rest of this import
 if TYPE_CHECKING:
+    from accel_core._support.torch_import import TorchBuild, torch_build
     from accel_core.accelerators.interface import Accelerator
     from accel_core.accelerators.records import Capabilities, DeviceProperties
     from accel_core.accelerators.torch_device import TorchAccelerator
     from accel_core.backend import API_LEVEL, Backend, ProbeResult, Provenance, hint_for
-    from accel_core.choice import Selection
     from accel_core.current import (
         accelerator,
         get_accelerator,
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
         set_accelerator,
         use_accelerator,
     )
-    from accel_core.discovery import Candidate, discover
+    from accel_core.detection.discovery import Candidate, discover
+    from accel_core.detection.records import Status, Verdict
+    from accel_core.detection.select import Selection
     from accel_core.errors import (
         AcceleratorFallbackWarning,
         AccelError,
@@ -46,26 +48,24 @@ if TYPE_CHECKING:
         SettingError,
         UnsupportedError,
     )
-    from accel_core.hardware import Evidence, evidence
     from accel_core.hookspecs import hookimpl
-    from accel_core.ops.builder import OpBuilder
-    from accel_core.torch_import import TorchBuild, torch_build
-    from accel_core.verdict import Status, Verdict
-    from accel_core.visible_devices import (
+    from accel_core.machine.hardware import Evidence, evidence
+    from accel_core.machine.visible_devices import (
         VisibleDevices,
         format_visible_devices,
         hidden_by,
         parse_visible_devices,
     )
+    from accel_core.ops.builder import OpBuilder
 
 _HOMES = {
     "accelerators.interface": ("Accelerator",),
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hint_for"),
-    "choice": ("Selection",),
+    "detection.select": ("Selection",),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
-    "discovery": ("Candidate", "discover"),
+    "detection.discovery": ("Candidate", "discover"),
     "errors": (
         "AccelError",
         "AcceleratorFallbackWarning",
@@ -87,12 +87,12 @@ _HOMES = {
         "SettingError",
         "UnsupportedError",
     ),
-    "hardware": ("Evidence", "evidence"),
+    "machine.hardware": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
-    "torch_import": ("TorchBuild", "torch_build"),
-    "verdict": ("Status", "Verdict"),
-    "visible_devices": (
+    "_support.torch_import": ("TorchBuild", "torch_build"),
+    "detection.records": ("Status", "Verdict"),
+    "machine.visible_devices": (
         "VisibleDevices",
         "format_visible_devices",
         "hidden_by",

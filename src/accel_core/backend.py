@@ -24,7 +24,7 @@ PROJECT = "accel"
 #: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
 API_LEVEL = 1
 
-#: Names of the visible-devices grammars that `accel_core.visible_devices` parses.
+#: Names of the visible-devices grammars that `accel_core.machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
 

@@ -15,11 +15,12 @@ import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-from accel_core import creation, report
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
-from accel_core.choice import Choice, How, Selection, choose
-from accel_core.discovery import op_builders
+from accel_core.detection import creation
+from accel_core.detection import messages as report
+from accel_core.detection.discovery import op_builders
+from accel_core.detection.select import Choice, How, Selection, choose
 from accel_core.errors import (
     AcceleratorFallbackWarning,
     AccelError,

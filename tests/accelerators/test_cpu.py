@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core import SettingError, UnsupportedError, hardware
+from accel_core import SettingError, UnsupportedError
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.builtin import CPU
+from accel_core.detection.builtin import CPU
+from accel_core.machine import hardware
 
 TENSORS = {
     "BFloat16Tensor": torch.bfloat16,

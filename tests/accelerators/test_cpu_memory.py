@@ -8,9 +8,9 @@ import psutil
 import pytest
 import torch
 
-from accel_core import hardware
 from accel_core.accelerators import _host
 from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.machine import hardware
 
 MIB = 1 << 20
 #: What the allocator and the interpreter may do beside us.

@@ -15,7 +15,7 @@ import torch
 
 from accel_core import BackendUnavailableError, TorchAccelerator
 from accel_core.accelerators.generic import GenericAccelerator
-from accel_core.builtin import GENERIC
+from accel_core.detection.builtin import GENERIC
 
 START = """
 import sys, warnings
@@ -25,7 +25,7 @@ from torch.utils import backend_registration
 from accel_core import BackendUnavailableError, UnsupportedError
 from accel_core.accelerators.generic import GenericAccelerator
 from accel_core.accelerators.torch_device import TorchAccelerator
-from accel_core.builtin import GENERIC
+from accel_core.detection.builtin import GENERIC
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from accel_core import Accelerator, Backend, UnsupportedError
 from accel_core.accelerators.interface import NotImplementedBuilder
-from accel_core.ops.catalog import Kind, OpCandidate
+from accel_core.ops.catalogue import Kind, OpCandidate
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ import json, os, sys, threading
 before = dict(os.environ)
 sys.path.insert(0, sys.argv[1])
 plugin = __import__(sys.argv[2])
-from accel_core.plugin import Plugin
+from accel_core.detection.plugin import Plugin
 backends = Plugin(plugin).backends()
 heavy = {"torch", "numpy", f"{plugin.__name__}.accelerator"}
 heavy |= {m.partition(".")[0] for b in backends for m in b.vendor_imports}

@@ -56,7 +56,7 @@ CHOOSE = "import accel_core, json; acc = accel_core.get_accelerator()\n"
 
 def test_it_is_chosen_when_there_is_a_card(with_cann):
     code = (
-        "from accel_core import hardware\n"
+        "from accel_core.machine import hardware\n"
         "hardware.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
         f"{CHOOSE}s = accel_core.selection()\n"
         "(npu,) = [v for v in s.verdicts if v.name == 'npu']\n"
@@ -99,7 +99,7 @@ def test_no_devices(with_cann):
 
 def test_no_devices_in_a_ranked_choice(with_cann):
     code = (
-        "from accel_core import hardware\nhardware.device_nodes = lambda *_: ('/dev/davinci0',)\n"
+        "from accel_core.machine import hardware\nhardware.device_nodes = lambda *_: ('/dev/davinci0',)\n"
         "import warnings; warnings.simplefilter('ignore')\n"
         f"{CHOOSE}v = next(v for v in accel_core.selection().verdicts if v.name == 'npu')\n"
         "print(json.dumps([acc.name, v.status.value, v.reason, v.devices]))"
@@ -176,7 +176,8 @@ def test_a_whole_home_is_reported(with_cann, tmp_path):
 
 
 def test_another_accelerator_in_torch(with_cann):
-    code = "import accel_core\nfrom accel_core.torch_import import import_torch\ntorch = import_torch()\n"
+    code = "import accel_core\nfrom accel_core._support.torch_import import import_torch\n"
+    code += "torch = import_torch()\n"
     code += "torch._C._get_accelerator = lambda *_: torch.device('cuda')\n" + REFUSED
     message = with_cann(code).answer
     assert "Two accelerators cannot be used at the same time in PyTorch: npu and cuda" in message

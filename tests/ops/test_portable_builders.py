@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from accel_core._support.torch_import import torch_build
 from accel_core.errors import UnsupportedError
 from accel_core.ops import portable
-from accel_core.torch_import import torch_build
 
 NAMES = {
     "CPUAdagradBuilder": "cpu_adagrad",

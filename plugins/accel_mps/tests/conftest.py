@@ -15,9 +15,9 @@ SURFACES = Path(__file__).parents[3] / "tests" / "simulated" / "surfaces"
 
 _JUDGE = """
 import json, sys
-import accel_core.hardware as hardware
-from accel_core.discovery import discover
-from accel_core.probe import probe
+import accel_core.machine.hardware as hardware
+from accel_core.detection.discovery import discover
+from accel_core.detection.probe import probe
 from accel_core.settings import Settings
 devices = tuple(hardware.PciDevice(*device) for device in {pci!r})
 hardware._on_linux = lambda: True

@@ -118,7 +118,7 @@ def test_it_is_ranked_before_cuda_whatever_the_numbers_say(machine):
     machine.package(machine.working(1) + TAKEOVER)
     before = (
         "import accel_core, importlib.metadata\n"
-        "from accel_core.discovery import discover\n"
+        "from accel_core.detection.discovery import discover\n"
         "order = [c.name for c in discover()]\n"
         "assert 'cuda' not in order or order.index('supa') < order.index('cuda'), order"
     )

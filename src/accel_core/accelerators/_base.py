@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from accel_core._support.torch_import import import_torch
 from accel_core.errors import UnsupportedError
-from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend

@@ -150,7 +150,7 @@ class Devices(Base):
         The ids are the vendor's own (indices, module ids, UUIDs), from this process's environment. Raises
         `SettingError` for a value that the runtime refuses too.
         """
-        from accel_core.visible_devices import parse_visible_devices
+        from accel_core.machine.visible_devices import parse_visible_devices
 
         for variable in self.visible_devices_envs():
             if (value := os.environ.get(variable)) is not None:

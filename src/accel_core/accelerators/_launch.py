@@ -39,7 +39,7 @@ class Launch(Compile):
         reads `CUDA_VISIBLE_DEVICES`) or filter a second time. Raises `ValueError` for ids that the
         grammar cannot hold.
         """
-        from accel_core.visible_devices import format_visible_devices
+        from accel_core.machine.visible_devices import format_visible_devices
 
         for variable in self.visible_devices_envs()[:1]:
             current_env[variable] = format_visible_devices(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.accelerators._launch import Launch
 from accel_core.errors import UnsupportedError
-from accel_core.ops import catalog, deepspeed_builders
-from accel_core.ops.catalog import Kind, OpCandidate
+from accel_core.ops import catalogue, deepspeed_builders
+from accel_core.ops.catalogue import Kind, OpCandidate
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -111,12 +111,12 @@ class Ops(Launch):
     def _op_candidates(self) -> dict[str, tuple[OpCandidate, ...]]:
         """The candidates for each operator, in the order in which they are asked."""
         sources = self._op_builder_sources
-        return catalog.table(self._device_type, sources(self.backend) if sources else ())
+        return catalogue.table(self._device_type, sources(self.backend) if sources else ())
 
     def _find_op_builder(self, name: str) -> type[Any]:
         if name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # what DeepSpeed compares with
-        chosen = catalog.choose(self._op_candidates().get(name, ()))
+        chosen = catalogue.choose(self._op_candidates().get(name, ()))
         if chosen is None:
             return _not_implemented(
                 name, f"{self.name}: no installed distribution provides {name}; {_advice()}"

@@ -9,10 +9,10 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from accel_core import hardware
 from accel_core.accelerators._host import PeakMemory
 from accel_core.accelerators._streams import HostEvent, HostStream
 from accel_core.accelerators.interface import Accelerator
+from accel_core.machine import hardware
 from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
 
 if TYPE_CHECKING:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from accel_core import __version__
-from accel_core.cli.completion_command import completion
-from accel_core.cli.deepspeed_command import deepspeed
-from accel_core.cli.env_command import env
-from accel_core.cli.info_command import info
-from accel_core.cli.list_command import list_backends
-from accel_core.cli.ops_command import ops
-from accel_core.cli.run_command import run
-from accel_core.cli.why_command import why
+from accel_core.cli.commands.completion import completion
+from accel_core.cli.commands.deepspeed import deepspeed
+from accel_core.cli.commands.env import env
+from accel_core.cli.commands.info import info
+from accel_core.cli.commands.list import list_backends
+from accel_core.cli.commands.ops import ops
+from accel_core.cli.commands.run import run
+from accel_core.cli.commands.why import why
 
 __all__ = ["accel"]
 

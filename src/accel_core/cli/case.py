@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accel_core.cli.overview import Overview, look
+from accel_core.detection.messages import not_found
+from accel_core.detection.records import Verdict
 from accel_core.errors import BackendNotFoundError
-from accel_core.report import not_found
 from accel_core.settings import Pin, Settings
-from accel_core.verdict import Verdict
 
 __all__ = ["Case", "cases"]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accel_core import choice
-from accel_core.choice import How, Selection
+from accel_core._support.torch_import import TorchBuild, torch_build
+from accel_core.detection import select as choice
+from accel_core.detection.records import Verdict
+from accel_core.detection.select import How, Selection
+from accel_core.detection.survey import survey
 from accel_core.settings import Pin, Settings
-from accel_core.survey import survey
-from accel_core.torch_import import TorchBuild, torch_build
-from accel_core.verdict import Verdict
 
 __all__ = ["Mark", "Overview", "look"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accel_core.verdict import Status, Verdict
+from accel_core.detection.records import Status, Verdict
 
 if TYPE_CHECKING:
-    from accel_core.choice import How
+    from accel_core.detection.select import How
 
 __all__ = ["clean", "count", "found", "how_chosen", "status", "style"]
 

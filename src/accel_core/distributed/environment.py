@@ -46,7 +46,7 @@ def pin_of(accelerator: Accelerator) -> str:
     The bare name, which other readers of the variable (DeepSpeed) know too; `name@distribution` where
     several installed distributions declare the name.
     """
-    from accel_core.discovery import discover
+    from accel_core.detection.discovery import discover
 
     distributions = {c.distribution for c in discover() if c.name == accelerator.name}
     distribution = accelerator.backend.distribution

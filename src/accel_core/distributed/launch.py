@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core import errors, isolation
+from accel_core import errors
+from accel_core._support import child as isolation
+from accel_core._support.torch_import import import_torch
 from accel_core.distributed import cores
 from accel_core.errors import AccelError, BackendUnavailableError, LaunchError
 from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR, parse_pin
-from accel_core.torch_import import import_torch
 
 __all__ = ["Machine", "RankPlan", "ask_machine", "check_script", "describe", "launch", "parse", "plan_ranks"]
 

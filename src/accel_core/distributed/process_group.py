@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import current
+from accel_core._support.torch_import import import_torch
 from accel_core.distributed.agreement import Record, agree, depart_last
 from accel_core.distributed.rank import Rank, read_rank
 from accel_core.distributed.watch import Watch
 from accel_core.errors import AccelError, LaunchError, RankLostError
 from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
-from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from accel_core._support.torch_import import import_torch
 from accel_core.errors import RankLostError
-from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

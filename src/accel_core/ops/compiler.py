@@ -22,8 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from accel_core._support.torch_import import import_torch
 from accel_core.errors import BackendUnavailableError, OpBuildError
-from accel_core.torch_import import import_torch
 
 __all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault", "first_error", "identity"]
 

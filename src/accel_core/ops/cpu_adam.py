@@ -7,10 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from accel_core._support.torch_import import import_torch
 from accel_core.errors import OpInputError
 from accel_core.ops import compiler
 from accel_core.ops.builder import OpBuilder
-from accel_core.torch_import import import_torch
 
 __all__ = ["CPUAdam", "CPUAdamBuilder"]
 

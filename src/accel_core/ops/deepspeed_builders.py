@@ -28,7 +28,7 @@ _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
 
 def provider() -> str:
     """`"deepspeed 0.19.8"`."""
-    from accel_core.metadata import version
+    from accel_core._support.metadata import version
 
     return f"deepspeed {version('deepspeed') or ''}".strip()
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 from accel_contracts import surface
 from accel_core import Backend
-from accel_core.plugin import Plugin
+from accel_core.detection.plugin import Plugin
 
 __all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
 

@@ -28,7 +28,7 @@ from accel_contracts.exercise import exercise
 from accel_contracts.recorder import Recorder
 from accel_contracts.surface import for_backend, load
 from accel_core import Backend
-from accel_core.plugin import Plugin
+from accel_core.detection.plugin import Plugin
 
 RUNS = ("every name", "torch.accelerator")
 

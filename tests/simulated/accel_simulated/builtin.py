@@ -51,7 +51,7 @@ def install(name: str) -> None:
     # torch._C comes first of all: torch's Python is built on it.
     _change("torch._C", before=lambda: device.load(name), after=change_c)
     if name == "mps":  # of which accel_core knows that it is on Macs only
-        _change("accel_core.hardware", before=lambda: None, after=change_hardware)
+        _change("accel_core.machine.hardware", before=lambda: None, after=change_hardware)
     else:
         _change("torch.version", before=lambda: None, after=change_version)
     if VENDORS[name].collective:

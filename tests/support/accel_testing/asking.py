@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from accel_core import probe
-from accel_core.choice import Selection, choose
-from accel_core.discovery import Candidate, discover
+from accel_core.detection import probe
+from accel_core.detection.discovery import Candidate, discover
+from accel_core.detection.records import Verdict
+from accel_core.detection.select import Selection, choose
 from accel_core.errors import AccelError
 from accel_core.settings import Settings, read
-from accel_core.verdict import Verdict
 from accel_testing import plugins
 
 

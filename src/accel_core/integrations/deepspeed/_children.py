@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from accel_core.scan import find_entry_points
-from accel_core.torch_import import autoload_is_on
+from accel_core._support.torch_import import autoload_is_on
+from accel_core.detection.entry_points import find_entry_points
 
 __all__ = ["obstacle"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from accel_core import metadata
+from accel_core._support import metadata
 from accel_core.errors import IntegrationMissingError
 
 __all__ = ["OLDEST", "UNKNOWN", "folder", "version"]

@@ -13,7 +13,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from accel_core.accelerators.interface import Accelerator
-from accel_core.visible_devices import format_visible_devices, parse_visible_devices
+from accel_core.machine.visible_devices import format_visible_devices, parse_visible_devices
 
 __all__ = ["launcher_view"]
 

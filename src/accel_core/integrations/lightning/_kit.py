@@ -11,10 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from accel_core import current
-from accel_core.discovery import discover
+from accel_core._support.torch_import import import_torch
+from accel_core.detection.discovery import discover
 from accel_core.errors import IntegrationMissingError
 from accel_core.settings import WORLD_SIZE
-from accel_core.torch_import import import_torch
 
 __all__ = ["accelerator_class", "classes", "lightning_module", "ranks_here", "register"]
 

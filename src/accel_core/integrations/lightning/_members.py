@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core import current
+from accel_core._support.torch_import import import_torch
 from accel_core.errors import AccelError, IntegrationError
 from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
-from accel_core.torch_import import import_torch
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import ClassVar, NoReturn
 
+from accel_core._support.torch_import import torch_build
 from accel_core.errors import UnsupportedError
-from accel_core.torch_import import torch_build
 
 __all__ = [
     "CPUAdagradBuilder",

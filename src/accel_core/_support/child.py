@@ -1,0 +1,141 @@
+"""Building an accelerator in a child process first, under a deadline.
+
+Some vendor packages cannot be guarded in-process: they call `os._exit`, crash or hang while they are
+imported. The child takes that, and the parent learns how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
+
+__all__ = ["ChildReport", "end_all", "run"]
+
+#: The children that run now, so that a caller who is interrupted can end them.
+_running: set[subprocess.Popen[bytes]] = set()
+
+#: The child's program: the parent's path before any import but that of `sys`, which is built in; then one
+#: function by name with one argument.
+_PROGRAM = (
+    "import sys; job, *sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
+    "from accel_core._support.child import _child; _child(job)"
+)
+
+
+class ChildReport(NamedTuple):
+    """How the child ended: with an answer, by itself, by a signal, or at the deadline."""
+
+    answer: dict[str, object] | None = None
+    returncode: int | None = None
+    stage: str = "start"
+    stderr: str = ""
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the deadline passed first."""
+        return self.returncode is None
+
+    @property
+    def ending(self) -> str:
+        """How it ended, in words: `"died of SIGSEGV"`, `"exited with status 127"`."""
+        code = self.returncode
+        if code is None:
+            return "did not finish"
+        if code >= 0:
+            return f"exited with status {code}"
+        with contextlib.suppress(ValueError):
+            return f"died of {signal.Signals(-code).name}"
+        return f"died of signal {-code}"
+
+
+def run(function: str, arguments: dict[str, object], timeout: float) -> ChildReport:
+    """Call `function` ("module:name") in a child process with `arguments`, at most `timeout` seconds.
+
+    The function takes the arguments and a callable that notes the stage it has come to; it returns what
+    JSON can hold. Anything the child prints goes into `stderr`. Raises `OSError` when no child can be
+    started.
+    """
+    job = json.dumps({"function": function, **arguments})
+    if not sys.executable:
+        raise FileNotFoundError("sys.executable does not say where Python is")
+    # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, job, *(p for p in sys.path if isinstance(p, str))],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            start_new_session=True,
+        )
+        _running.add(process)
+        try:
+            code: int | None = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _kill_group(process)
+            _running.discard(process)
+        lines = list(_lines(_text(out)))
+        stage = next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
+        answer = next((line["answer"] for line in lines if "answer" in line), None)
+        return ChildReport(answer, code, stage, _text(err)[-2000:].strip())
+
+
+def end_all() -> None:
+    """End every child that runs now; whoever waits for one learns that it died."""
+    for process in tuple(_running):
+        _signal_group(process)
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End the child and whatever it started; the child is a session of its own."""
+    _signal_group(process)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
+
+
+def _lines(text: str) -> Iterator[dict[str, Any]]:
+    """The objects among the lines; before the channel is ours, start-up files of Python may print there."""
+    for line in text.splitlines():
+        if line.startswith("{"):
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+def _child(text: str) -> None:
+    """In the child: run the function, its answer on stdout, everybody else's output on stderr."""
+    from importlib import import_module
+
+    job = json.loads(text)
+
+    channel = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(**line: object) -> None:
+        channel.write(json.dumps(line) + "\n")
+        channel.flush()
+
+    module, _, name = job.pop("function").partition(":")
+    say(answer=getattr(import_module(module), name)(job, lambda stage: say(stage=stage)))
+    sys.stderr.flush()
+    os._exit(0)  # a vendor's exit handlers have nothing to say any more, and may hang

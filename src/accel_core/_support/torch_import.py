@@ -1,0 +1,164 @@
+"""Importing torch without its autoload, and reading about torch without importing it.
+
+torch imports every entry point of group `torch.backends` while it is itself imported, and one broken
+vendor wheel then makes `import torch` fail for the whole process. Where accel_core is the first to
+import torch, it does so with autoload off, and the chosen vendor's package is loaded by name. Where the
+user imported torch before, what is there is taken as it is.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from accel_core._support import startup
+from accel_core.errors import BackendUnavailableError
+
+__all__ = [
+    "TorchBuild",
+    "autoload_is_on",
+    "autoload_restored",
+    "device_module",
+    "import_torch",
+    "torch_build",
+]
+
+_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+_lock = threading.Lock()
+
+
+def import_torch() -> ModuleType:
+    """Return torch, imported with autoload off when it is not there yet.
+
+    Raises `BackendUnavailableError` with the next step when torch is missing or broken.
+    """
+    if sys.modules.get("torch") is not None:
+        # Somebody else's import, perhaps still under way in another thread. It is waited for without our
+        # lock, since that thread may come here from a package that torch loads.
+        return _import()
+    with _lock, autoload_restored():
+        os.environ[_AUTOLOAD] = "0"
+        torch = _import()
+    startup.autoload()  # ours is one of the entry points that were left out
+    return torch
+
+
+def autoload_is_on() -> bool:
+    """Whether `import torch` runs the entry points of its group `torch.backends`, as torch reads it."""
+    return os.environ.get(_AUTOLOAD, "1") == "1"
+
+
+@contextlib.contextmanager
+def autoload_restored() -> Iterator[None]:
+    """Leave torch's autoload variable as it was; a torch_npu that fails leaves it off."""
+    before = os.environ.get(_AUTOLOAD)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_AUTOLOAD, None)
+        else:
+            os.environ[_AUTOLOAD] = before
+
+
+def _import() -> ModuleType:
+    try:
+        torch = importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise BackendUnavailableError(f"torch fails to import: {error}") from error
+        raise BackendUnavailableError(
+            "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
+        ) from None
+    except Exception as error:
+        raise BackendUnavailableError(
+            f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
+        ) from error
+    if not hasattr(torch, "Tensor"):
+        where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))
+        raise BackendUnavailableError(f"the module torch that Python finds is not PyTorch: {where}")
+    return torch
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()  # a thread that held it is not in the child to give it back
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def device_module(device_type: str) -> ModuleType | None:
+    """`torch.<device_type>`, or `None` where this torch has no such module."""
+    module = getattr(import_torch(), device_type, None)
+    return module if isinstance(module, ModuleType) else None
+
+
+class TorchBuild(NamedTuple):
+    """What `torch/version.py` says about an installed torch."""
+
+    version: str
+    cuda: str | None = None
+    hip: str | None = None
+    xpu: str | None = None
+
+    def __str__(self) -> str:
+        kinds = [f"{name} {value}" for name in ("cuda", "hip", "xpu") if (value := getattr(self, name))]
+        return f"torch {self.version} ({', '.join(kinds) or 'CPU build'})"
+
+
+def torch_build() -> TorchBuild | None:
+    """What torch this environment has, read from its files; `None` where there is none."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "version"):
+        version = torch.version
+        return TorchBuild(*(getattr(version, n, None) for n in ("__version__", "cuda", "hip", "xpu")))  # type: ignore[arg-type]
+    try:
+        spec = find_spec("torch")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    values = _assignments(Path(spec.submodule_search_locations[0], "version.py"))
+    return TorchBuild(
+        version=values.get("__version__") or "unknown version",
+        cuda=values.get("cuda"),
+        hip=values.get("hip"),
+        xpu=values.get("xpu"),
+    )
+
+
+def _assignments(path: Path) -> dict[str, str]:
+    """The module-level `name = "string"` assignments of a Python file."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    found = {}
+    for node in tree.body:
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [node.target]
+            if isinstance(node, ast.AnnAssign)
+            else []
+        )
+        value = getattr(node, "value", None)
+        for target in targets:
+            if (
+                isinstance(target, ast.Name)
+                and isinstance(value, ast.Constant)
+                and isinstance(value.value, str)
+            ):
+                found[target.id] = value.value
+    return found

@@ -1,0 +1,118 @@
+"""The backends that accel_core brings itself, with the hooks that every plugin may have.
+
+They are called without pluggy, so each takes every argument of its specification.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from accel_core._support.torch_import import import_torch, torch_build
+from accel_core.backend import Backend, ProbeResult
+from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.errors import DeclinedError
+
+CPU = Backend(
+    name="cpu",
+    priority=0,
+    device_type="cpu",
+    accelerator="accel_core.accelerators.cpu:CPUAccelerator",
+    description="the processor, through torch.cpu",
+    install_hint="pip install torch",
+    communication_backend="gloo",
+)
+
+GENERIC = Backend(
+    name="generic",
+    priority=100,
+    device_type="privateuseone",  # a placeholder: torch says what it is when the accelerator is built
+    accelerator="accel_core.accelerators.generic:GenericAccelerator",
+    description="an accelerator that torch reports and no installed plugin knows",
+    install_hint="pip install torch",
+    communication_backend="",
+)
+
+#: torch's group of modules to import with torch; each brings one vendor's device.
+TORCH_GROUP = "torch.backends"
+
+
+def accel_backends() -> list[Backend]:
+    """The CPU, and the accelerator that torch itself reports."""
+    return [CPU, GENERIC]
+
+
+def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
+    """What can be said without importing torch; for the CPU that is everything."""
+    if backend.name == CPU.name:
+        return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
+    if "torch" in sys.modules or _announced(others):
+        return None
+    build = torch_build()
+    kinds = {
+        "cuda": build and (build.cuda or build.hip),
+        "xpu": build and build.xpu,
+        "mps": sys.platform == "darwin",
+    }
+    there = [kind for kind, present in kinds.items() if present]
+    claimed = {other.device_type for other in others}
+    if not there:
+        return ProbeResult(
+            False, f"{build or 'torch'} has no accelerator and no package announces one to torch", devices=0
+        )
+    if all(kind in claimed for kind in there):
+        return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
+    return None
+
+
+def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
+    """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
+    if backend.name == CPU.name:
+        return None
+    torch = import_torch()
+    if torch.accelerator.current_accelerator() is None:
+        _load_announced(others)
+    device = torch.accelerator.current_accelerator()
+    if device is None:
+        raise DeclinedError("torch reports no accelerator")
+    owner = next((other for other in others if other.device_type == device.type), None)
+    if owner is not None:
+        raise DeclinedError(
+            f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
+        )
+    from accel_core.accelerators.generic import GenericAccelerator
+
+    return GenericAccelerator(backend)
+
+
+def accel_op_builders(backend: Backend) -> dict[str, str]:
+    """None: the operators that accel_core brings are not a plugin's."""
+    return {}
+
+
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """Nothing to add: our own errors name the next step."""
+    return None
+
+
+def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:
+    """The `torch.backends` entry points whose package no installed plugin claims; ours brings no device."""
+    claimed = {module.partition(".")[0] for other in others for module in other.vendor_imports}
+    claimed.add("accel_core")
+    return [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] not in claimed]
+
+
+def _load_announced(others: tuple[Backend, ...]) -> None:
+    """Run torch's autoload for unclaimed packages, one at a time.
+
+    torch itself would fail at the first broken one; the last failure is raised only when none worked.
+    """
+    failure: BaseException | None = None
+    for entry_point in _announced(others):
+        try:
+            entry_point.load()()  # type: ignore[operator]
+        except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
+            failure = error
+        else:
+            return
+    if failure is not None:
+        raise failure

@@ -1,0 +1,95 @@
+"""From a candidate to a live accelerator: torch, the vendor's package, the object."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.util import find_spec
+
+from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.torch_import import autoload_restored, import_torch
+from accel_core.accelerators.interface import Accelerator
+from accel_core.backend import Backend
+from accel_core.detection.discovery import Candidate
+from accel_core.errors import BackendUnavailableError, InvalidAcceleratorError
+
+__all__ = ["create", "installed_imports"]
+
+
+def create(candidate: Candidate, others: tuple[Backend, ...] = ()) -> Accelerator:
+    """Import torch and the vendor's package and build the accelerator; no device is initialised.
+
+    Whatever the plugin or the vendor's package raises comes out as it is. Raises
+    `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, and
+    `InvalidAcceleratorError` when the plugin builds something else. What vendors print while they are
+    imported goes to stderr.
+    """
+    backend = candidate.backend
+    if backend is None or candidate.plugin is None:
+        raise BackendUnavailableError(f"{candidate} has no declaration to build an accelerator from")
+    with stdout_to_stderr():
+        import_torch()
+        _require_private_use1(backend)
+        with autoload_restored():
+            import_vendor(backend)
+        built = candidate.plugin.hook.accel_create(backend=backend, others=others)
+        if built is None:
+            built = _class(backend)(backend)
+    if not isinstance(built, Accelerator):
+        raise InvalidAcceleratorError(
+            f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator"
+        )
+    return built
+
+
+def installed_imports(backend: Backend) -> list[str]:
+    """Those of the backend's vendor imports whose top-level package can be found, without importing it.
+
+    Only the top level is asked: `find_spec` of a dotted name imports its parent.
+    """
+    return [name for name in backend.vendor_imports if _is_installed(name.partition(".")[0])]
+
+
+def _is_installed(package: str) -> bool:
+    if sys.modules.get(package) is not None:  # None there is how an import is forbidden
+        return True
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # a finder that fails, or a module without a spec
+        return False
+
+
+def import_vendor(backend: Backend) -> None:
+    """Import the first of the backend's vendor imports that works; raises the first failure if none does."""
+    failure: BaseException | None = None
+    for name in installed_imports(backend) or backend.vendor_imports[:1]:
+        try:
+            importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            failure = failure or error
+        else:
+            return
+    if failure is not None:
+        raise failure
+
+
+def _class(backend: Backend) -> type:
+    module, _, name = backend.accelerator.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    if not isinstance(found, type):
+        raise InvalidAcceleratorError(
+            f"backend {backend.name!r}: accelerator {backend.accelerator!r} is {found!r}, expected a class"
+        )
+    return found
+
+
+def _require_private_use1(backend: Backend) -> None:
+    """A process has one PrivateUse1 slot, and it can be named once only."""
+    if not backend.private_use1:
+        return
+    holder = import_torch()._C._get_privateuse1_backend_name()
+    if holder not in ("privateuseone", backend.device_type):
+        raise BackendUnavailableError(
+            f"torch's one PrivateUse1 slot is held by {holder} in this process. "
+            f"Set DS_ACCELERATOR={backend.name} before anything imports {holder}'s package."
+        )

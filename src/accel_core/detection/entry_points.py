@@ -1,0 +1,237 @@
+"""Entry points of one group, as `importlib.metadata.entry_points(group=…)` gives them, only faster.
+
+Directories on `sys.path` are scanned directly: one small read a distribution, and only files that hold
+the group's name are parsed. What is not a plain directory (zip files, eggs, custom finders) goes through
+`importlib.metadata`. The result is kept for as long as `sys.path` and its directories stay as they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import PathFinder
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = ["EntryPoint", "find_entry_points"]
+
+_READ = 4096
+#: Groups that one choice asks for: the files are read once for both.
+_TOGETHER = ("accel.backends", "torch.backends")
+_INFO = (".dist-info", ".egg-info")
+
+
+class EntryPoint(NamedTuple):
+    """One line of a distribution's `entry_points.txt`, and the distribution."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    @property
+    def module(self) -> str:
+        """The module that the value names; empty where it names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> object:
+        """Import what the value names: `"package.module"` or `"package.module:object"`."""
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
+        found: object = importlib.import_module(self.module)
+        for attribute in filter(None, attributes.split(".")):
+            found = getattr(found, attribute)
+        return found
+
+
+class _Found(NamedTuple):
+    """One distribution on the path; `text` is set where its entry points name the group."""
+
+    normalized: str
+    text: str | None = None
+    home: str = ""
+    distribution: Distribution | None = None
+
+
+_Key = tuple[object, ...]
+_memo: dict[str, tuple[_Key, tuple[EntryPoint, ...]]] = {}
+
+
+def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of `group`, in the order of `sys.path`.
+
+    Of several distributions of one name the first on `sys.path` counts, as for `importlib.metadata`. A
+    distribution whose metadata cannot be read is passed over; it never hides another.
+    """
+    key = _key()
+    kept = _memo.get(group)
+    if kept is not None and kept[0] == key:
+        return kept[1]
+    groups = _TOGETHER if group in _TOGETHER else (group,)
+    found = tuple(_first_of_each_name(_distributions(groups)))
+    _memo.update({each: (key, tuple(_entry_points(found, each))) for each in groups})
+    return _memo[group][1]
+
+
+def _key() -> _Key:
+    """What the result depends on: the finders, and every path entry with its time of change."""
+    return (tuple(map(id, sys.meta_path)), *((entry, _mtime(entry)) for entry in sys.path))
+
+
+def _mtime(entry: str) -> int | None:
+    try:
+        return os.stat(entry or ".").st_mtime_ns
+    except (OSError, TypeError, ValueError):
+        return None
+
+
+def _distributions(groups: tuple[str, ...]) -> Iterator[_Found]:
+    if any(map(_is_custom_finder, sys.meta_path)):
+        everything = _from_importlib(None)
+        if everything is not None:
+            yield from _read_all(everything, groups)
+            return
+    for entry in sys.path:
+        if not isinstance(entry, (str, os.PathLike)):
+            continue
+        root = os.fspath(entry) or "."
+        names = None if root.lower().rstrip("/\\").endswith(".egg") else _listing(root)
+        if names is None:
+            yield from _read_all(_from_importlib([root]) or (), groups)
+        else:
+            yield from _in_directory(root, names, groups)
+
+
+def _is_custom_finder(finder: object) -> bool:
+    """Whether a finder brings distributions of its own (the backport's is the standard one again)."""
+    return (
+        finder is not PathFinder
+        and hasattr(finder, "find_distributions")
+        and not type(finder).__module__.startswith("importlib_metadata")
+    )
+
+
+def _listing(root: str) -> list[str] | None:
+    """Names in a directory; none where there is nothing to read; `None` where it is not a directory."""
+    try:
+        return os.listdir(root)
+    except NotADirectoryError:
+        return None
+    except (OSError, ValueError):
+        return []
+
+
+def _in_directory(root: str, names: list[str], groups: tuple[str, ...]) -> Iterator[_Found]:
+    needles = [group.encode() for group in groups]
+    for name in names:
+        if name.lower().endswith(_INFO):
+            data = _read(f"{root}/{name}/entry_points.txt")
+            text = data.decode("utf-8", "replace") if data and any(n in data for n in needles) else None
+            yield _Found(_normalize(name.rpartition(".")[0].partition("-")[0]), text, f"{root}/{name}")
+
+
+def _read(path: str) -> bytes:
+    """The file's bytes; empty where it is missing or cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError):
+        return b""
+    try:
+        # One read takes nearly every such file whole; a larger buffer costs more than the read.
+        data = os.read(descriptor, _READ)
+        while len(data) % _READ == 0 and (more := os.read(descriptor, _READ)):
+            data += more
+        return data
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def _normalize(name: str) -> str:
+    """As `importlib.metadata` compares names; the regular expression only where it changes something."""
+    low = name.lower()
+    if "." in low or "-" in low or "__" in low:
+        return re.sub(r"[-_.]+", "_", low)
+    return low
+
+
+def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
+    """The distributions on `path`, or of all finders; `None` where a finder of somebody else's fails."""
+    from accel_core._support.metadata import distributions
+
+    try:
+        return list(distributions(path))
+    except Exception:
+        return None
+
+
+def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Found]:
+    for distribution in distributions:
+        try:
+            text = distribution.read_text("entry_points.txt") or ""
+            name = getattr(distribution, "_normalized_name", None) or distribution.metadata["Name"]
+        except Exception:  # a neighbour's broken metadata must not hide anyone else
+            continue
+        wanted = text if any(group in text for group in groups) else None
+        yield _Found(_normalize(name or ""), wanted, distribution=distribution)
+
+
+def _first_of_each_name(found: Iterable[_Found]) -> Iterator[_Found]:
+    seen = set()
+    for item in found:
+        if item.normalized not in seen:
+            seen.add(item.normalized)
+            if item.text is not None:
+                yield item
+
+
+def _entry_points(found: Iterable[_Found], group: str) -> Iterator[EntryPoint]:
+    for item in found:
+        pairs = list(_section(item.text or "", group))
+        if pairs:
+            distribution, version = _identity(item)
+            yield from (EntryPoint(name, value, distribution, version) for name, value in pairs)
+
+
+def _section(text: str, group: str) -> Iterator[tuple[str, str]]:
+    """The `name = value` lines of one section."""
+    inside = False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            inside = line.strip("[]") == group
+        elif inside and line and not line.startswith("#"):
+            name, _, value = line.partition("=")
+            yield name.strip(), value.strip()
+
+
+def _identity(item: _Found) -> tuple[str, str]:
+    """A distribution's name and version, from its metadata file or else from its folder's name."""
+    if item.distribution is not None:
+        try:
+            metadata = item.distribution.metadata
+            return metadata["Name"] or item.normalized, metadata["Version"] or ""
+        except Exception:  # unreadable metadata: the normalised name is what is left
+            return item.normalized, ""
+    stem = os.path.basename(item.home).rpartition(".")[0]
+    name, _, version = stem.partition("-")
+    for file in ("METADATA", "PKG-INFO"):
+        headers = _headers(_read(f"{item.home}/{file}"))
+        if headers:
+            return headers.get("name", name), headers.get("version", version)
+    return name, version
+
+
+def _headers(data: bytes) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        if not line.strip():
+            break
+        key, colon, value = line.partition(":")
+        if colon:
+            headers.setdefault(key.lower(), value.strip())
+    return headers

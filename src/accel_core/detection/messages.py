@@ -1,0 +1,164 @@
+"""Words for a choice: errors, the fall-back warning and the record as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection.discovery import Candidate
+from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.records import Outcome, Status, Verdict
+from accel_core.machine import hardware
+from accel_core.settings import Pin, Settings
+
+if TYPE_CHECKING:
+    from accel_core.detection.select import Selection
+
+__all__ = [
+    "conflict",
+    "describe",
+    "fallback",
+    "not_found",
+    "nothing_usable",
+    "pin_not_honoured",
+    "refused_cpu",
+    "unknown",
+]
+
+_HOW = {
+    "pinned": "pinned by DS_ACCELERATOR",
+    "preferred": "the first usable one of DS_ACCELERATOR's list",
+    "ranked": "the highest-ranking usable one",
+    "fallback": "the fall-back: nothing that ranks higher is usable",
+    "set": "set by the program",
+}
+
+
+def installed_names() -> list[str]:
+    """Names that a pin can have, read from metadata alone."""
+    names = [e.name.lower() for e in find_entry_points(ENTRY_POINT_GROUP)]
+    return [*dict.fromkeys(sorted(names)), "generic", "cpu"]
+
+
+def unknown(pin: Pin) -> Outcome:
+    """The outcome for a pinned name that nobody declares."""
+    wanted = f"{pin.name} from {pin.distribution}" if pin.distribution else pin.name
+    return Outcome(Status.NOT_INSTALLED, f"no installed distribution declares {wanted}", _install(pin))
+
+
+def not_found(asked: str, pin: Pin) -> str:
+    """The message for a pin that names nothing that is installed."""
+    names = installed_names()
+    message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
+    # A name that we know is no slip of the finger: its plugin is missing.
+    close = [] if pin.distribution or pin.name in hardware.FIRST_PARTY else _close(pin.name, names)
+    if close:
+        message += f" Did you mean {close[0]!r}?"
+    return f"{message} {_next(_install(pin))}"
+
+
+def _close(name: str, names: list[str]) -> list[str]:
+    import difflib
+
+    return difflib.get_close_matches(name, names, n=1)
+
+
+def _install(pin: Pin) -> str:
+    distribution = pin.distribution or hardware.FIRST_PARTY.get(pin.name, "")
+    return (
+        f"pip install {distribution}"
+        if distribution
+        else "install the plugin that brings it, see `accel list`"
+    )
+
+
+def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate]) -> str:
+    """The message for a pinned name that several distributions declare."""
+    ways = [f"{pin.name}@{c.distribution}" for c in claimants]
+    return (
+        f"{asked}: {' and '.join(str(c.provenance) for c in claimants)} declare {pin.name}. "
+        f"Say which one is meant: {' or '.join(ways)}."
+    )
+
+
+def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
+    """The message for pins of which none is usable: reasons, alternatives, next step."""
+    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
+    others = [name for name in installed_names() if name not in asked_for]
+    instead = f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
+    if len(verdicts) == 1:
+        v = verdicts[0]
+        said = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
+        return " ".join(filter(None, [said, _next(v.hint), instead]))
+    return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
+
+
+def nothing_usable(verdicts: Sequence[Verdict]) -> str:
+    """The message for a ranked choice in which not even the CPU can be had."""
+    return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
+
+
+def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+    """Why the CPU is used; empty where nothing else is installed or present, or all of it was ruled out."""
+    reasons = _reasons(verdicts, unserved)
+    if not reasons:
+        return ""
+    return (
+        f"No accelerator is usable, so the CPU is used:\n{reasons}\n"
+        "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+    )
+
+
+def refused_cpu(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+    """The message for a strict choice that comes to the CPU though something else is there."""
+    return (
+        f"ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:\n{_reasons(verdicts, unserved)}\n"
+        "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+    )
+
+
+def _reasons(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+    """Why each accelerator that is installed or present is not used, a line each.
+
+    What is built in is no news, except where it met a vendor's package that is broken, and what the user
+    blocked is no surprise.
+    """
+    told = [v for v in verdicts if (not v.builtin or v.status.is_failure) and v.status is not Status.BLOCKED]
+    return "\n".join(f"  {line}" for line in [*_grouped(told), *unserved])
+
+
+#: From how many on missing vendor packages share one line.
+_MANY = 3
+
+
+def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
+    missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
+    if len(missing) < _MANY:
+        return [str(v) for v in verdicts]
+    names = ", ".join(dict.fromkeys(v.name for v in missing))
+    return [*(str(v) for v in verdicts if v not in missing), f"vendor's package not installed: {names}"]
+
+
+def describe(selection: Selection) -> str:
+    """The whole record as text."""
+    if selection.chosen is None:
+        head = f"No backend could be chosen. {selection.problem}"
+    else:
+        head = f"{selection.chosen} ({selection.provenance}): {_HOW[selection.how.value]}."
+    parts = [head, _lines(v for v in selection.verdicts if v.name != selection.chosen or not v.usable)]
+    parts += [f"  {line}" for line in selection.unserved]
+    if selection.environ:
+        parts.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in selection.environ.items()))
+    parts.append(f"Chosen by process {selection.pid} in {selection.ms:.1f} ms.")
+    return "\n".join(filter(None, parts))
+
+
+def _lines(verdicts: Iterable[Verdict]) -> str:
+    return "\n".join(f"  {v}" for v in verdicts)
+
+
+def _next(hint: str) -> str:
+    """A hint as the next step; as it stands, for it may be a command."""
+    return f"Next step: {hint.rstrip('.')}." if hint else ""

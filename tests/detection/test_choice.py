@@ -1,0 +1,212 @@
+"""Which backend is chosen, how, and what the record says about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+import pytest
+from accel_testing import plugins
+from accel_testing.asking import chosen, error, statuses
+from accel_testing.plugins import hook
+
+import accel_core
+from accel_core.detection import select as choice
+from accel_core.detection.records import Status
+from accel_core.detection.select import How
+from accel_core.errors import BackendConflictError
+from accel_core.machine import hardware
+
+# ---------------------------------------------------------------------------- ranked
+
+
+def test_the_highest_usable_backend_is_chosen_and_nothing_below_is_probed(several):
+    """USERS 9: installed is not available; npu without a device does not end the search."""
+    several.module("sdaa_vendor", "")
+    several.backend("sdaa", 200, vendor_import="sdaa_vendor")
+    found = chosen()
+    assert (found.chosen, found.how) == ("mlu", How.RANKED)
+    assert statuses(found) == {
+        "npu": "no_device",
+        "mlu": "usable",
+        "sdaa": "not_probed",
+        "generic": "not_probed",
+        "cpu": "not_probed",
+    }
+    assert found.verdicts[2].reason == "it ranks below mlu"
+    assert "sdaa_vendor" not in sys.modules
+
+
+def test_the_runner_up_and_what_could_not_be_it_are_in_the_record(several):
+    """USERS 10: the report shows what else there was."""
+    several.backend("broken", 100, vendor_import="absent_vendor")
+    assert statuses(chosen())["broken"] == "not_installed"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise ImportError('x')",
+        "raise OSError('x')",
+        "import json; json.x",
+        "raise RuntimeError",
+        "import sys; sys.exit(1)",
+    ],
+)
+def test_a_broken_vendor_leaves_the_next_one_its_turn(several, source):
+    """USERS 6, 8."""
+    several.module("torch_npu", source)
+    several.backend("npu", 700, vendor_import="torch_npu")
+    found = chosen()
+    assert found.chosen == "mlu"
+    assert statuses(found)["npu"] == "broken"
+
+
+def test_an_accelerator_that_cannot_be_built_leaves_the_next_one_its_turn(several):
+    several.backend(
+        "npu",
+        700,
+        extra=hook("accel_probe", "backend, others", "return ProbeResult(True)"),
+        accelerator="json:missing",
+    )
+    assert accel_core.get_accelerator().name == "mlu"
+    assert statuses(accel_core.selection())["npu"] == "broken"
+
+
+def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside(torch_world):
+    """USERS 11, 12."""
+    aside = "return ProbeResult(False, 'supa has it', stands_aside=True)"
+    torch_world.backend("cuda", 900, extra=hook("accel_probe", "backend, others", aside))
+    torch_world.backend("supa", 100, impersonates="cuda")
+    found = chosen()
+    assert [v.name for v in found.verdicts][:2] == ["supa", "cuda"]
+    assert found.chosen == "supa"
+
+
+def test_a_cpu_plugin_is_a_conflict_and_the_built_in_cpu_stays(torch_world):
+    torch_world.backend("cpu", 999, distribution="fast-cpu")
+    found = chosen()
+    assert (found.chosen, found.how, found.provenance.distribution) == ("cpu", How.FALLBACK, "accel-core")
+    (rival,) = [v for v in found.verdicts if not v.builtin]
+    assert rival.status is Status.CONFLICT
+    assert rival.hint == "set DS_ACCELERATOR=cpu@fast-cpu, or ACCEL_BLOCK the other one"
+    assert chosen(DS_ACCELERATOR="cpu@fast-cpu").provenance.distribution == "fast-cpu"
+    assert chosen(DS_ACCELERATOR="cpu").provenance.distribution == "accel-core"
+
+
+# ---------------------------------------------------------------------------- conflicts
+
+
+@pytest.fixture
+def rivals(torch_world):
+    torch_world.backend("npu", 700, distribution="accel-npu")
+    torch_world.backend("npu", 600, distribution="better-npu")
+    return torch_world
+
+
+def test_ranked_choice_skips_both_of_two_rivals(rivals):
+    found = chosen()
+    assert found.chosen == "cpu"
+    conflicts = [v for v in found.verdicts if v.status is Status.CONFLICT]
+    assert [v.provenance.distribution for v in conflicts] == ["accel-npu", "better-npu"]
+    assert conflicts[0].reason == "better-npu 1.0 declares npu too"
+    assert conflicts[0].hint == "set DS_ACCELERATOR=npu@accel-npu, or ACCEL_BLOCK the other one"
+
+
+def test_rivals_below_what_is_chosen_are_still_told(rivals):
+    rivals.backend("top", 999)
+    assert [v.status for v in chosen().verdicts if v.name == "npu"] == [Status.CONFLICT] * 2
+
+
+def test_a_pin_to_rivals_asks_which_is_meant(rivals):
+    found = error(DS_ACCELERATOR="npu")
+    assert isinstance(found, BackendConflictError)
+    assert "DS_ACCELERATOR='npu': accel-npu 1.0 and better-npu 1.0 declare npu." in str(found).replace(
+        "better-npu 1.0 and accel-npu 1.0", "accel-npu 1.0 and better-npu 1.0"
+    )
+    assert "npu@accel-npu" in str(found)
+    assert "npu@better-npu" in str(found)
+    assert not [m for m in sys.modules if m in ("accel_npu", "better_npu")]
+
+
+def test_a_pin_to_rivals_under_other_entry_points_asks_too(torch_world):
+    for name in ("one", "two"):
+        torch_world.plugin(name, plugins.declaring(plugins.arguments("npu")))
+    assert isinstance(error(DS_ACCELERATOR="npu"), BackendConflictError)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"DS_ACCELERATOR": "npu@better-npu"},
+        {"ACCEL_BLOCK": "npu@accel-npu"},
+        {"ACCEL_ALLOW": "npu@Better_NPU,cpu"},
+        {"ACCEL_BLOCK": "npu@accel-npu", "DS_ACCELERATOR": "npu"},
+        {"ACCEL_ALLOW": "npu@better-npu", "DS_ACCELERATOR": "npu"},
+    ],
+)
+def test_a_word_about_one_of_them_settles_it(rivals, policy):
+    found = chosen(**policy)
+    assert found.chosen == "npu"
+    assert found.provenance.distribution == "better-npu"
+
+
+def test_with_both_rivals_blocked_both_are_blocked(rivals):
+    assert {v.status for v in chosen(ACCEL_BLOCK="npu").verdicts if v.name == "npu"} == {Status.BLOCKED}
+    assert isinstance(error(ACCEL_BLOCK="npu", DS_ACCELERATOR="npu"), BackendConflictError)
+
+
+# ---------------------------------------------------------------------------- the record
+
+
+def test_the_record_is_kept_printable_and_json(several, monkeypatch):
+    """USERS 18, 20: who chose what, when, in which environment."""
+    monkeypatch.setenv("ACCEL_BLOCK", "sdaa")
+    accel_core.get_accelerator()
+    record = accel_core.selection()
+    assert record is accel_core.selection()
+    data = json.loads(json.dumps(record.to_dict()))
+    assert data["chosen"] == "mlu"
+    assert data["how"] == "ranked"
+    assert (data["distribution"], data["version"]) == ("accel-mlu", "1.0")
+    assert data["pid"] == os.getpid()
+    assert data["environ"] == {"ACCEL_BLOCK": "sdaa"}
+    assert data["ms"] > 0
+    assert [v["name"] for v in data["verdicts"]] == ["npu", "mlu", "sdaa", "generic", "cpu"]
+    text = str(record)
+    for line in (
+        "mlu (accel-mlu 1.0): the highest-ranking usable one.",
+        "  npu (accel-npu 1.0): no device: nothing on the bus",
+        "  sdaa (accel-sdaa 1.0): blocked: ACCEL_BLOCK names it.",
+        "Variables: ACCEL_BLOCK='sdaa'",
+        f"Chosen by process {os.getpid()} in ",
+    ):
+        assert line in text
+    assert "mlu (accel-mlu 1.0): usable" not in text
+
+
+@pytest.mark.parametrize(
+    ("pin", "how"),
+    [("mlu", "pinned by DS_ACCELERATOR"), ("npu,mlu", "the first usable one of DS_ACCELERATOR's list")],
+)
+def test_the_record_says_how(several, pin, how):
+    assert how in str(chosen(DS_ACCELERATOR=pin))
+
+
+def test_a_failed_choice_has_a_record_too(several):
+    found = chosen(DS_ACCELERATOR="tpu")
+    assert str(found).startswith("No backend could be chosen. DS_ACCELERATOR='tpu': no installed")
+    assert json.loads(json.dumps(found.to_dict()))["chosen"] is None
+
+
+def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
+    known = hardware.KnownHardware(
+        "NVIDIA GPU", "cuda", "accel-cuda", hardware.Evidence(nodes=("/dev/nvidia0",))
+    )
+    monkeypatch.setattr(hardware, "known_hardware", lambda: (known,))
+    assert "NVIDIA GPU is present" in str(chosen())
+
+
+def test_how_has_its_words():
+    assert [str(h) for h in How] == [h.value for h in How] == list(choice.report._HOW)

@@ -1,0 +1,105 @@
+"""The fall-back to the CPU warns once, with every reason, and only where it is news."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from accel_testing import plugins
+from accel_testing.plugins import NO_DEVICE
+
+import accel_core
+from accel_core import current
+from accel_core.detection.select import How
+from accel_core.errors import AcceleratorFallbackWarning
+
+
+def test_the_fall_back_warns_once_with_every_reason(torch_world):
+    """USERS 17, 19, 21: once a process, at the caller's line, saying why."""
+    torch_world.backend("npu", extra=NO_DEVICE)
+    torch_world.backend("mlu", vendor_import="torch_mlu", install_hint="pip install torch-mlu")
+    torch_world.plugin("bad", "raise ImportError('libbad.so')")
+    with pytest.warns(AcceleratorFallbackWarning) as caught:
+        assert accel_core.get_accelerator().name == "cpu"
+    (warning,) = caught
+    text = str(warning.message)
+    assert text.startswith("No accelerator is usable, so the CPU is used:\n")
+    for line in (
+        "npu (accel-npu 1.0): no device: nothing on the bus",
+        "mlu (accel-mlu 1.0): not installed: torch_mlu is not installed. pip install torch-mlu",
+        "bad (accel-bad 1.0): broken: the plugin failed to load: ImportError: libbad.so",
+        "Run `accel why`",
+        "DS_ACCELERATOR=cpu",
+    ):
+        assert line in text
+    assert "generic" not in text
+    assert warning.filename == __file__
+    accel_core.set_accelerator(None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_many_missing_vendor_packages_share_one_line_of_the_warning(torch_world):
+    for name in ("mlu", "sdaa", "supa"):
+        torch_world.backend(name, vendor_import=f"torch_{name}")
+    torch_world.plugin("bad", "raise ImportError('libbad.so')")
+    with pytest.warns(AcceleratorFallbackWarning) as caught:
+        accel_core.get_accelerator()
+    text = str(caught[0].message)
+    assert "  vendor's package not installed: mlu, sdaa, supa\n" in text
+    assert "bad (accel-bad 1.0): broken" in text
+    assert text.count("\n") == 3
+
+
+def test_what_the_user_blocked_is_no_reason_to_warn(torch_world, monkeypatch):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    monkeypatch.setenv("ACCEL_BLOCK", "npu")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_the_warning_points_at_the_callers_line_from_everywhere(torch_world):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    for call in (accel_core.get_accelerator, accel_core.selection):
+        accel_core.set_accelerator(None)
+        current._warned = False
+        with pytest.warns(AcceleratorFallbackWarning) as caught:
+            call()
+        assert [w.filename for w in caught] == [__file__]
+
+
+def test_a_warning_that_is_an_error_leaves_a_choice_behind(torch_world):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    with pytest.raises(AcceleratorFallbackWarning):
+        accel_core.get_accelerator()
+    assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_nothing_installed_and_nothing_there_is_no_news(torch_world):
+    assert accel_core.get_accelerator().name == "cpu"
+    assert accel_core.selection().how is How.FALLBACK
+
+
+def test_a_pinned_cpu_is_no_news(several, monkeypatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    assert accel_core.get_accelerator().name == "cpu"
+
+
+def test_hidden_devices_are_named_in_the_warning(torch_world, monkeypatch):
+    """USERS 19: CUDA_VISIBLE_DEVICES='' in every Ray actor."""
+    torch_world.module("npu_device", plugins.ACCELERATOR.format(count="return 0"))
+    torch_world.backend("npu", accelerator="npu_device:Simulated", visible_devices=("NPU_VISIBLE",))
+    monkeypatch.setenv("NPU_VISIBLE", "")
+    with pytest.warns(AcceleratorFallbackWarning, match="NPU_VISIBLE"):
+        accel_core.get_accelerator()
+    assert accel_core.selection().environ["NPU_VISIBLE"] == ""
+
+
+def test_a_broken_package_that_only_torch_knows_is_in_the_warning(torch_world):
+    """USERS 17: no silent CPU because an unclaimed vendor package is broken."""
+    torch_world.module("torch_foo", "raise ImportError('libfoo.so')")
+    torch_world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
+    with pytest.warns(AcceleratorFallbackWarning, match=r"generic .* broken: .*ImportError: libfoo\.so"):
+        assert accel_core.get_accelerator().name == "cpu"

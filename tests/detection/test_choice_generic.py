@@ -1,0 +1,88 @@
+"""A device that only torch knows is chosen where no plugin claims it."""
+
+from __future__ import annotations
+
+import sys
+
+from accel_testing import layouts
+from accel_testing.asking import chosen, statuses
+from accel_testing.plugins import NO_DEVICE
+
+import accel_core
+from accel_core.detection.records import Status
+
+
+def announce(world, source: str, name: str = "foo") -> None:
+    world.module(f"torch_{name}", source)
+    world.distribution(f"torch-{name}", "1.0", {"torch.backends": {name: f"torch_{name}:autoload"}})
+
+
+BRINGS = """
+import torch, types
+def autoload():
+    torch.foo = types.ModuleType("torch.foo")
+    torch.foo.device_count = lambda: 3
+    torch.accelerator.current = "foo"
+"""
+
+
+def test_a_device_that_only_torch_knows_is_generic(torch_world):
+    announce(torch_world, BRINGS)
+    acc = accel_core.get_accelerator()
+    assert (acc.name, acc.device_name(), acc.device_count()) == ("generic", "foo", 3)
+
+
+def test_a_broken_announcement_leaves_the_next_its_turn(torch_world):
+    announce(torch_world, BRINGS)
+    first = torch_world.root / "first"  # on the path, so that the broken one comes first
+    layouts.dist_info(first, "torch-aaa", "1.0", {"torch.backends": {"aaa": "torch_aaa:autoload"}})
+    torch_world.module("torch_aaa", "import sys; sys.exit(1)")
+    torch_world.set_path([first, torch_world.site])
+    assert accel_core.get_accelerator().name == "generic"
+
+
+def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
+    announce(torch_world, "raise SystemExit('imported')")
+    torch_world.backend("foo", vendor_import="torch_foo", extra=NO_DEVICE)
+    found = chosen()
+    assert statuses(found) == {"foo": "no_device", "generic": "no_device", "cpu": "usable"}
+    assert (
+        found.verdicts[1].reason
+        == "torch 2.99.0+simulated (CPU build) has no accelerator and no package announces one to torch"
+    )
+    assert "torch" not in sys.modules
+
+
+def test_a_device_that_a_plugin_claims_is_left_to_the_plugin(torch_world, simulated_torch):
+    torch_world.backend("mlu", extra=NO_DEVICE)
+    simulated_torch.accelerator.current = "mlu"
+    found = chosen()
+    assert statuses(found)["generic"] == "stands_aside"
+    assert found.verdicts[1].reason == "torch's accelerator is mlu, which mlu claims"
+
+
+def test_torch_without_an_accelerator_is_no_device(torch_world, simulated_torch):
+    found = chosen()
+    assert found.verdicts[0].reason == "torch reports no accelerator"
+    assert found.verdicts[0].status is Status.NO_DEVICE
+
+
+def test_a_torch_built_for_what_a_plugin_claims_stands_aside_unimported(world):
+    world.module("torch.__init__", "raise SystemExit('imported')")
+    world.module("torch.version", "__version__ = '2.9'\ncuda = '12.8'\n")
+    world.backend("cuda", extra=NO_DEVICE)
+    found = chosen()
+    generic = found.verdicts[1]
+    assert (generic.name, generic.status, generic.reason) == (
+        "generic",
+        Status.STANDS_ASIDE,
+        "an installed plugin claims cuda",
+    )
+
+
+def test_a_torch_built_for_something_nobody_claims_is_asked(world):
+    world.module("torch.__init__", "raise RuntimeError('imported')")
+    world.module("torch.version", "__version__ = '2.9'\nxpu = '2025'\n")
+    found = chosen()
+    assert found.verdicts[0].status is Status.BROKEN
+    assert "RuntimeError: imported" in found.verdicts[0].reason

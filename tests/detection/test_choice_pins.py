@@ -1,0 +1,134 @@
+"""What DS_ACCELERATOR pins is chosen, or the error says why not."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing.asking import chosen, error, statuses
+from accel_testing.plugins import hook
+
+from accel_core.detection.select import How
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError
+
+
+@pytest.mark.parametrize("text", ["mlu", " mlu ", "MLU", "mlu,", "Mlu@Accel_MLU", "mlu@accel-mlu"])
+def test_a_pin_in_all_its_forms(several, text):
+    """USERS 33."""
+    found = chosen(DS_ACCELERATOR=text)
+    assert (found.chosen, found.how) == ("mlu", How.PINNED)
+    assert statuses(found) == {"mlu": "usable"}
+    assert found.environ == {"DS_ACCELERATOR": text}
+
+
+@pytest.mark.parametrize("text", ["", "  ", ","])
+def test_an_empty_pin_is_no_pin(several, text):
+    assert chosen(DS_ACCELERATOR=text).how is How.RANKED
+
+
+@pytest.mark.parametrize("name", ["npu", "mlu", "sdaa", "cpu"])
+def test_every_installed_name_can_be_pinned(several, name):
+    """USERS 33: DS_ACCELERATOR=cuda recursed for ever. USERS 31: npu has no device here."""
+    assert chosen(DS_ACCELERATOR=name).chosen == name
+
+
+def test_an_unknown_pin_lists_what_is_installed_and_what_was_meant(several):
+    found = error(DS_ACCELERATOR="mlo")
+    assert isinstance(found, BackendNotFoundError)
+    assert isinstance(found, LookupError)
+    assert str(found) == (
+        "DS_ACCELERATOR='mlo': no installed distribution declares mlo. "
+        "Installed: mlu, npu, sdaa, generic, cpu. "
+        "Did you mean 'mlu'? Next step: install the plugin that brings it, see `accel list`."
+    )
+
+
+def test_a_known_backend_that_is_not_installed_says_what_to_install(torch_world):
+    assert str(error(DS_ACCELERATOR="cuda")) == (
+        "DS_ACCELERATOR='cuda': no installed distribution declares cuda. "
+        "Installed: generic, cpu. Next step: pip install accel-cuda."
+    )
+
+
+def test_a_pin_to_a_distribution_that_is_not_there(several):
+    found = error(DS_ACCELERATOR="mlu@better-mlu")
+    assert "no installed distribution declares mlu from better-mlu" in str(found)
+    assert "Next step: pip install better-mlu." in str(found)
+    assert "Did you mean" not in str(found)
+
+
+def test_a_pin_whose_vendor_is_missing_names_everything(several):
+    """The thing, its distribution, the cause, the next step; there is no fall-back from a pin."""
+    several.backend("xpu", vendor_import="ipex", install_hint="pip install intel-extension-for-pytorch")
+    found = error(DS_ACCELERATOR="xpu")
+    assert isinstance(found, BackendUnavailableError)
+    assert isinstance(found, RuntimeError)
+    assert str(found) == (
+        "xpu (accel-xpu 1.0) is not usable: ipex is not installed. "
+        "Next step: pip install intel-extension-for-pytorch. "
+        "Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu."
+    )
+
+
+def test_a_pin_whose_vendor_is_broken_keeps_the_cause_and_the_hint(several):
+    """USERS 2, 3, 7."""
+    several.module("torch_xpu", "raise ImportError('libze.so: cannot open shared object file')")
+    several.backend(
+        "xpu",
+        vendor_import="torch_xpu",
+        extra=hook("accel_explain", "backend, error", "return 'source setvars.sh'"),
+    )
+    found = error(DS_ACCELERATOR="xpu")
+    assert "xpu (accel-xpu 1.0) is not usable: torch_xpu failed: ImportError: libze.so" in str(found)
+    assert "Next step: source setvars.sh." in str(found)
+    assert isinstance(found.__cause__, ImportError)
+
+
+def test_a_pin_to_a_plugin_that_fails_to_load(several):
+    several.plugin("bad", "raise OSError('libbad.so')")
+    found = error(DS_ACCELERATOR="bad")
+    assert "bad (accel-bad 1.0) is not usable: the plugin failed to load: OSError: libbad.so" in str(found)
+    assert "Next step: pip install --force-reinstall accel-bad, or pip uninstall it." in str(found)
+
+
+def test_a_preference_list_takes_the_first_that_is_usable(several):
+    """One that is unknown, or has no device, is passed over here, and the record says so."""
+    found = chosen(DS_ACCELERATOR="tpu, npu, mlu, sdaa, cpu")
+    assert (found.chosen, found.how) == ("mlu", How.PREFERRED)
+    assert statuses(found) == {"tpu": "not_installed", "npu": "no_device", "mlu": "usable"}
+
+
+def test_a_preference_list_of_which_none_is_usable_tells_all(several):
+    found = error(DS_ACCELERATOR="npu,tpu")
+    assert "DS_ACCELERATOR='npu,tpu': none of these is usable." in str(found)
+    assert "npu (accel-npu 1.0): no device: nothing on the bus" in str(found)
+    assert "tpu" in str(found)
+    assert "no installed distribution declares tpu" in str(found)
+    assert "Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu." in str(found)
+
+
+def test_the_cpu_at_the_end_of_a_list_is_a_choice_and_no_fall_back(several):
+    found = chosen(DS_ACCELERATOR="npu,cpu")
+    assert (found.chosen, found.how) == ("cpu", How.PREFERRED)
+
+
+@pytest.mark.parametrize("pin", ["npu", "npu@accel-npu", "NPU"])
+def test_a_pinned_choice_imports_exactly_one_plugin_module(several, pin):
+    """USERS 22, 28: asserted in a process of its own."""
+    code = (
+        "import json, sys\nimport accel_core\nname = accel_core.get_accelerator().name\n"
+        "mine = sorted(m for m in sys.modules if m.startswith('accel_') and not m.startswith('accel_core'))\n"
+        "print(json.dumps([name, mine]))"
+    )
+    assert several.child(code, variables={"DS_ACCELERATOR": pin}).answer == [
+        "npu",
+        ["accel_npu", "accel_sim_device"],
+    ]
+
+
+def test_the_pinned_cpu_imports_no_plugin_and_probes_no_vendor(several):
+    """USERS 22: JAX_PLATFORMS=cpu still ran cuInit."""
+    code = (
+        "import json, sys\nimport accel_core\nassert accel_core.get_accelerator().name == 'cpu'\n"
+        "mine = sorted(m for m in sys.modules if m.startswith('accel_') and not m.startswith('accel_core'))\n"
+        "print(json.dumps(mine))"
+    )
+    assert several.child(code, variables={"DS_ACCELERATOR": "cpu"}).answer == []

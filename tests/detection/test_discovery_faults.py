@@ -1,0 +1,185 @@
+"""Whatever is wrong with a plugin is a fault of that one alone."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing import plugins
+from accel_testing.asking import only
+from accel_testing.plugins import arguments, declaring
+
+from accel_core.backend import API_LEVEL
+from accel_core.detection.discovery import discover, root_cause
+from accel_core.errors import InvalidBackendError
+
+RAISING = {
+    "ImportError": (
+        "raise ImportError('libfoo.so: cannot open shared object file')",
+        "ImportError: libfoo.so",
+    ),
+    "OSError": ("raise OSError('libhccl.so: no such file')", "OSError: libhccl.so"),
+    "AttributeError": (
+        "import json; json._autoload",
+        "AttributeError: module 'json' has no attribute '_autoload'",
+    ),
+    "RuntimeError": ("raise RuntimeError('no driver')", "RuntimeError: no driver"),
+    "SyntaxError": ("def (:", "SyntaxError"),
+    "sys.exit": ("import sys; sys.exit(3)", "SystemExit: it tried to end the process with 3"),
+    "sys.exit text": ("import sys; sys.exit('bye')", "SystemExit: it tried to end the process with 'bye'"),
+    "ValueError": ("int('x')", "ValueError: invalid literal"),
+    "no text": ("raise RuntimeError", "RuntimeError"),
+    "no message": (
+        "class Mute(Exception):\n    def __str__(self): raise TypeError\nraise Mute",
+        "Mute: (its message cannot be read)",
+    ),
+    "dependency": (
+        "import a_module_that_is_missing",
+        "ModuleNotFoundError: No module named 'a_module_that_is_missing'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "said"), RAISING.values(), ids=RAISING)
+def test_a_plugin_that_fails_to_import_is_a_fault_and_hides_nobody(world, source, said):
+    """USERS 5, 6, 8: whatever one plugin throws, it is a candidate with a fault and the others are there."""
+    world.plugin("bad", source)
+    world.backend("npu")
+    bad = only("bad")
+    assert bad.backend is None
+    assert bad.fault is not None
+    assert bad.fault.reason.startswith("the plugin failed to load: " + said)
+    assert "entry point bad = 'accel_bad'" in bad.fault.reason
+    assert "pip install --force-reinstall accel-bad" in bad.fault.hint
+    assert only("npu").backend is not None
+
+
+def test_the_first_cause_of_a_chain_is_named(world):
+    """USERS 3: "failed to load" hid an undefined symbol."""
+    world.plugin(
+        "bad",
+        "try:\n    raise OSError('undefined symbol: aclFoo')\n"
+        "except OSError as e:\n    raise RuntimeError('failed to load') from e",
+    )
+    assert "OSError: undefined symbol: aclFoo" in only("bad").fault.reason
+
+
+def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
+    def chain(suppress: bool) -> BaseException:
+        try:
+            try:
+                raise OSError("inner")
+            except OSError:
+                if suppress:
+                    raise RuntimeError("outer") from None
+                raise RuntimeError("outer")  # noqa: B904 - the point of the test
+        except RuntimeError as error:
+            return error
+
+    assert root_cause(chain(suppress=False)) == "OSError: inner"
+    assert root_cause(chain(suppress=True)) == "RuntimeError: outer"
+    circle, other = RuntimeError("a"), RuntimeError("b")
+    circle.__cause__, other.__cause__ = other, circle
+    assert root_cause(circle) == "RuntimeError: b"
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("accel_missing", "ModuleNotFoundError: No module named 'accel_missing'"),
+        ("accel_bad.missing", "ModuleNotFoundError: No module named 'accel_bad.missing'"),
+        ("accel_bad:missing", "AttributeError: module 'accel_bad' has no attribute 'missing'"),
+        (":missing", "names no module"),
+        ("", "names no module"),
+        ("accel bad", "ModuleNotFoundError"),
+    ],
+)
+def test_an_entry_point_to_nowhere_is_a_fault(world, value, said):
+    world.plugin("bad", declaring(arguments("bad")), value=value or " ")
+    fault = only("bad").fault
+    assert fault is not None
+    assert said in fault.reason
+
+
+def test_what_a_plugin_prints_does_not_reach_stdout(world, capfd):
+    world.plugin(
+        "npu", "print('module')\n" + declaring(arguments("npu")).replace("return", "print('hook'); return")
+    )
+    assert only("npu").backend is not None
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "module" in err
+    assert "hook" in err
+
+
+@pytest.mark.parametrize("where", ["module", "hook"])
+def test_keyboard_interrupt_passes(world, where):
+    source = (
+        "raise KeyboardInterrupt"
+        if where == "module"
+        else declaring().replace("return", "raise KeyboardInterrupt #")
+    )
+    world.plugin("bad", source)
+    with pytest.raises(KeyboardInterrupt):
+        discover()
+
+
+RETURNED = {
+    "None": ("None", "accel_backends() returned None (NoneType), expected accel_core.Backend"),
+    "text": ("'npu'", "accel_backends() returned 'npu' (str)"),
+    "number": ("5", "accel_backends() returned 5 (int)"),
+    "dict": ("{'name': 'npu'}", "(dict)"),
+    "list of other": (f"[Backend({arguments('npu')}), 'npu']", "accel_backends() returned 'npu' (str)"),
+    "empty": ("[]", "accel_backends() returned an empty sequence"),
+    "a class": ("Backend", "accel_backends() returned <class"),
+}
+
+
+@pytest.mark.parametrize(("returned", "said"), RETURNED.values(), ids=RETURNED)
+def test_a_hook_that_returns_the_wrong_thing_is_an_invalid_declaration(world, returned, said):
+    world.plugin("bad", f"{plugins.HEAD}\n@hookimpl\ndef accel_backends():\n    return {returned}\n")
+    fault = only("bad").fault
+    assert fault is not None
+    assert said in fault.reason
+    assert fault.hint == "report this to the maintainers of accel-bad"
+    assert isinstance(fault.error, InvalidBackendError)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "def accel_backends(): return []", f"{plugins.HEAD}\naccel_backends = 3"],
+    ids=["none", "unmarked", "no function"],
+)
+def test_a_plugin_without_a_declaration_says_what_is_expected(world, source):
+    world.plugin("bad", source)
+    assert "the plugin declares no backend: expected a function accel_backends()" in only("bad").fault.reason
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (arguments("Bad Name"), "name 'Bad Name' is malformed"),
+        (arguments("bad", "high"), "priority 'high' is str, expected int"),
+        (arguments("bad", colour="red"), "unknown field 'colour'"),
+        (arguments("bad", True), "priority True is bool"),
+    ],
+)
+def test_a_bad_declaration_is_a_fault_that_names_it(world, given, said):
+    world.plugin("bad", declaring(given))
+    fault = only("bad").fault
+    assert said in fault.reason
+    assert "report this to the maintainers of accel-bad" in fault.hint
+
+
+def test_a_declaration_for_a_newer_core_says_to_upgrade_the_core(world):
+    world.plugin("bad", declaring(arguments("bad", colour="red", api_level=API_LEVEL + 1)))
+    assert only("bad").fault.hint == "pip install --upgrade accel-core"
+
+
+def test_a_newer_api_level_alone_is_still_a_candidate(world):
+    world.backend("npu", api_level=API_LEVEL + 1)
+    assert only("npu").backend.api_level == API_LEVEL + 1
+
+
+def test_two_distributions_with_one_name_both_come_back(world):
+    world.backend("npu", distribution="accel-npu")
+    world.backend("npu", distribution="better-npu")
+    assert [c.distribution for c in discover() if c.name == "npu"] == ["accel-npu", "better-npu"]

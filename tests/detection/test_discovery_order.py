@@ -1,0 +1,159 @@
+"""Candidates stand in a total order, which nothing about the machine changes."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from accel_testing.asking import names
+
+from accel_core.backend import Backend, Provenance
+from accel_core.detection import discovery
+from accel_core.detection.discovery import Candidate, discover, rank
+
+
+def candidate(
+    name: str,
+    priority: int = 100,
+    *,
+    device_type: str = "",
+    impersonates: str = "",
+    distribution: str = "",
+    value: str = "v",
+) -> Candidate:
+    provenance = Provenance(distribution or f"accel-{name}", "1.0", name, value)
+    backend = Backend(
+        name=name,
+        priority=priority,
+        device_type=device_type or name.partition(".")[0],
+        impersonates=impersonates,
+        provenance=provenance,
+    )
+    return Candidate(name, provenance, backend)
+
+
+def orders(candidates: list[Candidate]) -> set[tuple[str, ...]]:
+    """The ranked names, for many orders in which the candidates may be found."""
+    shuffler = random.Random(0)
+    if len(candidates) <= 4:
+        ways = [list(p) for p in itertools.permutations(candidates)]
+    else:
+        ways = [shuffler.sample(candidates, len(candidates)) for _ in range(50)]
+    return {
+        tuple(f"{c.name}@{c.distribution}" if c.name == "same" else c.name for c in rank(way)) for way in ways
+    }
+
+
+def test_priority_then_name_then_distribution():
+    """USERS 16: equal priorities must not change from run to run."""
+    same = [candidate("same", distribution=d) for d in ("b", "a")]
+    assert orders([candidate("zeta", 300), candidate("beta"), candidate("alpha"), *same]) == {
+        ("zeta", "alpha", "beta", "same@a", "same@b")
+    }
+
+
+def test_the_builtin_cpu_is_below_every_plugin_of_its_priority():
+    """USERS 13, 14: the CPU is the floor, never a rival."""
+    cpu = discovery.builtin_candidates()[0]
+    assert cpu.name == "cpu"
+    assert orders([cpu, candidate("zzz", 0), candidate("aaa", 0)]) == {("aaa", "zzz", "cpu")}
+
+
+def test_a_broken_plugin_ranks_above_the_cpu_so_that_it_is_reported(world):
+    world.plugin("zzz", "raise ImportError")
+    assert names(discover()) == ["generic", "zzz", "cpu"]
+
+
+def test_an_impersonator_stands_before_what_it_impersonates():
+    """USERS 11, 12: what it impersonates looks usable when it is not."""
+    assert orders(
+        [
+            candidate("supa", 50, impersonates="cuda"),
+            candidate("cuda", 200),
+            candidate("npu", 700),
+            candidate("mps", 150),
+        ]
+    ) == {("npu", "supa", "cuda", "mps")}
+
+
+def test_an_impersonator_with_the_higher_number_stays_where_it_is():
+    assert orders(
+        [candidate("supa", 900, impersonates="cuda"), candidate("cuda", 200), candidate("npu", 700)]
+    ) == {("supa", "npu", "cuda")}
+
+
+def test_it_stands_before_every_backend_of_that_device_type():
+    assert orders(
+        [
+            candidate("spoof", 1, impersonates="xpu"),
+            candidate("xpu", 800),
+            candidate("xpu.external", 900, device_type="xpu"),
+        ]
+    ) == {("spoof", "xpu.external", "xpu")}
+
+
+def test_chains_of_impersonation_hold_together():
+    assert orders(
+        [
+            candidate("c", 10, impersonates="b"),
+            candidate("b", 20, impersonates="a"),
+            candidate("a", 500),
+            candidate("x", 499),
+        ]
+    ) == {("c", "b", "a", "x")}
+
+
+def test_two_impersonators_keep_their_own_priorities_among_themselves():
+    assert orders(
+        [
+            candidate("aa", 10, impersonates="cuda"),
+            candidate("zz", 20, impersonates="cuda"),
+            candidate("cuda", 200),
+        ]
+    ) == {("zz", "aa", "cuda")}
+
+
+def test_circles_and_selves_end_in_a_total_order():
+    circle = [
+        candidate("a", 10, impersonates="b"),
+        candidate("b", 20, impersonates="a"),
+        candidate("self", 15, impersonates="self"),
+    ]
+    assert len(orders(circle)) == 1
+    longer = [
+        candidate("a", 1, impersonates="b"),
+        candidate("b", 2, impersonates="c"),
+        candidate("c", 3, impersonates="a"),
+        candidate("d", 4, impersonates="a"),
+    ]
+    assert len(orders(longer)) == 1
+
+
+def test_nothing_impersonated_is_there():
+    assert orders([candidate("supa", 50, impersonates="cuda"), candidate("npu", 700)]) == {("npu", "supa")}
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "42"])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, backwards):
+    """USERS 16."""
+    some = [("npu", {}), ("mlu", {}), ("supa", {"priority": 1, "impersonates": "mlu"}), ("sdaa", {})]
+    for name, fields in reversed(some) if backwards else some:
+        world.backend(name, **{"priority": 500, **fields})
+    world.backend("npu", distribution="zz-npu")
+    code = "import json\nfrom accel_core import discover\nprint(json.dumps([str(c) for c in discover()]))"
+    if backwards:  # and the directory's own order reversed
+        code = (
+            "import os\nreal = os.listdir\nos.listdir = lambda p='.': sorted(real(p), reverse=True)\n" + code
+        )
+    found = world.child(code, variables={"PYTHONHASHSEED": seed}).answer
+    assert [c.split(" (")[0] + c.partition("(")[2][:2] for c in found] == [
+        "supaac",
+        "mluac",
+        "npuac",
+        "npuzz",
+        "sdaaac",
+        "genericac",
+        "cpuac",
+    ]

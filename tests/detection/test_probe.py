@@ -1,0 +1,297 @@
+"""The funnel: each status is reached by a real plugin, cheapest question first, and nothing is raised."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+from accel_testing.asking import counting, judge, vendor
+from accel_testing.plugins import arguments, declaring
+
+from accel_core.backend import API_LEVEL
+from accel_core.detection import probe
+from accel_core.detection.discovery import Candidate, discover
+from accel_core.detection.records import Outcome, Status, verdict
+from accel_core.machine import hardware
+from accel_core.settings import Pin, Settings
+
+
+def test_usable(torch_world):
+    torch_world.backend("npu")
+    found = judge()
+    assert (found.status, found.reason, found.devices) == (Status.USABLE, "", 2)
+    assert found.usable
+    assert found.ms > 0
+
+
+def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
+    """A blocked plugin of a newer API level for another platform with a broken vendor: policy comes first."""
+    fields = {
+        "api_level": API_LEVEL + 1,
+        "platforms": ("nowhere",),
+        "requires": ("absent>1",),
+        "device_nodes": ("/dev/no-npu",),
+    }
+    vendor(torch_world, "raise ImportError", **fields)
+    assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
+    assert judge().status is Status.INCOMPATIBLE
+    assert "torch_npu" not in sys.modules
+
+
+def test_blocked_and_not_allowed_say_so(torch_world):
+    torch_world.backend("npu")
+    found = judge(settings=Settings(block=(Pin("npu"),)))
+    assert (found.status, found.reason, found.hint) == (
+        Status.BLOCKED,
+        "ACCEL_BLOCK names it",
+        "take npu out of ACCEL_BLOCK",
+    )
+    found = judge(settings=Settings(allow=(Pin("cuda"),)))
+    assert (found.status, found.reason, found.hint) == (
+        Status.BLOCKED,
+        "ACCEL_ALLOW does not name it",
+        "add npu to ACCEL_ALLOW",
+    )
+    assert judge(settings=Settings(allow=(Pin("npu", "accel-npu"),), block=(Pin("npu", "other"),))).usable
+
+
+def test_a_newer_api_level_is_incompatible(torch_world):
+    torch_world.backend("npu", api_level=API_LEVEL + 1)
+    found = judge()
+    assert found.status is Status.INCOMPATIBLE
+    assert found.reason == f"it needs API level {API_LEVEL + 1} and this accel-core has {API_LEVEL}"
+    assert found.hint == "pip install --upgrade accel-core"
+
+
+def test_another_platform_has_no_device(torch_world):
+    torch_world.backend("npu", platforms=("plan9", "amiga-m68k"))
+    found = judge()
+    assert (found.status, found.reason) == (Status.NO_DEVICE, "this device exists on plan9, amiga-m68k only")
+
+
+def test_a_vendor_package_that_is_not_installed(torch_world):
+    torch_world.backend(
+        "npu", vendor_import=("torch_npu", "torch_npu_old.sub"), install_hint="pip install torch-npu"
+    )
+    found = judge()
+    assert (found.status, found.reason, found.hint) == (
+        Status.NOT_INSTALLED,
+        "torch_npu or torch_npu_old.sub is not installed",
+        "pip install torch-npu",
+    )
+
+
+def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
+    monkeypatch.setattr(hardware, "evidence", lambda backend: hardware.Evidence(nodes=("/dev/davinci0",)))
+    torch_world.backend("npu", vendor_import="torch_npu", device_nodes=("/dev/davinci[0-9]*",))
+    found = judge()
+    assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
+    assert found.evidence == "/dev/davinci0"
+
+
+def test_looking_for_a_package_imports_nothing_of_it(torch_world):
+    torch_world.module("torch_npu.__init__", "raise SystemExit('imported')")
+    torch_world.backend("npu", vendor_import="torch_npu.deep.module", api_level=1, requires=("absent",))
+    assert judge().reason == "absent is not installed"
+    assert "torch_npu" not in sys.modules
+
+
+def test_an_import_that_is_forbidden_counts_as_not_installed(torch_world, monkeypatch):
+    vendor(torch_world, "")
+    monkeypatch.setitem(sys.modules, "torch_npu", None)
+    assert judge().status is Status.NOT_INSTALLED
+
+
+def test_a_package_without_a_spec_is_not_installed_when_not_imported(torch_world, monkeypatch):
+    class Failing:
+        def find_spec(self, name, path=None, target=None):
+            if name == "torch_npu":
+                raise ValueError("a finder that fails")
+
+    torch_world.backend("npu", vendor_import="torch_npu")
+    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
+    assert judge().status is Status.NOT_INSTALLED
+
+
+@pytest.mark.parametrize(
+    ("requires", "status", "reason", "hint"),
+    [
+        (("torch-npu>=2.6.0rc0", "torch-npu<3"), Status.USABLE, "", ""),
+        (("Torch.NPU>2.5",), Status.USABLE, "", ""),
+        (("absent>=1",), Status.NOT_INSTALLED, "absent is not installed", "pip install 'absent>=1'"),
+        (
+            ("torch-npu>=3",),
+            Status.INCOMPATIBLE,
+            "it needs torch-npu>=3 and torch-npu 2.6.0rc1 is installed",
+            "pip install 'torch-npu>=3'",
+        ),
+        (("absent; python_version < '3'",), Status.USABLE, "", ""),
+        (("absent; extra == 'x'",), Status.USABLE, "", ""),
+        (("not a requirement!",), Status.INVALID, "its requirement 'not a requirement!' is malformed", ""),
+        (("private",), Status.USABLE, "", ""),
+        (
+            ("private>=1",),
+            Status.INCOMPATIBLE,
+            "it needs private>=1 and private our build 7 is installed",
+            "pip install 'private>=1'",
+        ),
+        (("",), Status.INVALID, "its requirement '' is malformed", ""),
+    ],
+)
+def test_required_distributions_are_read_from_metadata(torch_world, requires, status, reason, hint):
+    torch_world.distribution("torch-npu", "2.6.0rc1")
+    torch_world.distribution("private", "our build 7")
+    torch_world.backend("npu", requires=requires)
+    found = judge()
+    assert found.status is status
+    assert found.reason.startswith(reason)
+    assert found.hint == hint
+
+
+def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(torch_world, monkeypatch):
+    """USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland."""
+    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    vendor(
+        torch_world,
+        "raise ImportError('libhccl.so')",
+        device_nodes=("/dev/no-such-npu[0-9]*",),
+        pci_ids=("fffe",),
+    )
+    found = judge()
+    assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
+    assert found.reason == "this machine has none of /dev/no-such-npu[0-9]*, PCI fffe"
+    assert "torch_npu" not in sys.modules
+
+
+def test_a_pin_may_be_usable_without_a_device(torch_world):
+    """USERS 31: a login node, or an image build."""
+    counting(torch_world, "return 0")
+    assert judge().status is Status.NO_DEVICE
+    found = judge(pinned=True)
+    assert found.usable
+    assert (found.reason, found.devices) == ("pinned, though the vendor's runtime counts no device", 0)
+
+
+def test_a_pin_does_not_look_for_hardware(torch_world, monkeypatch):
+    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    torch_world.backend("npu", device_nodes=("/dev/no-such-npu",))
+    assert (judge(pinned=True).status, judge(pinned=True).devices) == (Status.USABLE, 2)
+
+
+def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, monkeypatch):
+    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    vendor(torch_world, "raise ImportError", device_nodes=("/dev/no-such-npu",))
+    assert judge(pinned=True).status is Status.BROKEN
+
+
+def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_needed(torch_world):
+    torch_world.backend("npu", vendor_import="torch_npu")
+    assert judge(pinned=True).status is Status.NOT_INSTALLED
+    torch_world.backend("mlu", platforms=("plan9",))
+    assert judge("mlu", pinned=True).status is Status.NO_DEVICE
+
+
+# ---------------------------------------------------------------------------- faults, claims, no torch
+
+
+def test_a_taken_private_use1_slot_says_who_holds_it(torch_world, simulated_torch):
+    """USERS 42: torch has one such slot a process."""
+    torch_world.backend("npu", private_use1=True)
+    assert judge().usable
+    simulated_torch._C.private_use1 = "npu"
+    assert judge().usable
+    simulated_torch._C.private_use1 = "mlu"
+    found = judge()
+    assert found.status is Status.BROKEN
+    assert "torch's one PrivateUse1 slot is held by mlu" in found.reason
+    assert "DS_ACCELERATOR=npu" in found.reason
+
+
+def test_torch_missing_is_told_by_name(world):
+    world.backend("npu")
+    found = judge()
+    assert found.status is Status.BROKEN
+    assert found.reason.startswith("torch is not installed: pip install torch")
+    cpu = next(c for c in discover() if c.name == "cpu")
+    judged = probe.probe(cpu, Settings())
+    assert (judged.status, judged.reason, judged.hint) == (
+        Status.NOT_INSTALLED,
+        "torch is not installed",
+        "pip install torch",
+    )
+
+
+def test_a_plugin_with_a_fault_carries_it_into_the_verdict(torch_world):
+    torch_world.plugin("npu", "raise ImportError('libfoo')")
+    found = judge()
+    assert (found.status, found.cause) == (Status.BROKEN, "ImportError: libfoo")
+    assert (found.priority, found.device_type, found.vendor_import) == (0, "", ())
+    torch_world.plugin("mlu", "int('x')")
+    assert judge("mlu").status is Status.BROKEN  # a ValueError is no declaration
+    torch_world.plugin("bad", declaring(arguments("bad", "high")))
+    assert judge("bad").status is Status.INVALID
+
+
+def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
+    torch_world.backend("npu")
+    loaded = next(c for c in discover() if c.name == "npu")
+    claim = Candidate("npu", loaded.provenance)
+    assert probe.probe(claim, Settings()).status is Status.NOT_PROBED
+    assert probe.explain(claim, RuntimeError()) == ""
+    assert probe.live(claim, ()).status is Status.BROKEN
+
+
+def test_an_exceptions_frames_keep_nothing_alive(torch_world):
+    import gc
+    import weakref
+
+    torch_world.module("torch_npu", "")
+    torch_world.module(
+        "npu_device",
+        "import accel_core\nclass Big: pass\nseen = []\nclass Simulated(accel_core.Accelerator):\n"
+        "    def device_count(self):\n        import weakref\n        big = Big()\n"
+        "        seen.append(weakref.ref(big))\n"
+        "        raise RuntimeError('out of memory')\n",
+    )
+    torch_world.backend("npu", accelerator="npu_device:Simulated")
+    found = judge()
+    gc.collect()
+    (reference,) = sys.modules["npu_device"].seen
+    assert isinstance(reference, weakref.ref)
+    assert found.error is not None
+    assert reference() is None
+
+
+# ---------------------------------------------------------------------------- the verdict as a record
+
+
+def test_every_status_has_its_words():
+    assert [str(s) for s in Status] == [s.value for s in Status]
+    assert {s for s in Status if s.is_failure} == {
+        Status.BROKEN,
+        Status.INVALID,
+        Status.TIMED_OUT,
+        Status.CRASHED,
+        Status.INCOMPATIBLE,
+    }
+
+
+def test_a_verdict_is_printable_and_json(torch_world):
+    torch_world.backend(
+        "npu", description="a device", url="https://example.org", vendor_import=("json", "torch")
+    )
+    found = judge()
+    record = json.loads(json.dumps(found.to_dict()))
+    assert record["name"] == "npu"
+    assert record["distribution"] == "accel-npu"
+    assert record["entry_point"] == "accel_npu"
+    assert record["vendor_import"] == ["json", "torch"]
+    assert record["status"] == "usable"
+    assert (record["description"], record["url"]) == ("a device", "https://example.org")
+    assert str(found) == "npu (accel-npu 1.0): usable"
+    candidate = next(c for c in discover() if c.name == "npu")
+    assert (
+        str(verdict(candidate, Outcome(Status.NO_DEVICE, "none", "look again")))
+        == "npu (accel-npu 1.0): no device: none. look again"
+    )

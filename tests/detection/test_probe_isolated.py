@@ -1,0 +1,137 @@
+"""Probing in a child process: whatever a vendor does to it is a verdict here."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from accel_testing import plugins
+from accel_testing.asking import counting, judge, vendor
+from accel_testing.plugins import arguments, declaring, hook
+
+from accel_core.detection import probe
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import Status
+from accel_core.settings import Settings
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+ISOLATED = Settings(isolated=True, probe_timeout=20)
+
+
+@posix
+def test_a_good_vendor_is_usable_in_a_child_and_then_here(torch_world):
+    torch_world.backend("npu")
+    found = judge(settings=ISOLATED)
+    assert (found.status, found.devices) == (Status.USABLE, 2)
+    assert "torch" in sys.modules
+
+
+@posix
+def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
+    torch_world.backend("npu")
+    found = judge(isolated=True)
+    assert (found.status, found.devices) == (Status.USABLE, 2)
+    assert "torch" not in sys.modules
+
+
+@posix
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "import os; os._exit(127)",
+            "the process that probed it exited with status 127 at: import of torch_npu",
+        ),
+        (
+            "import ctypes; ctypes.string_at(0)",
+            "the process that probed it died of SIGSEGV at: import of torch_npu",
+        ),
+        (
+            "import os, sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); os._exit(3)",
+            "exited with status 3 at: import of torch_npu; last words: fatal: no CANN",
+        ),
+    ],
+    ids=["_exit", "SIGSEGV", "last words"],
+)
+def test_a_vendor_that_takes_its_process_down_is_a_verdict(torch_world, source, said):
+    vendor(torch_world, source, isolated_probe=True)
+    found = judge()
+    assert found.status is Status.CRASHED
+    assert said in found.reason
+    assert found.hint == "reinstall the vendor's package, or set ACCEL_BLOCK=npu"
+    assert "torch_npu" not in sys.modules
+
+
+@posix
+def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
+    """USERS 27."""
+    vendor(torch_world, "import time; time.sleep(60)", isolated_probe=True)
+    start = time.monotonic()
+    found = judge(settings=Settings(probe_timeout=2))
+    assert time.monotonic() - start < 6
+    assert found.status is Status.TIMED_OUT
+    assert found.reason == "no answer within 2 s; it was at: import of torch_npu"
+    assert found.hint == "raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK=npu"
+
+
+@posix
+def test_a_vendor_that_fails_politely_in_a_child_says_the_same_as_here(torch_world):
+    vendor(
+        torch_world,
+        "print('{}'); raise ImportError('libhccl.so')",
+        extra=hook("accel_explain", "backend, error", "return 'source set_env.sh'"),
+    )
+    here, there = judge(), judge(isolated=True)
+    assert (there.status, there.reason, there.hint) == (here.status, here.reason, here.hint)
+
+
+@posix
+def test_no_device_in_a_child_is_the_end_of_it_except_for_a_pin(torch_world):
+    counting(torch_world, "return 0", isolated_probe=True)
+    assert judge().status is Status.NO_DEVICE
+    assert "torch" not in sys.modules
+    assert judge(pinned=True).usable
+    assert "torch" in sys.modules
+
+
+@posix
+def test_the_child_finds_the_very_candidate(torch_world):
+    """Two backends of one name and one distribution differ in their priority."""
+    torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
+    torch_world.plugin(
+        "xpu", declaring(arguments("xpu", 800, accelerator="none_device:Simulated"), arguments("xpu", 790))
+    )
+    first, second = [probe.probe(c, Settings(), isolated=True) for c in discover() if c.name == "xpu"]
+    assert (first.priority, first.status) == (800, Status.NO_DEVICE)
+    assert (second.priority, second.status) == (790, Status.USABLE)
+
+
+@posix
+def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world):
+    import shutil
+
+    torch_world.backend("npu")
+    found = next(c for c in discover() if c.name == "npu")
+    shutil.rmtree(torch_world.site / "accel_npu-1.0.dist-info")
+    assert (
+        probe.probe(found, Settings(), isolated=True).reason == "the probing process did not find the plugin"
+    )
+
+
+def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
+    torch_world.backend("npu")
+    monkeypatch.setattr(sys, "executable", None)
+    found = judge(isolated=True)
+    assert found.status is Status.CRASHED
+    assert found.reason.startswith("no process could be started to probe it: ")
+    assert found.hint == ""
+    monkeypatch.setenv("ACCEL_PROBE", "isolated")
+    assert judge(isolated=True).hint == "unset ACCEL_PROBE to probe in this process"
+
+
+def test_what_is_built_in_needs_no_child_for_its_answer(torch_world):
+    cpu = next(c for c in discover() if c.name == "cpu")
+    assert probe.probe(cpu, Settings(), isolated=True).usable
+    assert "torch" not in sys.modules

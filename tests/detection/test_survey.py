@@ -1,0 +1,133 @@
+"""Everybody's verdict at once, each from a process of its own, and nothing of it stays behind."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from accel_testing.plugins import hook
+
+from accel_core._support import child as isolation
+from accel_core.detection import survey
+from accel_core.detection.records import Status
+from accel_core.detection.survey import survey as ask
+from accel_core.settings import read
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+NO_DEVICE = hook(
+    "accel_probe", "backend, others", "return ProbeResult(False, 'nothing on the bus', devices=0)"
+)
+
+
+def test_it_judges_everybody_and_imports_nothing_here(torch_world):
+    """USERS 29."""
+    torch_world.backend("npu", 700, extra=NO_DEVICE)
+    torch_world.backend("mlu", 300)
+    torch_world.backend("sdaa", 200)
+    torch_world.plugin("bad", "raise ImportError")
+    torch_world.backend("xpu", distribution="accel-xpu")
+    torch_world.backend("xpu", distribution="better-xpu")
+    found = ask(read({"ACCEL_BLOCK": "sdaa"}))
+    assert [v.priority for v in found] == sorted((v.priority for v in found), reverse=True)
+    assert {v.name: v.status.value for v in found} == {
+        "npu": "no_device",
+        "xpu": "conflict",
+        "mlu": "usable",
+        "sdaa": "blocked",
+        "generic": "no_device",
+        "bad": "broken",
+        "cpu": "usable",
+    }
+    assert "torch" not in sys.modules
+
+
+def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(torch_world):
+    """USERS 7: absent hardware is the verdict, and the broken package is no secret."""
+    torch_world.module("torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')")
+    explain = hook("accel_explain", "backend, error", "return 'source set_env.sh'")
+    torch_world.backend(
+        "npu", vendor_import="torch_npu", device_nodes=("/dev/no-such-card[0-9]*",), extra=explain
+    )
+    (npu,) = [v for v in ask(read({})) if v.name == "npu"]
+    assert npu.status is Status.NO_DEVICE
+    assert npu.reason.startswith(
+        "this machine has none of /dev/no-such-card[0-9]*; besides, torch_npu failed"
+    )
+    assert "libhccl.so" in npu.reason
+    assert npu.hint == "source set_env.sh"
+
+
+def test_without_probing_it_starts_no_process(torch_world, monkeypatch):
+    monkeypatch.setattr(isolation, "run", lambda *args: pytest.fail("a child process was started"))
+    torch_world.backend("mlu", 300)
+    torch_world.backend("npu", vendor_import="torch_npu")
+    found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
+    assert found["mlu"] == ("not_probed", "installed, and not probed")
+    assert found["npu"] == ("not_installed", "torch_npu is not installed")
+
+
+def test_several_that_hang_take_one_deadline_together(torch_world):
+    """USERS 27."""
+    torch_world.module("hanging", "import time; time.sleep(60)")
+    for name in ("aa", "bb", "cc"):
+        torch_world.backend(name, vendor_import="hanging")
+    start = time.monotonic()
+    found = ask(read({"ACCEL_PROBE_TIMEOUT": "2"}))
+    assert time.monotonic() - start < 5
+    assert [v.status for v in found if v.priority == 500] == [Status.TIMED_OUT] * 3
+
+
+def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
+    """Ctrl-C reaches this process alone: the children are sessions of their own."""
+    torch_world.module("hanging", "import time; time.sleep(60)")
+    torch_world.backend("aa", 900, vendor_import="hanging")
+    pids: list[int] = []
+    entered = threading.Event()
+    real = survey.probe
+
+    def probe(candidate, *args, **options):
+        if candidate.name != "aa":
+            assert entered.wait(20)
+            raise KeyboardInterrupt
+        return real(candidate, *args, **options)
+
+    class Noted(isolation.subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            pids.append(self.pid)
+
+        def wait(self, timeout=None):
+            entered.set()
+            return super().wait(timeout)
+
+    monkeypatch.setattr(survey, "probe", probe)
+    monkeypatch.setattr(isolation.subprocess, "Popen", Noted)
+    monkeypatch.setattr(survey, "examine", lambda *args: None)
+
+    class Impatient(survey.ThreadPoolExecutor):
+        """Ctrl-C arrives in the thread that waits, before the first result is there."""
+
+        def map(self, judge, candidates):
+            futures = [self.submit(judge, c) for c in candidates]
+            return (f.result() for f in reversed(futures))
+
+    monkeypatch.setattr(survey, "ThreadPoolExecutor", Impatient)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        ask(read({"ACCEL_PROBE_TIMEOUT": "30"}))
+    assert time.monotonic() - start < 15
+    (pid,) = pids
+    assert not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text()
+    assert not isolation._running
+
+
+def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monkeypatch):
+    monkeypatch.delattr(isolation.os, "killpg")
+    world.module("the_job", "import time\ndef work(job, stage):\n    time.sleep(60)\n")
+    start = time.monotonic()
+    assert isolation.run("the_job:work", {}, 1.5).timed_out
+    assert time.monotonic() - start < 5

@@ -1,0 +1,200 @@
+"""However a child process ends, the parent learns how, in time, and nothing of it is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from accel_core._support import child as isolation
+from accel_core._support.child import ChildReport
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+
+@pytest.fixture
+def job(world):
+    """Run the body of a function in a child: it sees `job` and `stage`."""
+
+    def run(body: str, timeout: float = 20, **arguments: object) -> ChildReport:
+        lines = "\n".join(f"    {line}" for line in body.splitlines())
+        world.module("the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n")
+        return isolation.run("the_job:work", arguments, timeout)
+
+    return run
+
+
+def gone(pid: int) -> bool:
+    """Whether the process has ended (as an orphan it may stay a zombie where init does not reap)."""
+    for _ in range(100):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_an_answer_comes_back(job):
+    report = job("stage('half way')\nreturn {'sum': job['a'] + job['b'], 'text': 'é'}", a=1, b=2)
+    assert report == ChildReport({"sum": 3, "text": "é"}, 0, "half way", "")
+    assert not report.timed_out
+
+
+def test_what_is_printed_goes_to_stderr_and_spoils_no_answer(job):
+    report = job(
+        """print('{"answer": "a lie"}')
+os.write(1, b'{"stage": "another lie"}\\n')
+os.system('echo "{}" from a shell')
+stage('truth')
+return {'ok': True}"""
+    )
+    assert report.answer == {"ok": True}
+    assert report.stage == "truth"
+    for part in ("a lie", "another lie", "from a shell"):
+        assert part in report.stderr
+
+
+def test_start_up_files_that_print_spoil_no_answer(job, monkeypatch, tmp_path):
+    """A sitecustomize, or a .pth file, runs before the channel is ours."""
+    customize = tmp_path / "customize"
+    customize.mkdir()
+    (customize / "sitecustomize.py").write_text("print('hello\\n{not json')\nprint('{\"noise\": 1}')\n")
+    monkeypatch.setenv("PYTHONPATH", str(customize))
+    assert job("return {'ok': True}").answer == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "ending"),
+    [
+        ("os._exit(127)", 127, "exited with status 127"),
+        ("os._exit(0)", 0, "exited with status 0"),
+        ("import sys; sys.exit(3)", 3, "exited with status 3"),
+        ("import ctypes; ctypes.string_at(0)", -signal.SIGSEGV, "died of SIGSEGV"),
+        ("os.abort()", -signal.SIGABRT, "died of SIGABRT"),
+        ("os.kill(os.getpid(), signal := 9)", -signal.SIGKILL, "died of SIGKILL"),
+        ("raise RuntimeError('in the child')", 1, "exited with status 1"),
+    ],
+)
+def test_an_end_without_an_answer_is_told_in_words(job, body, code, ending):
+    report = job(f"stage('vendor')\n{body}")
+    assert report.answer is None
+    assert report.returncode == code
+    assert report.ending == ending
+    assert report.stage == "vendor"
+    assert not report.timed_out
+
+
+def test_the_last_words_are_kept(job):
+    assert job("raise RuntimeError('in the child')").stderr.endswith("RuntimeError: in the child")
+    assert len(job("sys.stderr.write('x' * 100000); os._exit(1)").stderr) == 2000
+
+
+def test_a_signal_without_a_name_is_told_by_its_number():
+    assert ChildReport(returncode=-250).ending == "died of signal 250"
+
+
+def test_a_hang_ends_at_the_deadline_with_the_whole_process_group(job, tmp_path):
+    """USERS 27: a driver that hangs, or that not even Ctrl-C ends."""
+    note = tmp_path / "pids"
+    start = time.monotonic()
+    report = job(
+        """import signal, subprocess
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
+with open(job['note'], 'w') as out:
+    out.write(f'{os.getpid()} {helper.pid}')
+stage('device_count()')
+time.sleep(60)""",
+        timeout=2.0,
+        note=str(note),
+    )
+    assert time.monotonic() - start < 6
+    assert report.timed_out
+    assert report.answer is None
+    assert report.ending == "did not finish"
+    assert report.stage == "device_count()"
+    child, helper = map(int, note.read_text().split())
+    assert gone(child)
+    assert gone(helper)
+
+
+def test_a_helper_that_keeps_the_output_open_does_not_keep_us_waiting(job, tmp_path):
+    note = tmp_path / "pid"
+    start = time.monotonic()
+    report = job(
+        """import subprocess
+helper = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])
+with open(job['note'], 'w') as out:
+    out.write(str(helper.pid))
+return {'ok': True}""",
+        note=str(note),
+    )
+    assert report.answer == {"ok": True}
+    assert time.monotonic() - start < 10
+    assert gone(int(note.read_text()))
+
+
+def test_exit_handlers_of_vendors_do_not_run(job):
+    assert job("import atexit; atexit.register(time.sleep, 60)\nreturn {'ok': True}", timeout=10).answer == {
+        "ok": True
+    }
+
+
+def test_the_child_sees_our_path_and_a_safe_environment(job, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "json.py").write_text("raise SystemExit('the module beside you')")
+    report = job(
+        """return {
+    'path': sys.path,
+    'argv': sys.argv[1:],
+    'autoload': os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'],
+    'stdin': sys.stdin.read(),
+    'session': os.getsid(0) == os.getpid(),
+}"""
+    )
+    assert report.answer == {"path": sys.path, "argv": [], "autoload": "0", "stdin": "", "session": True}
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in os.environ
+
+
+def test_nothing_is_left_open_or_unreaped(job):
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    if not Path("/proc/self/fd").is_dir():
+        pytest.skip("no /proc")
+    before = descriptors()
+    job("return {}")
+    assert descriptors() == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_an_interrupt_ends_the_child_too(job, monkeypatch, tmp_path):
+    started: list[int] = []
+
+    class Interrupted(isolation.subprocess.Popen):  # type: ignore[type-arg]
+        def wait(self, timeout=None):
+            if timeout is not None:
+                started.append(self.pid)
+                raise KeyboardInterrupt
+            return super().wait()
+
+    monkeypatch.setattr(isolation.subprocess, "Popen", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        job("time.sleep(60)")
+    assert gone(started[0])
+
+
+@pytest.mark.parametrize("executable", ["", None, "/nowhere/python"])
+def test_no_python_to_start_is_an_os_error(job, monkeypatch, executable):
+    monkeypatch.setattr(sys, "executable", executable)
+    with pytest.raises(OSError, match=r"sys\.executable|No such file"):
+        job("return {}")

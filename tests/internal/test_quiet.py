@@ -1,0 +1,113 @@
+"""What plugins print goes to stderr; what anybody else prints stays where it belongs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import pytest
+
+from accel_core._support import quiet
+from accel_core._support.quiet import stdout_to_stderr
+
+
+def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
+    before = sys.stdout
+    with stdout_to_stderr():
+        print("inside")
+        sys.stdout.write("written\n")
+        sys.stdout.flush()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inside\nwritten\n")
+
+
+def test_it_nests_and_ends_with_an_exception(capsys):
+    before = sys.stdout
+
+    def nested() -> None:
+        with stdout_to_stderr():
+            with stdout_to_stderr():
+                print("inner")
+            print("still quiet")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        nested()
+    print("outside")
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("outside\n", "inner\nstill quiet\n")
+
+
+def test_other_threads_keep_stdout(capsys):
+    with stdout_to_stderr():
+        thread = threading.Thread(target=print, args=("from another thread",))
+        thread.start()
+        thread.join(10)
+    assert capsys.readouterr() == ("from another thread\n", "")
+
+
+def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):
+    before = sys.stdout
+    first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with stdout_to_stderr():
+            first_in.set()
+            second_in.wait(10)
+        first_out.set()
+
+    def second() -> None:
+        first_in.wait(10)
+        with stdout_to_stderr():
+            second_in.set()
+            first_out.wait(10)
+            print("second")
+
+    threads = [threading.Thread(target=work) for work in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("", "second\n")
+
+
+def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
+    import io
+
+    mine = io.StringIO()
+    before = sys.stdout
+    try:
+        with stdout_to_stderr():
+            sys.stdout = mine
+        assert sys.stdout is mine
+    finally:
+        sys.stdout = before
+    print("outside")
+    assert capsys.readouterr().out == "outside\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_amid_it_leaves_a_child_that_works():
+    held = threading.Event()
+    done = threading.Event()
+
+    def hold() -> None:
+        with quiet._lock:
+            held.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        with stdout_to_stderr():
+            pass
+        os._exit(0 if quiet._active == 0 else 1)
+    done.set()
+    thread.join(10)
+    assert os.waitpid(pid, 0)[1] == 0

@@ -1,0 +1,234 @@
+"""torch is imported without its autoload, and what can be read about it is read without importing it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import types
+
+import pytest
+
+from accel_core._support import torch_import
+from accel_core._support.torch_import import TorchBuild, device_module, import_torch, torch_build
+from accel_core.errors import BackendUnavailableError
+
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+
+
+@pytest.mark.parametrize("before", [None, "1", "0", ""])
+def test_autoload_is_off_while_torch_is_imported_and_then_as_it_was(torch_world, monkeypatch, before):
+    monkeypatch.delenv(AUTOLOAD, raising=False)
+    if before is not None:
+        monkeypatch.setenv(AUTOLOAD, before)
+    assert import_torch().autoload_was == "0"
+    assert os.environ.get(AUTOLOAD) == before
+
+
+def test_a_torch_that_is_there_is_taken_as_it_is(torch_world, simulated_torch):
+    assert simulated_torch.autoload_was is None
+    assert import_torch() is simulated_torch
+
+
+def test_a_missing_torch_says_what_to_install(world):
+    with pytest.raises(BackendUnavailableError) as caught:
+        import_torch()
+    assert (
+        str(caught.value) == "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
+    )
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import absent_dependency", "torch fails to import: No module named 'absent_dependency'"),
+        ("raise OSError('libtorch_cpu.so: cannot open')", "torch fails to import: OSError: libtorch_cpu.so"),
+        (
+            "raise RuntimeError('Failed to load the backend extension: foo')",
+            "torch fails to import: RuntimeError: Failed",
+        ),
+    ],
+)
+def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
+    monkeypatch.delenv(AUTOLOAD, raising=False)
+    world.module("torch", source)
+    with pytest.raises(BackendUnavailableError) as caught:
+        import_torch()
+    assert str(caught.value).startswith(said)
+    assert caught.value.__cause__ is not None
+    assert AUTOLOAD not in os.environ
+
+
+def test_a_folder_named_torch_is_not_pytorch(world):
+    (world.site / "torch").mkdir()
+    world.set_path([world.site])
+    with pytest.raises(
+        BackendUnavailableError, match=r"the module torch that Python finds is not PyTorch: .*site-packages"
+    ):
+        import_torch()
+
+
+def test_a_torch_that_another_thread_is_importing_is_waited_for(torch_world):
+    """Half a torch must not come out, and neither thread may hang on the other's lock."""
+    torch_world.module(
+        "torch.__init__",
+        "import threading, sys\nclass Tensor: ...\n"
+        "entered = sys.modules['__main__'].__dict__.setdefault('torch_entered', threading.Event())\n"
+        "entered.set()\nimport time; time.sleep(0.3)\nfinished = True\n",
+    )
+    entered = sys.modules["__main__"].__dict__.setdefault("torch_entered", threading.Event())
+    try:
+        thread = threading.Thread(target=__import__, args=("torch",))
+        thread.start()
+        assert entered.wait(10)
+        assert import_torch().finished
+        thread.join(10)
+    finally:
+        del sys.modules["__main__"].__dict__["torch_entered"]
+
+
+def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(torch_world):
+    torch_world.module(
+        "torch.__init__",
+        "class Tensor: ...\nimport time; time.sleep(0.2)\n"
+        "from accel_core._support.torch_import import import_torch\nassert import_torch().Tensor is Tensor\n",
+    )
+    threads = [threading.Thread(target=__import__, args=("torch",)), threading.Thread(target=import_torch)]
+    for thread in threads:
+        thread.start()
+        threads[0].join(0.05)
+    for thread in threads:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_device_module_by_name(torch_world, simulated_torch):
+    simulated_torch.npu = types.ModuleType("torch.npu")
+    simulated_torch.odd = object()
+    assert device_module("npu") is simulated_torch.npu
+    assert device_module("mlu") is None
+    assert device_module("odd") is None
+
+
+# ---------------------------------------------------------------------------- what torch this is
+
+
+def test_the_build_is_read_from_its_file(torch_world):
+    assert torch_build() == TorchBuild("2.99.0+simulated")
+    assert "torch" not in sys.modules
+    assert str(torch_build()) == "torch 2.99.0+simulated (CPU build)"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected", "text"),
+    [
+        (
+            "__version__ = '2.9'\ncuda: str = '12.8'\n",
+            TorchBuild("2.9", cuda="12.8"),
+            "torch 2.9 (cuda 12.8)",
+        ),
+        (
+            "__version__ = '2.9'\nhip = '6.4'\ncuda = None",
+            TorchBuild("2.9", hip="6.4"),
+            "torch 2.9 (hip 6.4)",
+        ),
+        ("__version__ = a = '2.9'\nxpu = '2025'", TorchBuild("2.9", xpu="2025"), "torch 2.9 (xpu 2025)"),
+        ("x: int\n[y] = 'z'\nimport os", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
+        ("def (:", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
+        ("\0", TorchBuild("unknown version"), "torch unknown version (CPU build)"),
+        (None, TorchBuild("unknown version"), "torch unknown version (CPU build)"),
+    ],
+)
+def test_whatever_is_in_that_file(world, source, expected, text):
+    world.module("torch.__init__", "raise SystemExit('imported')")
+    if source is not None:
+        world.module("torch.version", source)
+    assert torch_build() == expected
+    assert str(expected) == text
+
+
+def test_an_imported_torch_is_asked_itself(torch_world, simulated_torch):
+    simulated_torch.version.cuda = "12.8"
+    assert torch_build() == TorchBuild("2.99.0+simulated", cuda="12.8")
+
+
+def test_no_torch_is_no_build(world):
+    assert torch_build() is None
+    world.module("torch", "")  # a single file is not PyTorch
+    assert torch_build() is None
+
+
+def test_a_finder_that_fails_is_no_build(world, monkeypatch):
+    class Failing:
+        def find_spec(self, name, path=None, target=None):
+            raise ImportError("a finder that fails")
+
+    monkeypatch.setattr(sys, "meta_path", [Failing(), *sys.meta_path])
+    assert torch_build() is None
+
+
+# ---------------------------------------------------------------------------- with the real torch
+
+
+@pytest.fixture
+def real(world):
+    """The real torch and a vendor package that breaks torch's autoload."""
+    world.module("torch_bad", "raise ImportError('libbad.so: undefined symbol')")
+    world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    return world
+
+
+@pytest.mark.slow
+def test_a_broken_vendor_kills_import_torch_and_not_us(real):
+    """USERS 1, 2, 5: one broken wheel, and `import torch` alone fails."""
+    alone = real.child("import torch", torch="real")
+    assert alone.returncode != 0
+    assert "libbad.so" in alone.stderr
+    ours = real.child(
+        "import json, warnings, accel_core\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    acc = accel_core.get_accelerator()\n"
+        "import torch\n"
+        "total = float(torch.ones(2, device=acc.device()).sum())\n"
+        "print(json.dumps([acc.name, total, [str(w.message) for w in caught]]))",
+        torch="real",
+    )
+    name, total, said = ours.answer
+    assert total == 2.0
+    if name == "cpu":
+        assert any("libbad.so: undefined symbol" in text for text in said)
+
+
+@pytest.mark.slow
+def test_the_build_of_the_real_torch_is_the_same_read_and_asked(world):
+    code = (
+        "import json, sys\nfrom accel_core._support.torch_import import torch_build\n"
+        "read = str(torch_build())\nassert 'torch' not in sys.modules\n"
+        "import torch\nprint(json.dumps([read, str(torch_build())]))"
+    )
+    read, asked = world.child(code, torch="real").answer
+    assert read == asked
+    assert read.startswith("torch ")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_imports_torch_leaves_a_child_that_can(torch_world):
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with torch_import._lock:
+            held.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(10)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if import_torch().Tensor else 1)
+    done.set()
+    thread.join(10)
+    assert os.waitpid(pid, 0)[1] == 0

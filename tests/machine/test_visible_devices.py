@@ -1,0 +1,269 @@
+"""Each vendor's visible-devices grammar, read and written."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_core.backend import GRAMMARS, Backend
+from accel_core.errors import AccelError, SettingError
+from accel_core.machine.visible_devices import (
+    VisibleDevices,
+    format_visible_devices,
+    hidden_by,
+    parse_visible_devices,
+)
+
+U1 = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
+U2 = "GPU-74b0a1c9-1b36-4fd2-9e55-0a2a6c1ffb11"
+MIG = "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"
+OLD_MIG = f"MIG-{U1}/1/0"
+MLU = "8d0a7b4e-5f11-4cf6-a0bd-3ea8ab1c71c2"
+
+
+@pytest.mark.parametrize("grammar", GRAMMARS)
+def test_unset_means_every_device(grammar):
+    visible = parse_visible_devices(grammar, None)
+    assert visible.everything
+    assert not visible.nothing
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        (" ", ()),
+        ("0", (0,)),
+        ("2,0,1", (2, 0, 1)),
+        (" 0 , 1 ", (0, 1)),
+        ("-1", ()),
+        ("0,-1,1", (0,)),
+        ("0,x,1", (0,)),
+        ("0,,1", (0,)),
+        ("+1", (1,)),
+        ("-0", (0,)),
+        ("1gpu2,2ampere", (1, 2)),  # strtoul reads as far as it can
+        ("NoDevFiles", ()),
+        ("0,1,0", ()),  # a repeat hides everything
+        ("0,x,0", (0,)),  # but not one behind the end
+        ("9999999999", ()),
+        ("²", ()),
+        (U1, (U1,)),
+        (f"{U1},{U2}", (U1, U2)),
+        ("GPU-8932,GPU-74b0", ("GPU-8932", "GPU-74b0")),
+        (f"{U1},{U1}", ()),
+        (f"{U1},1", (U1,)),  # kinds do not mix
+        (f"0,{U1}", (0,)),
+        (f"{U1}, {U2}", (U1,)),  # and identifiers are not stripped
+        (MIG, (MIG,)),
+        (f"{MIG},{OLD_MIG}", (MIG, OLD_MIG)),
+        (f"{MIG},{U1}", (MIG,)),
+    ],
+)
+def test_cuda(value, ids):
+    assert parse_visible_devices("cuda", value).ids == ids
+
+
+def test_cuda_says_where_the_list_ends_and_why():
+    assert parse_visible_devices("cuda", "0,-1,1").note == "'-1' ends the list"
+    assert parse_visible_devices("cuda", "0,0").note == "'0' is there twice"
+    assert parse_visible_devices("cuda", "").note == ""
+    assert parse_visible_devices("cuda", "0,1").note == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        ("0,1,5", (0, 1, 5)),
+        ("0, 1", (0,)),  # a space ends the list
+        (" 0", ()),
+        ("1a,2", (1,)),
+        ("0,1,", (0, 1)),
+        ("1,0", ()),  # torch_npu counts no device unless the ids ascend
+        ("0,0", ()),
+        ("1,0 ,2", ()),
+        ("-1", ()),
+        ("1234567890", ()),
+    ],
+)
+def test_ascending(value, ids):
+    assert parse_visible_devices("ascending", value).ids == ids
+
+
+@pytest.mark.parametrize(("value", "ids"), [("0", (0,)), ("7,6", (7, 6)), ("0, 1", (0, 1))])
+def test_modules(value, ids):
+    assert parse_visible_devices("modules", value).ids == ids
+
+
+@pytest.mark.parametrize("value", ["", "8", "0,0", "-1", "a", "0,", U1, "0,1,2,3,4,5,6,7,8"])
+def test_modules_refuses_what_the_bridge_refuses(value):
+    with pytest.raises(SettingError, match="module ids from 0 to 7"):
+        parse_visible_devices("modules", value)
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", ()),
+        ("3,1", (3, 1)),
+        (" 3 ,1", (3, 1)),
+        ("1gpu", ()),  # no strtoul here
+        ("0,-1,1", (0,)),
+        ("0,0", ()),
+        (MLU, (MLU,)),
+        (f"{MLU},{MLU}", ()),
+        (f"{MLU},7", (MLU,)),
+        (MLU[:20], ()),  # too short to be taken for a UUID
+    ],
+)
+def test_mlu(value, ids):
+    assert parse_visible_devices("mlu", value).ids == ids
+
+
+@pytest.mark.parametrize(
+    ("value", "ids"),
+    [
+        ("", None),  # Intel's driver takes empty for "no mask"
+        ("default", None),
+        ("0", (0,)),
+        ("1, 0", (0, 1)),  # a mask has no order
+        ("0,0", (0,)),
+        ("0.1,0.0", ("0.0", "0.1")),
+        ("1,0.1", ("0.1", 1)),
+        ("00.01", ("0.1",)),
+        ("-1", ()),
+        ("0,-1", (0,)),
+    ],
+)
+def test_level_zero(value, ids):
+    assert parse_visible_devices("level-zero", value).ids == ids
+
+
+@pytest.mark.parametrize("value", ["x", "0,", "0.1.2", ",", "0.", " "])
+def test_level_zero_refuses_the_rest(value):
+    with pytest.raises(SettingError, match=r"device\.tile"):
+        parse_visible_devices("level-zero", value)
+
+
+def test_level_zero_notes_what_is_skipped():
+    assert parse_visible_devices("level-zero", "0,-1").note == "'-1' is no device"
+
+
+@pytest.mark.parametrize(("value", "ids"), [("", ()), ("  ", ()), ("3, 1", (3, 1))])
+def test_indices(value, ids):
+    assert parse_visible_devices("indices", value).ids == ids
+
+
+@pytest.mark.parametrize("value", ["0,0", "-1", "x", "0,", U1])
+def test_indices_refuses_the_rest(value):
+    with pytest.raises(SettingError, match="expected indices"):
+        parse_visible_devices("indices", value)
+
+
+def test_an_unknown_grammar_is_named():
+    with pytest.raises(SettingError, match="unknown visible-devices grammar 'tpu', expected one of cuda"):
+        parse_visible_devices("tpu", None)
+
+
+@pytest.mark.parametrize(
+    ("grammar", "ids", "value"),
+    [
+        ("cuda", [], ""),
+        ("cuda", [2, 0], "2,0"),
+        ("cuda", ["2", "0"], "2,0"),
+        ("cuda", [U1, "GPU-74b0"], f"{U1},GPU-74b0"),
+        ("cuda", [MIG, OLD_MIG], f"{MIG},{OLD_MIG}"),
+        ("ascending", [3, 1, 2], "1,2,3"),
+        ("ascending", [10, 9], "9,10"),
+        ("ascending", [], ""),
+        ("modules", [7, 6], "7,6"),
+        ("mlu", [1, 0], "1,0"),
+        ("mlu", [MLU], MLU),
+        ("level-zero", [1, "0.1"], "0.1,1"),
+        ("level-zero", [1, 0], "0,1"),
+        ("indices", [4, 0], "4,0"),
+        ("indices", [], ""),
+    ],
+)
+def test_format(grammar, ids, value):
+    assert format_visible_devices(grammar, ids) == value
+
+
+@pytest.mark.parametrize(
+    ("grammar", "ids", "message"),
+    [
+        ("cuda", [0, U1], r"cannot be written .* of one kind"),
+        ("cuda", [U1, MIG], r"cannot be written .* of one kind"),
+        ("cuda", [0, 0], "names a device twice"),
+        ("cuda", ["0", 0], "names a device twice"),
+        ("cuda", [-1], "-1 is not a device"),
+        ("cuda", [True], "True is not a device"),
+        ("cuda", [None], "None is not a device"),
+        ("cuda", ["cuda:0"], "'cuda:0' is not a device in the 'cuda' grammar, expected indices, or GPU-"),
+        ("cuda", ["GPU-"], "'GPU-' is not a device"),
+        ("cuda", [f"{U1},{U2}"], "is not a device"),
+        ("cuda", [10**9], "is not a device"),
+        ("ascending", [U1], "is not a device"),
+        ("ascending", [1, 1], "names a device twice"),
+        ("modules", [8], "8 is not a device in the 'modules' grammar"),
+        ("modules", [], "cannot be written .* one or more module ids"),
+        ("mlu", [MLU, 0], "cannot be written"),
+        ("mlu", [MLU[:20]], "is not a device"),
+        ("level-zero", [], "cannot be written .* one or more devices"),
+        ("level-zero", ["0.1.2"], "is not a device"),
+        ("indices", ["0.1"], "is not a device"),
+        ("tpu", [0], "unknown visible-devices grammar"),
+    ],
+)
+def test_format_refuses_what_would_mean_something_else(grammar, ids, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        format_visible_devices(grammar, ids)
+    assert isinstance(caught.value, AccelError)
+
+
+class TestHiddenBy:
+    backend = Backend(
+        name="mlu",
+        priority=1,
+        device_type="mlu",
+        visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        visible_devices_grammar="mlu",
+    )
+
+    def test_nothing_set(self):
+        assert hidden_by(self.backend, {"PATH": ""}) is None
+
+    def test_empty(self):
+        assert (
+            hidden_by(self.backend, {"CUDA_VISIBLE_DEVICES": ""})
+            == "CUDA_VISIBLE_DEVICES='' hides every device"
+        )
+
+    def test_the_reason_where_there_is_one(self):
+        said = hidden_by(self.backend, {"CUDA_VISIBLE_DEVICES": "-1"})
+        assert said == "CUDA_VISIBLE_DEVICES='-1' hides every device: '-1' ends the list"
+
+    def test_something_is_visible(self):
+        assert hidden_by(self.backend, {"CUDA_VISIBLE_DEVICES": "0,-1"}) is None
+
+    def test_the_first_that_is_set_counts(self):
+        assert hidden_by(self.backend, {"CN_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}) is None
+        said = hidden_by(self.backend, {"MLU_VISIBLE_DEVICES": "", "CUDA_VISIBLE_DEVICES": "0"})
+        assert said == "MLU_VISIBLE_DEVICES='' hides every device"
+
+    def test_a_value_that_the_vendor_refuses(self):
+        gaudi = Backend(
+            name="hpu",
+            priority=1,
+            device_type="hpu",
+            visible_devices=("HABANA_VISIBLE_MODULES",),
+            visible_devices_grammar="modules",
+        )
+        said = hidden_by(gaudi, {"HABANA_VISIBLE_MODULES": ""})
+        assert said is not None
+        assert said.startswith("HABANA_VISIBLE_MODULES='' is not valid: ")
+        assert "module ids from 0 to 7" in said
+
+
+def test_the_record_prints_what_it_is():
+    assert repr(VisibleDevices((0,))) == "VisibleDevices(ids=(0,), note='')"
