@@ -12,6 +12,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # typing's own constant would cost more than the rest of this import
 if TYPE_CHECKING:
+    from accel_core._support.packages import is_installed
     from accel_core._support.torch_import import TorchBuild, torch_build
     from accel_core.accelerators.interface import Accelerator
     from accel_core.accelerators.records import Capabilities, DeviceProperties
@@ -90,6 +91,7 @@ _HOMES = {
     "machine.hardware": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
+    "_support.packages": ("is_installed",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
     "detection.records": ("Status", "Verdict"),
     "machine.visible_devices": (
@@ -146,6 +148,7 @@ __all__ = [
     "hidden_by",
     "hint_for",
     "hookimpl",
+    "is_installed",
     "parse_visible_devices",
     "selection",
     "set_accelerator",

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import types
 
 import pytest
 
 from accel_core._support import torch_import
-from accel_core._support.torch_import import TorchBuild, device_module, import_torch, torch_build
+from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
 from accel_core.errors import BackendUnavailableError
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
@@ -101,14 +100,6 @@ def test_a_package_that_torch_loads_may_come_here_while_another_thread_waits(tor
     for thread in threads:
         thread.join(10)
     assert not any(thread.is_alive() for thread in threads)
-
-
-def test_a_device_module_by_name(torch_world, simulated_torch):
-    simulated_torch.npu = types.ModuleType("torch.npu")
-    simulated_torch.odd = object()
-    assert device_module("npu") is simulated_torch.npu
-    assert device_module("mlu") is None
-    assert device_module("odd") is None
 
 
 # ---------------------------------------------------------------------------- what torch this is

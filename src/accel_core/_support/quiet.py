@@ -7,15 +7,16 @@ two threads that leave in the wrong order would lose stdout for good.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
 
+from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+
 __all__ = ["stdout_to_stderr"]
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _thread = threading.local()
 _active = 0
 
@@ -50,10 +51,10 @@ def stdout_to_stderr() -> Iterator[None]:
                 sys.stdout = sys.stdout._stream
 
 
-def _after_fork_in_child() -> None:
-    global _lock, _active
-    _lock, _active = threading.Lock(), int(getattr(_thread, "quiet", False))
+def _count_again() -> None:
+    """In a forked child there is this thread alone."""
+    global _active
+    _active = int(getattr(_thread, "quiet", False))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+after_fork_in_child(_count_again)

@@ -13,27 +13,26 @@ import contextlib
 import importlib
 import os
 import sys
-import threading
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 from accel_core._support import startup
+from accel_core._support.forks import ForkSafeLock
+from accel_core._support.packages import package_folders
 from accel_core.errors import BackendUnavailableError
 
 __all__ = [
     "TorchBuild",
     "autoload_is_on",
     "autoload_restored",
-    "device_module",
     "import_torch",
     "torch_build",
 ]
 
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def import_torch() -> ModuleType:
@@ -89,21 +88,6 @@ def _import() -> ModuleType:
     return torch
 
 
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()  # a thread that held it is not in the child to give it back
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def device_module(device_type: str) -> ModuleType | None:
-    """`torch.<device_type>`, or `None` where this torch has no such module."""
-    module = getattr(import_torch(), device_type, None)
-    return module if isinstance(module, ModuleType) else None
-
-
 class TorchBuild(NamedTuple):
     """What `torch/version.py` says about an installed torch."""
 
@@ -123,13 +107,10 @@ def torch_build() -> TorchBuild | None:
     if torch is not None and hasattr(torch, "version"):
         version = torch.version
         return TorchBuild(*(getattr(version, n, None) for n in ("__version__", "cuda", "hip", "xpu")))  # type: ignore[arg-type]
-    try:
-        spec = find_spec("torch")
-    except (ImportError, ValueError):
+    folders = package_folders("torch")
+    if not folders:
         return None
-    if spec is None or not spec.submodule_search_locations:
-        return None
-    values = _assignments(Path(spec.submodule_search_locations[0], "version.py"))
+    values = _assignments(Path(folders[0], "version.py"))
     return TorchBuild(
         version=values.get("__version__") or "unknown version",
         cuda=values.get("cuda"),

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from importlib.util import find_spec
 
+from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import autoload_restored, import_torch
 from accel_core.accelerators.interface import Accelerator
@@ -43,20 +42,8 @@ def create(candidate: Candidate, others: tuple[Backend, ...] = ()) -> Accelerato
 
 
 def installed_imports(backend: Backend) -> list[str]:
-    """Those of the backend's vendor imports whose top-level package can be found, without importing it.
-
-    Only the top level is asked: `find_spec` of a dotted name imports its parent.
-    """
-    return [name for name in backend.vendor_imports if _is_installed(name.partition(".")[0])]
-
-
-def _is_installed(package: str) -> bool:
-    if sys.modules.get(package) is not None:  # None there is how an import is forbidden
-        return True
-    try:
-        return find_spec(package) is not None
-    except (ImportError, ValueError):  # a finder that fails, or a module without a spec
-        return False
+    """Those of the backend's vendor imports whose package can be found, without importing it."""
+    return [name for name in backend.vendor_imports if is_installed(name)]
 
 
 def import_vendor(backend: Backend) -> None:
