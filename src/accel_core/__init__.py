@@ -10,63 +10,14 @@ when it is first used.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing's own constant would cost more than the rest of this import
-if TYPE_CHECKING:
-    from accel_core._support.packages import is_installed
-    from accel_core._support.torch_import import TorchBuild, torch_build
-    from accel_core.accelerators.interface import Accelerator
-    from accel_core.accelerators.records import Capabilities, DeviceProperties
-    from accel_core.accelerators.torch_device import TorchAccelerator
-    from accel_core.backend import API_LEVEL, Backend, ProbeResult, Provenance, hint_for
-    from accel_core.current import (
-        accelerator,
-        get_accelerator,
-        selection,
-        set_accelerator,
-        use_accelerator,
-    )
-    from accel_core.detection.discovery import Candidate, discover
-    from accel_core.detection.records import Status, Verdict
-    from accel_core.detection.select import Selection
-    from accel_core.errors import (
-        AcceleratorFallbackWarning,
-        AccelError,
-        BackendConflictError,
-        BackendNotFoundError,
-        BackendUnavailableError,
-        DeclinedError,
-        IntegrationError,
-        IntegrationMissingError,
-        InvalidAcceleratorError,
-        InvalidBackendError,
-        LaunchError,
-        OpBuildError,
-        OpCacheError,
-        OpInputError,
-        RankLostError,
-        RankMismatchError,
-        RecursiveChoiceError,
-        SettingError,
-        UnsupportedError,
-    )
-    from accel_core.hookspecs import hookimpl
-    from accel_core.machine.hardware import Evidence, evidence
-    from accel_core.machine.visible_devices import (
-        VisibleDevices,
-        format_visible_devices,
-        hidden_by,
-        parse_visible_devices,
-    )
-    from accel_core.ops.builder import OpBuilder
-
+#: The public names, by the module that each comes from; `__init__.pyi` tells type checkers the same.
 _HOMES = {
     "accelerators.interface": ("Accelerator",),
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hint_for"),
-    "detection.select": ("Selection",),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
-    "detection.discovery": ("Candidate", "discover"),
+    "detection.discovery": ("discover",),
     "errors": (
         "AccelError",
         "AcceleratorFallbackWarning",
@@ -92,8 +43,9 @@ _HOMES = {
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
     "_support.packages": ("is_installed",),
+    "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
-    "detection.records": ("Status", "Verdict"),
+    "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
     "machine.visible_devices": (
         "VisibleDevices",
         "format_visible_devices",
@@ -103,60 +55,7 @@ _HOMES = {
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "API_LEVEL",
-    "AccelError",
-    "Accelerator",
-    "AcceleratorFallbackWarning",
-    "Backend",
-    "BackendConflictError",
-    "BackendNotFoundError",
-    "BackendUnavailableError",
-    "Candidate",
-    "Capabilities",
-    "DeclinedError",
-    "DeviceProperties",
-    "Evidence",
-    "IntegrationError",
-    "IntegrationMissingError",
-    "InvalidAcceleratorError",
-    "InvalidBackendError",
-    "LaunchError",
-    "OpBuildError",
-    "OpBuilder",
-    "OpCacheError",
-    "OpInputError",
-    "ProbeResult",
-    "Provenance",
-    "RankLostError",
-    "RankMismatchError",
-    "RecursiveChoiceError",
-    "Selection",
-    "SettingError",
-    "Status",
-    "TorchAccelerator",
-    "TorchBuild",
-    "UnsupportedError",
-    "Verdict",
-    "VisibleDevices",
-    "__version__",
-    "accelerator",
-    "discover",
-    "evidence",
-    "format_visible_devices",
-    "get_accelerator",
-    "hidden_by",
-    "hint_for",
-    "hookimpl",
-    "is_installed",
-    "parse_visible_devices",
-    "selection",
-    "set_accelerator",
-    "torch_build",
-    "use_accelerator",
-]
-
-__version__ = "0.1.0"
+__all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the public names, not two
 
 
 def __getattr__(name: str) -> object:

@@ -22,7 +22,10 @@ PROJECT = "accel"
 
 #: What this accel-core understands. Raised when a hook, a field or a member is added; a plugin states
 #: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
-API_LEVEL = 1
+API_LEVEL = 2
+
+#: Builds of torch that a backend can ask for, by their names in `torch.version`.
+TORCH_BUILDS = ("cuda", "hip", "xpu")
 
 #: Names of the visible-devices grammars that `accel_core.machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
@@ -86,14 +89,33 @@ class Backend:
     requires: tuple[str, ...] = ()
     #: Distributions built for one release of torch: major and minor version must be torch's. `"torch-npu"`.
     follows_torch: tuple[str, ...] = ()
+    #: What torch must be built with, any of `TORCH_BUILDS`: `("hip",)`. Since API level 2, as all below it
+    #: that say so.
+    torch_builds: tuple[str, ...] = ()
+    #: Packages that put functions around torch's own with the same device still behind (level 2). Whatever
+    #: else replaces functions of `torch.<device_type>`, where torch itself brings it, has taken it over.
+    wrapped_by: tuple[str, ...] = ()
     #: `sys.platform`, or `sys.platform-machine`, prefixes on which the device can exist. Empty: any.
     platforms: tuple[str, ...] = ()
+    #: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
+    hardware: str = ""
     #: Glob patterns of the device nodes: `"/dev/davinci[0-9]*"`.
     device_nodes: tuple[str, ...] = ()
     #: PCI ids, `"vendor"`, `"vendor:device"` or `"vendor/class"` in lower-case hexadecimal: `"10de/03"`.
     pci_ids: tuple[str, ...] = ()
+    #: A file that is there when the kernel has the driver loaded (level 2): `"/proc/driver/nvidia/version"`.
+    driver_file: str = ""
+    #: What to do where a device is on the bus and the driver is not loaded (level 2).
+    driver_hint: str = ""
+    #: How to start a container with its devices (level 2): `"docker run --gpus all"`.
+    container_hint: str = ""
+    #: What an error's text says, as a regular expression, and the next step for a user (level 2). The first
+    #: that fits counts; upper and lower case are one. For what takes more, there is `accel_explain`.
+    hints: tuple[tuple[str, str], ...] = ()
     #: Visible-devices variables, the one that wins first.
     visible_devices: tuple[str, ...] = ()
+    #: Variables that filter before those, each by itself (level 2): `("ROCR_VISIBLE_DEVICES",)`.
+    visible_devices_filters: tuple[str, ...] = ()
     #: How their value is written: one of `GRAMMARS`.
     visible_devices_grammar: str = "indices"
     #: Prefixes of the variables that a launcher forwards to other nodes.
@@ -150,18 +172,18 @@ class Backend:
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
-    """The hint of the first pattern that is found in what `error` and its causes say; `None` without one.
+    """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
 
-    For a plugin's `accel_explain`. `hints` are regular expressions, each with the next step for a user;
-    upper and lower case are one.
+    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
+    next step for a user; upper and lower case are one.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:  # a chain may be a ring
         chain.append(link)
         link = link.__cause__ or link.__context__
-    said = "\n".join(map(str, chain))
-    return next((hint for pattern, hint in hints if re.search(pattern, said, re.IGNORECASE)), None)
+    text = "\n".join(map(str, chain))
+    return next((hint for pattern, hint in hints if re.search(pattern, text, re.IGNORECASE)), None)
 
 
 # Predicates rather than regular expressions: every process that chooses declares two backends at least,
@@ -221,13 +243,18 @@ def _faults(backend: Backend) -> list[str]:
     check("accelerator", _is_object, "accel_npu.accelerator:NPUAccelerator")
     check("device_nodes", _is_node, "/dev/davinci[0-9]*")
     check("pci_ids", _is_pci, "10de/03")
+    check("driver_file", _is_node, "/proc/driver/nvidia/version", optional=True)
+    check("torch_builds", TORCH_BUILDS.__contains__, "cuda")
+    check("wrapped_by", _is_word, "spaces")
     check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
+    check("visible_devices_filters", _is_word, "ROCR_VISIBLE_DEVICES")
     check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
     check("impersonates", _is_device_type, "cuda", optional=True)
     if backend.api_level < 1:
         faults.append(f"api_level {backend.api_level!r} is not 1 or more")
     if not backend.vendor_imports:
         faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
+    faults += _hint_faults(backend.hints)
     if backend.visible_devices_grammar not in GRAMMARS:
         faults.append(
             f"visible_devices_grammar {backend.visible_devices_grammar!r} is unknown, "
@@ -236,10 +263,19 @@ def _faults(backend: Backend) -> list[str]:
     return faults
 
 
+def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
+    """What is wrong with the table of hints. Patterns are compiled when an error is there to be explained."""
+    return [
+        f"hints: {row!r} is malformed, expected e.g. ('lib(cuda)\\\\.so', 'install the driver')"
+        for row in hints
+        if not (isinstance(row, tuple) and len(row) == 2 and all(isinstance(part, str) for part in row))
+    ]
+
+
 _TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
 _TUPLES = (
-    "vendor_import", "requires", "follows_torch", "platforms", "device_nodes", "pci_ids", "visible_devices",
-    "export_envs", "environment",
+    "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "platforms", "device_nodes",
+    "pci_ids", "visible_devices", "visible_devices_filters", "export_envs", "environment",
 )  # fmt: skip
 
 
@@ -250,6 +286,9 @@ def _type_faults(backend: Backend) -> list[str]:
         if field.name == "provenance":
             if value is not None and not isinstance(value, Provenance):
                 faults.append(f"provenance {value!r} is {type(value).__name__}, expected Provenance")
+        elif field.name == "hints":
+            if not isinstance(value, tuple):
+                faults.append(f"hints {value!r} is {type(value).__name__}, expected a tuple of pairs of str")
         elif field.name in _TUPLES:
             if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
                 faults.append(f"{field.name} {value!r} is {type(value).__name__}, expected a tuple of str")

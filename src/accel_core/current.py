@@ -12,15 +12,18 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 
+from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection import creation
-from accel_core.detection import messages as report
-from accel_core.detection.discovery import op_builders
-from accel_core.detection.select import Choice, How, Selection, choose
+from accel_core.detection import creation, messages
+from accel_core.detection.choose import choose
+from accel_core.detection.discovery import discover
+from accel_core.detection.plugin import Hooks
+from accel_core.detection.probe import Group
+from accel_core.detection.records import Candidate, Choice, How, Selection
 from accel_core.errors import (
     AcceleratorFallbackWarning,
     AccelError,
@@ -28,6 +31,7 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     RecursiveChoiceError,
 )
+from accel_core.ops.catalogue import Kind, OpCandidate
 from accel_core.settings import Pin, Settings, parse_pin, read
 
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
@@ -41,7 +45,7 @@ _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 _overrides = 0
 _override: ContextVar[Accelerator | None] = ContextVar("accel_core_override", default=None)
-_lock = threading.RLock()
+_lock = ForkSafeLock()
 _choosing = False
 _warned = False
 
@@ -148,21 +152,37 @@ def _build(choice: Choice) -> Accelerator:
     """The chosen backend's one object; the object made for a name serves the choice too."""
     candidate = choice.candidate
     assert candidate is not None
-    assert candidate.backend is not None
     known = _built.get(candidate.backend)
     if known is not None:
         return known
-    others = tuple(c.backend for c in choice.candidates if c.backend is not None and c is not candidate)
+    group = Group.of(choice.considered)
     try:
-        built = creation.create(candidate, others)
+        built = creation.create(candidate, group.beside(candidate), group.hooks)
     except AccelError:
         raise
     except (Exception, SystemExit) as error:
         raise BackendUnavailableError(
             f"{candidate} cannot be built: {type(error).__name__}: {error}"
         ) from error
-    built._op_builder_sources = op_builders
+    built._op_builder_sources = _op_builders
     return _built.setdefault(candidate.backend, built)
+
+
+def _op_builders(backend: Backend) -> tuple[OpCandidate, ...]:
+    """What every installed plugin contributes as op builders for `backend`, in the order of asking.
+
+    Of several plugins that bring one builder, the backend's own distribution comes first, then rank order.
+    A plugin that fails is passed over here; its verdict says why.
+    """
+    candidates = discover()
+    own = next((c for c in candidates if c.distribution == backend.distribution), None)
+    first = own if isinstance(own, Candidate) else None
+    return tuple(
+        OpCandidate(str(name), str(source), Kind.PLUGIN, str(candidate.provenance))
+        for candidate, table in Hooks(candidates).each("accel_op_builders", first=first, backend=backend)
+        if isinstance(table, Mapping)
+        for name, source in table.items()
+    )
 
 
 def _settle(found: Accelerator | None, record: Selection | None) -> None:
@@ -201,7 +221,7 @@ def _warn_of_fallback(record: Selection) -> None:
     global _warned
     if record.how is not How.FALLBACK or _warned:
         return
-    text = report.fallback(record.verdicts, record.unserved)
+    text = messages.fallback(record.verdicts, record.missing_plugins)
     if text:
         _warned = True
         warnings.warn(text, AcceleratorFallbackWarning, stacklevel=_levels_to_caller())
@@ -231,12 +251,10 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock, _choosing
-    _lock = threading.RLock()
+    global _choosing
     _choosing = False
 
 
+after_fork_in_child(_after_fork_in_child)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)

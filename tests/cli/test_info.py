@@ -41,7 +41,7 @@ def test_the_page_reads_the_same(accel):
     ):  # fmt: skip
         assert words in text
     assert "CARD_VISIBLE_DEVICES (now 4,5)" in accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
-    assert "CARD_VISIBLE_DEVICES (now none)" in accel("info", CARD_VISIBLE_DEVICES="").stdout
+    assert "CARD_VISIBLE_DEVICES (now none)" in accel("info", "card", CARD_VISIBLE_DEVICES="").stdout
 
 
 def test_a_device_that_fails_hides_nothing_else(accel):

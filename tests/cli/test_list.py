@@ -35,7 +35,15 @@ def test_the_cpu_is_what_is_left(accel):
     document = accel.json("list")
     assert (document["chosen"], document["how"]) == ("cpu", "fallback")
     assert "* cpu would be chosen: the fall-back" in accel("list").stdout
-    assert "ACCEL_STRICT=1 may refuse it" in accel("list", ACCEL_STRICT="1").stdout
+    assert "* cpu would be chosen: the fall-back" in accel("list", ACCEL_STRICT="1").stdout
+
+
+def test_a_strict_choice_that_refuses_the_cpu_is_no_choice(accel):
+    accel.world.plugin("bad", "raise ImportError('libfoo.so')")
+    document = accel.json("list", ACCEL_STRICT="1")
+    assert (document["chosen"], document["how"]) == (None, None)
+    assert not any(b["marked"] for b in document["backends"])
+    assert "Nothing would be chosen: ACCEL_STRICT=1 refuses the CPU" in accel("list", ACCEL_STRICT="1").stdout
 
 
 BROKEN = {

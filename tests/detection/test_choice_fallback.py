@@ -10,7 +10,7 @@ from accel_testing.plugins import NO_DEVICE
 
 import accel_core
 from accel_core import current
-from accel_core.detection.select import How
+from accel_core.detection.records import How
 from accel_core.errors import AcceleratorFallbackWarning
 
 

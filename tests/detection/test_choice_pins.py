@@ -6,7 +6,7 @@ import pytest
 from accel_testing.asking import chosen, error, statuses
 from accel_testing.plugins import hook
 
-from accel_core.detection.select import How
+from accel_core.detection.records import How
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError
 
 

@@ -9,7 +9,7 @@ from accel_testing.asking import chosen, error, statuses
 from accel_testing.plugins import NO_DEVICE
 
 import accel_core
-from accel_core.detection.select import choose
+from accel_core.detection.choose import choose
 from accel_core.errors import BackendUnavailableError, SettingError
 from accel_core.machine import hardware
 from accel_core.settings import read
@@ -92,7 +92,7 @@ def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monk
     ]
     monkeypatch.setattr(hardware, "known_hardware", lambda: tuple(known))
     torch_world.backend("npu", extra=NO_DEVICE)
-    assert chosen().unserved == (
+    assert chosen().missing_plugins == (
         "NVIDIA GPU is present (/dev/nvidia0) and its plugin is not installed: pip install accel-cuda",
     )
 

@@ -9,9 +9,10 @@ from accel_testing import layouts, plugins
 from accel_testing.asking import names, only
 from accel_testing.plugins import arguments, declaring
 
+from accel_core import current
 from accel_core.backend import Provenance
-from accel_core.detection import discovery
 from accel_core.detection.discovery import discover, find
+from accel_core.detection.records import Status, Unloaded
 from accel_core.ops.catalogue import Kind
 from accel_core.settings import parse_pin
 
@@ -107,7 +108,8 @@ def test_a_broken_plugin_that_is_pinned_comes_back_alone(world):
     world.plugin("npu", "raise ImportError('broken')")
     world.backend("mlu")
     (found,) = find(parse_pin("npu"))
-    assert found.fault is not None
+    assert isinstance(found, Unloaded)
+    assert found.outcome.status is Status.BROKEN
     assert imported("accel_mlu") == []
 
 
@@ -152,7 +154,7 @@ def test_op_builders_come_from_every_plugin_and_first_from_the_backends_own(worl
     bringing(world, "ops", 100, "return {'A': 'ops:A', 'C': 'ops:C ' + backend.name}")
     bringing(world, "top", 900, "return {'A': 'top:A', 'C': 'top:C'}")
     backend = only("npu").backend
-    found = discovery.op_builders(backend)
+    found = current._op_builders(backend)
     assert [(c.op, c.source) for c in found] == [
         ("A", "npu:A"), ("B", "npu:B"), ("A", "top:A"), ("C", "top:C"), ("A", "ops:A"), ("C", "ops:C npu"),
     ]  # fmt: skip
@@ -167,4 +169,4 @@ def test_op_builders_of_a_plugin_that_fails_are_passed_over(world, body):
     bringing(world, "bad", 900, body)
     world.plugin("broken", "raise ImportError")
     bringing(world, "npu", 300, "return {'A': 'npu:A'}")
-    assert [(c.op, c.source) for c in discovery.op_builders(only("npu").backend)] == [("A", "npu:A")]
+    assert [(c.op, c.source) for c in current._op_builders(only("npu").backend)] == [("A", "npu:A")]

@@ -8,7 +8,8 @@ from accel_testing.asking import only
 from accel_testing.plugins import arguments, declaring
 
 from accel_core.backend import API_LEVEL
-from accel_core.detection.discovery import discover, root_cause
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import Candidate, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError
 
 RAISING = {
@@ -44,12 +45,11 @@ def test_a_plugin_that_fails_to_import_is_a_fault_and_hides_nobody(world, source
     world.plugin("bad", source)
     world.backend("npu")
     bad = only("bad")
-    assert bad.backend is None
-    assert bad.fault is not None
-    assert bad.fault.reason.startswith("the plugin failed to load: " + said)
-    assert "entry point bad = 'accel_bad'" in bad.fault.reason
-    assert "pip install --force-reinstall accel-bad" in bad.fault.hint
-    assert only("npu").backend is not None
+    assert isinstance(bad, Unloaded)
+    assert bad.outcome.reason.startswith("the plugin failed to load: " + said)
+    assert "entry point bad = 'accel_bad'" in bad.outcome.reason
+    assert "pip install --force-reinstall accel-bad" in bad.outcome.hint
+    assert isinstance(only("npu"), Candidate)
 
 
 def test_the_first_cause_of_a_chain_is_named(world):
@@ -59,7 +59,7 @@ def test_the_first_cause_of_a_chain_is_named(world):
         "try:\n    raise OSError('undefined symbol: aclFoo')\n"
         "except OSError as e:\n    raise RuntimeError('failed to load') from e",
     )
-    assert "OSError: undefined symbol: aclFoo" in only("bad").fault.reason
+    assert "OSError: undefined symbol: aclFoo" in only("bad").outcome.reason
 
 
 def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
@@ -94,8 +94,7 @@ def test_root_cause_follows_context_unless_suppressed_and_survives_circles():
 )
 def test_an_entry_point_to_nowhere_is_a_fault(world, value, said):
     world.plugin("bad", declaring(arguments("bad")), value=value or " ")
-    fault = only("bad").fault
-    assert fault is not None
+    fault = only("bad").outcome
     assert said in fault.reason
 
 
@@ -103,7 +102,7 @@ def test_what_a_plugin_prints_does_not_reach_stdout(world, capfd):
     world.plugin(
         "npu", "print('module')\n" + declaring(arguments("npu")).replace("return", "print('hook'); return")
     )
-    assert only("npu").backend is not None
+    assert isinstance(only("npu"), Candidate)
     out, err = capfd.readouterr()
     assert out == ""
     assert "module" in err
@@ -136,8 +135,7 @@ RETURNED = {
 @pytest.mark.parametrize(("returned", "said"), RETURNED.values(), ids=RETURNED)
 def test_a_hook_that_returns_the_wrong_thing_is_an_invalid_declaration(world, returned, said):
     world.plugin("bad", f"{plugins.HEAD}\n@hookimpl\ndef accel_backends():\n    return {returned}\n")
-    fault = only("bad").fault
-    assert fault is not None
+    fault = only("bad").outcome
     assert said in fault.reason
     assert fault.hint == "report this to the maintainers of accel-bad"
     assert isinstance(fault.error, InvalidBackendError)
@@ -150,7 +148,9 @@ def test_a_hook_that_returns_the_wrong_thing_is_an_invalid_declaration(world, re
 )
 def test_a_plugin_without_a_declaration_says_what_is_expected(world, source):
     world.plugin("bad", source)
-    assert "the plugin declares no backend: expected a function accel_backends()" in only("bad").fault.reason
+    assert (
+        "the plugin declares no backend: expected a function accel_backends()" in only("bad").outcome.reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,14 +164,14 @@ def test_a_plugin_without_a_declaration_says_what_is_expected(world, source):
 )
 def test_a_bad_declaration_is_a_fault_that_names_it(world, given, said):
     world.plugin("bad", declaring(given))
-    fault = only("bad").fault
+    fault = only("bad").outcome
     assert said in fault.reason
     assert "report this to the maintainers of accel-bad" in fault.hint
 
 
 def test_a_declaration_for_a_newer_core_says_to_upgrade_the_core(world):
     world.plugin("bad", declaring(arguments("bad", colour="red", api_level=API_LEVEL + 1)))
-    assert only("bad").fault.hint == "pip install --upgrade accel-core"
+    assert only("bad").outcome.hint == "pip install --upgrade accel-core"
 
 
 def test_a_newer_api_level_alone_is_still_a_candidate(world):

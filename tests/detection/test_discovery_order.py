@@ -10,7 +10,8 @@ from accel_testing.asking import names
 
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import discovery
-from accel_core.detection.discovery import Candidate, discover, rank
+from accel_core.detection.discovery import discover, rank
+from accel_core.detection.records import Candidate
 
 
 def candidate(
@@ -30,7 +31,7 @@ def candidate(
         impersonates=impersonates,
         provenance=provenance,
     )
-    return Candidate(name, provenance, backend)
+    return Candidate(backend, object())
 
 
 def orders(candidates: list[Candidate]) -> set[tuple[str, ...]]:

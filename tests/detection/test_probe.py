@@ -11,8 +11,8 @@ from accel_testing.plugins import arguments, declaring
 
 from accel_core.backend import API_LEVEL
 from accel_core.detection import probe
-from accel_core.detection.discovery import Candidate, discover
-from accel_core.detection.records import Outcome, Status, verdict
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import Outcome, Status, Unloaded, verdict
 from accel_core.machine import hardware
 from accel_core.settings import Pin, Settings
 
@@ -214,7 +214,7 @@ def test_torch_missing_is_told_by_name(world):
     assert found.status is Status.BROKEN
     assert found.reason.startswith("torch is not installed: pip install torch")
     cpu = next(c for c in discover() if c.name == "cpu")
-    judged = probe.probe(cpu, Settings())
+    judged = probe.probe(cpu, Settings(), probe.Group.of([cpu]))
     assert (judged.status, judged.reason, judged.hint) == (
         Status.NOT_INSTALLED,
         "torch is not installed",
@@ -236,10 +236,9 @@ def test_a_plugin_with_a_fault_carries_it_into_the_verdict(torch_world):
 def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     torch_world.backend("npu")
     loaded = next(c for c in discover() if c.name == "npu")
-    claim = Candidate("npu", loaded.provenance)
-    assert probe.probe(claim, Settings()).status is Status.NOT_PROBED
-    assert probe.explain(claim, RuntimeError()) == ""
-    assert probe.live(claim, ()).status is Status.BROKEN
+    claim = Unloaded("npu", loaded.provenance, Outcome(Status.NOT_PROBED, "its plugin was not loaded"))
+    judged = probe.probe(claim, Settings(), probe.Group.of([claim]))
+    assert (judged.status, judged.reason) == (Status.NOT_PROBED, "its plugin was not loaded")
 
 
 def test_an_exceptions_frames_keep_nothing_alive(torch_world):

@@ -28,8 +28,16 @@ def test_a_plugin_may_say_that_it_stands_aside_or_has_no_device(torch_world):
 def test_a_plugin_may_say_that_there_is_no_device(torch_world):
     answering(torch_world, "return ProbeResult(False, 'nothing on the bus', devices=0)")
     assert judge().status is Status.NO_DEVICE
-    assert judge(pinned=True).usable
     assert "torch" not in sys.modules
+    assert judge(pinned=True).usable
+
+
+def test_a_pin_forgives_a_missing_device_and_not_an_accelerator_that_cannot_be_built(torch_world):
+    """Else a command would call usable what `get_accelerator()` then fails to build."""
+    answering(
+        torch_world, "return ProbeResult(False, 'nothing on the bus', devices=0)", accelerator="json:missing"
+    )
+    assert judge(pinned=True).status is Status.BROKEN
 
 
 def test_a_plugin_may_say_that_it_is_usable_and_is_believed_about_its_devices(torch_world):

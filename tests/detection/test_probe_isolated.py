@@ -20,6 +20,11 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions
 ISOLATED = Settings(isolated=True, probe_timeout=20)
 
 
+def alone(candidate):
+    """The verdict on a candidate beside no other, in a child process only."""
+    return probe.probe(candidate, Settings(), probe.Group.of([candidate]), isolated=True)
+
+
 @posix
 def test_a_good_vendor_is_usable_in_a_child_and_then_here(torch_world):
     torch_world.backend("npu")
@@ -103,7 +108,7 @@ def test_the_child_finds_the_very_candidate(torch_world):
     torch_world.plugin(
         "xpu", declaring(arguments("xpu", 800, accelerator="none_device:Simulated"), arguments("xpu", 790))
     )
-    first, second = [probe.probe(c, Settings(), isolated=True) for c in discover() if c.name == "xpu"]
+    first, second = [alone(c) for c in discover() if c.name == "xpu"]
     assert (first.priority, first.status) == (800, Status.NO_DEVICE)
     assert (second.priority, second.status) == (790, Status.USABLE)
 
@@ -115,9 +120,7 @@ def test_a_plugin_that_only_this_process_has_is_broken_in_the_child(torch_world)
     torch_world.backend("npu")
     found = next(c for c in discover() if c.name == "npu")
     shutil.rmtree(torch_world.site / "accel_npu-1.0.dist-info")
-    assert (
-        probe.probe(found, Settings(), isolated=True).reason == "the probing process did not find the plugin"
-    )
+    assert alone(found).reason == "the probing process did not find the plugin"
 
 
 def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
@@ -133,5 +136,5 @@ def test_no_child_to_be_had_is_a_verdict(torch_world, monkeypatch):
 
 def test_what_is_built_in_needs_no_child_for_its_answer(torch_world):
     cpu = next(c for c in discover() if c.name == "cpu")
-    assert probe.probe(cpu, Settings(), isolated=True).usable
+    assert alone(cpu).usable
     assert "torch" not in sys.modules

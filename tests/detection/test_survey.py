@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 import time
@@ -12,9 +13,13 @@ from accel_testing.plugins import hook
 
 from accel_core._support import child as isolation
 from accel_core.detection import survey
-from accel_core.detection.records import Status
-from accel_core.detection.survey import survey as ask
-from accel_core.settings import read
+from accel_core.detection.records import Status, Verdict
+from accel_core.settings import Settings, read
+
+
+def ask(settings: Settings, *, probing: bool = True) -> tuple[Verdict, ...]:
+    return survey.survey(settings, {}, probing=probing).verdicts
+
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -106,7 +111,6 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
 
     monkeypatch.setattr(survey, "probe", probe)
     monkeypatch.setattr(isolation.subprocess, "Popen", Noted)
-    monkeypatch.setattr(survey, "examine", lambda *args: None)
 
     class Impatient(survey.ThreadPoolExecutor):
         """Ctrl-C arrives in the thread that waits, before the first result is there."""
@@ -129,5 +133,5 @@ def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monk
     monkeypatch.delattr(isolation.os, "killpg")
     world.module("the_job", "import time\ndef work(job, stage):\n    time.sleep(60)\n")
     start = time.monotonic()
-    assert isolation.run("the_job:work", {}, 1.5).timed_out
+    assert isolation.run(importlib.import_module("the_job").work, {}, 1.5).timed_out
     assert time.monotonic() - start < 5

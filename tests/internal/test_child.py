@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -23,7 +24,8 @@ def job(world):
     def run(body: str, timeout: float = 20, **arguments: object) -> ChildReport:
         lines = "\n".join(f"    {line}" for line in body.splitlines())
         world.module("the_job", f"import os, sys, time\n\ndef work(job, stage):\n{lines}\n")
-        return isolation.run("the_job:work", arguments, timeout)
+        sys.modules.pop("the_job", None)
+        return isolation.run(importlib.import_module("the_job").work, arguments, timeout)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Building an accelerator in a child process first, under a deadline.
+"""Calling one function in a child process, under a deadline.
 
 Some vendor packages cannot be guarded in-process: they call `os._exit`, crash or hang while they are
 imported. The child takes that, and the parent learns how it ended.
@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 __all__ = ["ChildReport", "end_all", "run"]
@@ -55,14 +55,18 @@ class ChildReport(NamedTuple):
         return f"died of signal {-code}"
 
 
-def run(function: str, arguments: dict[str, object], timeout: float) -> ChildReport:
-    """Call `function` ("module:name") in a child process with `arguments`, at most `timeout` seconds.
+def run(
+    function: Callable[[dict[str, Any], Callable[[str], None]], object],
+    arguments: dict[str, object],
+    timeout: float,
+) -> ChildReport:
+    """Call `function` in a child process with `arguments`, at most `timeout` seconds.
 
-    The function takes the arguments and a callable that notes the stage it has come to; it returns what
-    JSON can hold. Anything the child prints goes into `stderr`. Raises `OSError` when no child can be
-    started.
+    It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
+    come to, and returns what JSON can hold. Anything the child prints goes into `stderr`. Raises `OSError`
+    when no child can be started.
     """
-    job = json.dumps({"function": function, **arguments})
+    job = json.dumps({"function": f"{function.__module__}:{function.__qualname__}", **arguments})
     if not sys.executable:
         raise FileNotFoundError("sys.executable does not say where Python is")
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.

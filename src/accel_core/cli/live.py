@@ -13,7 +13,7 @@ from accel_core.errors import AcceleratorFallbackWarning
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
-    from accel_core.detection.select import How
+    from accel_core.detection.records import How
     from accel_core.settings import Pin
 
 __all__ = ["live_accelerator"]

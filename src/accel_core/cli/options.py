@@ -73,6 +73,6 @@ def _parsed(parse: Callable[[str], T], value: str) -> T:
 
 def _installed(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names that are installed, from metadata: no plugin is imported for a press of the tab key."""
-    from accel_core.detection.messages import installed_names
+    from accel_core.detection.discovery import installed_names
 
     return [CompletionItem(name) for name in installed_names() if name.startswith(incomplete.lower())]

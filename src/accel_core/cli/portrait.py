@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.interface import Accelerator
 from accel_core.accelerators.records import DeviceProperties
-from accel_core.detection.discovery import CAUGHT, root_cause
+from accel_core.detection.records import CAUGHT, root_cause
 from accel_core.errors import UnsupportedError
 
 __all__ = ["portray"]

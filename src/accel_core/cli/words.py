@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from accel_core.detection.records import Status, Verdict
 
-if TYPE_CHECKING:
-    from accel_core.detection.select import How
+__all__ = ["clean", "count", "found", "status", "style"]
 
-__all__ = ["clean", "count", "found", "how_chosen", "status", "style"]
-
-_HOW = {
-    "pinned": "pinned by DS_ACCELERATOR",
-    "preferred": "the first usable one of DS_ACCELERATOR's list",
-    "ranked": "the highest-ranking usable one",
-    "fallback": "the fall-back, as nothing that ranks higher is usable",
-}
 _QUIET = (Status.NOT_PROBED, Status.BLOCKED)
-
-
-def how_chosen(how: How) -> str:
-    """How a backend came to be chosen, as a clause."""
-    return _HOW[how.value]
 
 
 def status(verdict: Verdict) -> str:
     """The verdict's status in words: `"no device"`."""
-    return verdict.status.value.replace("_", " ")
+    return verdict.status.words
 
 
 def style(verdict: Verdict) -> str:

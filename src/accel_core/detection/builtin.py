@@ -57,7 +57,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     claimed = {other.device_type for other in others}
     if not there:
         return ProbeResult(
-            False, f"{build or 'torch'} has no accelerator and no package announces one to torch", devices=0
+            False, f"{build or 'torch'} has no accelerator and no package announces one to torch"
         )
     if all(kind in claimed for kind in there):
         return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)

@@ -9,13 +9,14 @@ from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import autoload_restored, import_torch
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection.discovery import Candidate
+from accel_core.detection.plugin import Hooks
+from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, InvalidAcceleratorError
 
 __all__ = ["create", "installed_imports"]
 
 
-def create(candidate: Candidate, others: tuple[Backend, ...] = ()) -> Accelerator:
+def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
@@ -24,16 +25,13 @@ def create(candidate: Candidate, others: tuple[Backend, ...] = ()) -> Accelerato
     imported goes to stderr.
     """
     backend = candidate.backend
-    if backend is None or candidate.plugin is None:
-        raise BackendUnavailableError(f"{candidate} has no declaration to build an accelerator from")
     with stdout_to_stderr():
         import_torch()
         _require_private_use1(backend)
         with autoload_restored():
             import_vendor(backend)
-        built = candidate.plugin.hook.accel_create(backend=backend, others=others)
-        if built is None:
-            built = _class(backend)(backend)
+        given = hooks.of(candidate, "accel_create", backend=backend, others=others)
+        built: object = given[0] if given else _class(backend)(backend)
     if not isinstance(built, Accelerator):
         raise InvalidAcceleratorError(
             f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator"

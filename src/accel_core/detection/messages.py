@@ -1,24 +1,18 @@
-"""Words for a choice: errors, the fall-back warning and the record as text."""
+"""Errors and warnings in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
-from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection.discovery import Candidate
-from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.records import Outcome, Status, Verdict
+from accel_core.detection.discovery import installed_names
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import hardware
 from accel_core.settings import Pin, Settings
 
-if TYPE_CHECKING:
-    from accel_core.detection.select import Selection
-
 __all__ = [
     "conflict",
-    "describe",
     "fallback",
+    "missing_plugins",
     "not_found",
     "nothing_usable",
     "pin_not_honoured",
@@ -26,19 +20,17 @@ __all__ = [
     "unknown",
 ]
 
-_HOW = {
-    "pinned": "pinned by DS_ACCELERATOR",
-    "preferred": "the first usable one of DS_ACCELERATOR's list",
-    "ranked": "the highest-ranking usable one",
-    "fallback": "the fall-back: nothing that ranks higher is usable",
-    "set": "set by the program",
-}
 
-
-def installed_names() -> list[str]:
-    """Names that a pin can have, read from metadata alone."""
-    names = [e.name.lower() for e in find_entry_points(ENTRY_POINT_GROUP)]
-    return [*dict.fromkeys(sorted(names)), "generic", "cpu"]
+def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
+    """Hardware on this machine that no backend among `names` is for, each with the command to run."""
+    covered = {name.partition(".")[0] for name in names}
+    return tuple(
+        f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
+        f"pip install {known.distribution}"
+        for known in hardware.known_hardware()
+        # An integrated GPU is in every other laptop: not worth a warning at every start.
+        if known.backend not in covered and not known.integrated
+    )
 
 
 def unknown(pin: Pin) -> Outcome:
@@ -73,7 +65,7 @@ def _install(pin: Pin) -> str:
     )
 
 
-def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate]) -> str:
+def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) -> str:
     """The message for a pinned name that several distributions declare."""
     ways = [f"{pin.name}@{c.distribution}" for c in claimants]
     return (
@@ -89,8 +81,8 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
     instead = f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
     if len(verdicts) == 1:
         v = verdicts[0]
-        said = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
-        return " ".join(filter(None, [said, _next(v.hint), instead]))
+        refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
+        return " ".join(filter(None, [refusal, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
 
 
@@ -99,9 +91,9 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
 
 
-def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+def fallback(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Why the CPU is used; empty where nothing else is installed or present, or all of it was ruled out."""
-    reasons = _reasons(verdicts, unserved)
+    reasons = _reasons(verdicts, missing)
     if not reasons:
         return ""
     return (
@@ -110,22 +102,22 @@ def fallback(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
     )
 
 
-def refused_cpu(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+def refused_cpu(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """The message for a strict choice that comes to the CPU though something else is there."""
     return (
-        f"ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:\n{_reasons(verdicts, unserved)}\n"
+        f"ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:\n{_reasons(verdicts, missing)}\n"
         "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 
 
-def _reasons(verdicts: Iterable[Verdict], unserved: Iterable[str]) -> str:
+def _reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Why each accelerator that is installed or present is not used, a line each.
 
     What is built in is no news, except where it met a vendor's package that is broken, and what the user
     blocked is no surprise.
     """
-    told = [v for v in verdicts if (not v.builtin or v.status.is_failure) and v.status is not Status.BLOCKED]
-    return "\n".join(f"  {line}" for line in [*_grouped(told), *unserved])
+    news = [v for v in verdicts if (not v.builtin or v.status.is_failure) and v.status is not Status.BLOCKED]
+    return "\n".join(f"  {line}" for line in [*_grouped(news), *missing])
 
 
 #: From how many on missing vendor packages share one line.
@@ -133,26 +125,16 @@ _MANY = 3
 
 
 def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
-    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
+    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one.
+
+    Two declarations of one backend that say the same share one too.
+    """
     missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
     if len(missing) < _MANY:
-        return [str(v) for v in verdicts]
+        return list(dict.fromkeys(map(str, verdicts)))
+    lines = dict.fromkeys(str(v) for v in verdicts if v not in missing)
     names = ", ".join(dict.fromkeys(v.name for v in missing))
-    return [*(str(v) for v in verdicts if v not in missing), f"vendor's package not installed: {names}"]
-
-
-def describe(selection: Selection) -> str:
-    """The whole record as text."""
-    if selection.chosen is None:
-        head = f"No backend could be chosen. {selection.problem}"
-    else:
-        head = f"{selection.chosen} ({selection.provenance}): {_HOW[selection.how.value]}."
-    parts = [head, _lines(v for v in selection.verdicts if v.name != selection.chosen or not v.usable)]
-    parts += [f"  {line}" for line in selection.unserved]
-    if selection.environ:
-        parts.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in selection.environ.items()))
-    parts.append(f"Chosen by process {selection.pid} in {selection.ms:.1f} ms.")
-    return "\n".join(filter(None, parts))
+    return [*lines, f"vendor's package not installed: {names}"]
 
 
 def _lines(verdicts: Iterable[Verdict]) -> str:

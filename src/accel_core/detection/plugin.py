@@ -1,74 +1,156 @@
-"""One plugin: its inert module, and its hooks once somebody asks for them.
+"""A plugin's declarations, and its hooks once somebody asks for them.
 
-Discovery needs one hook of every plugin, its declarations, and calls that function as it stands. Only a
-plugin that is probed or built is registered with pluggy, which costs more than all the rest of loading it.
+Discovery needs one hook of every plugin, its declarations, and reads the mark that pluggy left on it without
+importing pluggy. pluggy comes in when a hook is called for a backend, and not before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from accel_core.backend import PROJECT, Backend
+from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.errors import InvalidBackendError
 
 if TYPE_CHECKING:
-    from typing import Any
+    import pluggy
 
-__all__ = ["Plugin"]
+__all__ = ["Hooks", "declarations"]
+
+_DECLARE = "accel_backends"
 
 
-class Plugin:
-    """The object that an entry point names, seen through the hooks it implements.
+def declarations(plugin: object) -> list[Backend]:
+    """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
+    implementations = list(_implementations(plugin))
+    if not implementations:
+        raise InvalidBackendError(
+            "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl"
+        )
+    return [backend for declare in implementations for backend in _checked(declare())]
 
-    `builtin`: accel_core's own module. It has every hook with every argument, so it is called as it is,
-    and a process without plugins never loads pluggy.
+
+def _implementations(plugin: object) -> Iterator[Callable[[], object]]:
+    """What implements `accel_backends`, as pluggy reads its marker: by the function's name or `specname`."""
+    for name in dir(plugin):
+        function = getattr(plugin, name, None)
+        mark = getattr(function, f"{PROJECT}_impl", None)
+        if not isinstance(mark, dict) or (mark.get("specname") or name) != _DECLARE or not callable(function):
+            continue
+        if mark.get("wrapper") or mark.get("hookwrapper"):
+            raise InvalidBackendError(f"{name}() wraps accel_backends, expected a function that declares")
+        yield function
+
+
+def _checked(declared: object) -> list[Backend]:
+    several = isinstance(declared, Sequence) and not isinstance(declared, str)
+    items: list[object] = list(declared) if several else [declared]  # type: ignore[call-overload]
+    if not items:
+        raise InvalidBackendError(
+            "accel_backends() returned an empty sequence, expected at least one Backend"
+        )
+    for item in items:
+        if not isinstance(item, Backend):
+            raise InvalidBackendError(
+                f"accel_backends() returned {item!r} ({type(item).__name__}), "
+                "expected accel_core.Backend or a sequence of them"
+            )
+    return [item for item in items if isinstance(item, Backend)]
+
+
+class Hooks:
+    """The hooks of some candidates' plugins, under one plugin manager that is made when it is first needed.
+
+    Each plugin is called by itself, so that what one raises is its own affair: whoever calls catches it and
+    goes on to the next. What is built in has every hook with every argument and is called as it stands: a
+    process that asks no plugin never loads pluggy.
     """
 
-    def __init__(self, module: object, *, builtin: bool = False) -> None:
-        self.module = module
-        self._builtin = builtin
+    def __init__(self, candidates: Iterable[Candidate | Unloaded]) -> None:
+        #: Of each plugin the first candidate, in rank order.
+        self._owners: dict[int, Candidate] = {}
+        for candidate in candidates:
+            if isinstance(candidate, Candidate):
+                self._owners.setdefault(id(candidate.plugin), candidate)
+        self._manager: pluggy.PluginManager | None = None
+        #: By identity: why a plugin could not be registered.
+        self._misfits: dict[int, Exception] = {}
 
-    @cached_property
-    def hook(self) -> Any:
-        """The plugin's hooks, in a manager of their own so that its mistakes stay its own.
+    def check(self, candidate: Candidate) -> None:
+        """Raise pluggy's `PluginValidationError` where a hook of the plugin is not one of ours.
 
-        Raises `pluggy.PluginValidationError` for a hook that does not exist or asks for an argument that
-        is not given.
+        So does one whose hook asks for an argument that is not given.
         """
-        if self._builtin:
-            return self.module
-        import pluggy
+        if candidate.builtin:
+            return
+        self._registered()
+        misfit = self._misfits.get(id(candidate.plugin))
+        if misfit is not None:
+            raise misfit
 
-        from accel_core import hookspecs
+    def of(self, candidate: Candidate, hook: str, **arguments: object) -> list[Any]:
+        """What the candidate's own plugin answers but `None`; at most one where one answer is wanted.
 
-        manager = pluggy.PluginManager(PROJECT)
-        manager.add_hookspecs(hookspecs)
-        manager.register(self.module)
-        manager.check_pending()
-        return manager.hook
+        Raises what `check` does, and whatever the plugin raises.
+        """
+        if candidate.builtin:
+            answer: Any = getattr(candidate.plugin, hook)(**arguments)
+            return [] if answer is None else [answer]
+        self.check(candidate)
+        manager, plugin = self._registered(), candidate.plugin
+        others = [other for other in manager.get_plugins() if other is not plugin]
+        caller = manager.subset_hook_caller(hook, others)
+        if any(implementation.plugin is not plugin for implementation in caller.get_hookimpls()):
+            # pluggy leaves out by the function's name, so one with a `specname` stayed in.
+            alone = _empty_manager()
+            alone.register(plugin)
+            caller = getattr(alone.hook, hook)
+        answer = caller(**arguments)
+        if caller.spec is not None and caller.spec.opts["firstresult"]:
+            return [] if answer is None else [answer]
+        return list(answer)
 
-    def backends(self) -> list[Backend]:
-        """The plugin's declarations; raises `InvalidBackendError` where there is none or another type."""
-        declare = getattr(self.module, "accel_backends", None)
-        if declare is None or not (self._builtin or hasattr(declare, f"{PROJECT}_impl")):
-            raise InvalidBackendError(
-                "the plugin declares no backend: "
-                "expected a function accel_backends() with @accel_core.hookimpl"
-            )
-        declared: object = declare()
-        several = isinstance(declared, Sequence) and not isinstance(declared, str)
-        items: list[object] = list(declared) if several else [declared]  # type: ignore[call-overload]
-        if not items:
-            raise InvalidBackendError(
-                "accel_backends() returned an empty sequence, expected at least one Backend"
-            )
-        backends = [item for item in items if isinstance(item, Backend)]
-        for item in items:
-            if not isinstance(item, Backend):
-                raise InvalidBackendError(
-                    f"accel_backends() returned {item!r} ({type(item).__name__}), "
-                    "expected accel_core.Backend or a sequence of them"
-                )
-        return backends
+    def each(
+        self, hook: str, first: Candidate | None = None, **arguments: object
+    ) -> Iterator[tuple[Candidate, Any]]:
+        """What every plugin's `hook` answers, with a candidate of that plugin.
+
+        That of `first` leads, the others keep their order. A plugin that fails, or does not fit, is passed
+        over.
+        """
+        leader = None if first is None else first.plugin
+        for candidate in sorted(self._owners.values(), key=lambda owner: owner.plugin is not leader):
+            try:
+                answers = self.of(candidate, hook, **arguments)
+            except CAUGHT:
+                continue
+            for answer in answers:
+                yield candidate, answer
+
+    def _registered(self) -> pluggy.PluginManager:
+        if self._manager is not None:
+            return self._manager
+        manager = self._manager = _empty_manager()
+        for owner in self._owners.values():
+            plugin = owner.plugin
+            if owner.builtin:
+                continue
+            try:
+                manager.register(plugin)
+                manager.check_pending()
+            except Exception as error:
+                if manager.is_registered(plugin):
+                    manager.unregister(plugin)
+                self._misfits[id(plugin)] = error
+        return manager
+
+
+def _empty_manager() -> pluggy.PluginManager:
+    import pluggy
+
+    from accel_core import hookspecs
+
+    manager = pluggy.PluginManager(PROJECT)
+    manager.add_hookspecs(hookspecs)
+    return manager

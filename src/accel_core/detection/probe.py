@@ -1,8 +1,6 @@
-"""A candidate to its verdict: a funnel, cheapest question first.
+"""A candidate to its verdict: what is known without importing anything, then the device.
 
-1. policy, API level and hooks; 2. platform; 3. the vendor's package, by `find_spec`, and that it fits torch;
-4. device nodes and PCI ids, then required distributions; 5. the plugin's own probe, or else the vendor import
-and the device count. Nothing is raised: every failure is a verdict with its reason, cause and next step.
+Nothing is raised: every failure is a verdict with its reason, cause and next step.
 """
 
 from __future__ import annotations
@@ -11,33 +9,60 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.torch_import import torch_build
-from accel_core.backend import API_LEVEL, Backend, ProbeResult
+from accel_core.backend import Backend, ProbeResult, hint_for
 from accel_core.detection.creation import create, installed_imports
-from accel_core.detection.discovery import CAUGHT, Candidate, discover, root_cause
-from accel_core.detection.records import Outcome, Status, Verdict, verdict
-from accel_core.errors import (
-    BackendUnavailableError,
-    DeclinedError,
-    InvalidAcceleratorError,
-    InvalidBackendError,
+from accel_core.detection.discovery import discover
+from accel_core.detection.facts import examine, is_absence
+from accel_core.detection.plugin import Hooks
+from accel_core.detection.records import (
+    CAUGHT,
+    Candidate,
+    Outcome,
+    Status,
+    Unloaded,
+    Verdict,
+    root_cause,
+    verdict,
 )
+from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
 from accel_core.machine import hardware
+from accel_core.machine.visible_devices import hidden_by
 from accel_core.settings import Settings
 
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
+__all__ = ["Group", "answer_in_child", "inspect", "probe"]
 
-__all__ = ["examine", "explain", "live", "probe"]
+
+class Group(NamedTuple):
+    """Candidates that are judged together, and the hooks of their plugins."""
+
+    candidates: tuple[Candidate | Unloaded, ...]
+    hooks: Hooks
+
+    @classmethod
+    def of(cls, candidates: Iterable[Candidate | Unloaded]) -> Group:
+        """The group of these candidates."""
+        items = tuple(candidates)
+        return cls(items, Hooks(items))
+
+    def beside(self, candidate: Candidate) -> tuple[Backend, ...]:
+        """The other backends."""
+        return tuple(c.backend for c in self.candidates if isinstance(c, Candidate) and c is not candidate)
+
+
+def inspect(candidate: Candidate | Unloaded, settings: Settings, otherwise: Outcome) -> Verdict:
+    """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
+    evidence = _evidence(candidate)
+    ruled_out, _ = examine(candidate, settings, evidence)
+    return verdict(candidate, ruled_out or otherwise, evidence)
 
 
 def probe(
-    candidate: Candidate,
+    candidate: Candidate | Unloaded,
     settings: Settings,
-    others: Iterable[Candidate] = (),
+    group: Group,
     *,
     pinned: bool = False,
     isolated: bool = False,
@@ -45,215 +70,63 @@ def probe(
     """The verdict on one candidate; never raises what a plugin or vendor raises.
 
     `pinned`: the user asked for this backend by name, so it may be usable without a device, as on a
-    login node. `isolated`: the last step in a child process, and only there, so that this process does
-    not import torch. Where the settings or the declaration ask for isolation, the child comes first and
-    this process follows only when the child lived.
+    login node. `isolated`: the device in a child process, and only there, so that this process does not
+    import torch. Where the settings or the declaration ask for isolation, the child comes first and this
+    process follows only when the child lived.
     """
     start = time.perf_counter()
-    backends = tuple(c.backend for c in others if c.backend is not None and c is not candidate)
-    outcome = examine(candidate, settings, pinned=pinned) or _ask(
-        candidate, settings, backends, pinned=pinned, isolated=isolated
-    )
-    if pinned and outcome.status is Status.NO_DEVICE and outcome.devices == 0:
-        outcome = Outcome(Status.USABLE, f"pinned, though {outcome.reason}", outcome.hint, 0)
-    return verdict(candidate, outcome, (time.perf_counter() - start) * 1e3)
+    evidence = _evidence(candidate)
+    outcome, absence = examine(candidate, settings, evidence, pinned=pinned)
+    if outcome is None:
+        assert isinstance(candidate, Candidate)
+        outcome = _ask(candidate, settings, group, pinned=pinned, isolated=isolated)
+    if pinned and is_absence(outcome):
+        why = absence or outcome  # what was seen without the vendor says more than its count
+        outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
+    return verdict(candidate, outcome, evidence, (time.perf_counter() - start) * 1e3)
 
 
-def examine(candidate: Candidate, settings: Settings, *, pinned: bool = False) -> Outcome | None:
-    """Steps 1 to 4, which import neither torch nor a vendor; `None` where all of them pass."""
-    backend = candidate.backend
-    refused = _policy(candidate, settings)
-    if refused is not None:
-        return refused
-    if backend is None:
-        return _faulty(candidate)
-    steps: list[Callable[[], Outcome | None]] = [
-        lambda: _api_level(backend),
-        lambda: _hooks(candidate),
-        lambda: _platform(backend),
-        lambda: _installed(backend),
-        lambda: _follows_torch(backend),
-    ]
-    if not pinned:
-        steps.append(lambda: _hardware(backend))
-    # Last, for reading version ranges costs more than all the rest together.
-    steps.append(lambda: _requirements(backend))
-    for step in steps:
-        outcome = step()
-        if outcome is not None:
-            return outcome
-    return None
+def _evidence(candidate: Candidate | Unloaded) -> hardware.Evidence | None:
+    return hardware.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
 
 
-def _policy(candidate: Candidate, settings: Settings) -> Outcome | None:
-    if candidate.matches(settings.block):
-        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {candidate.name} out of ACCEL_BLOCK")
-    if settings.allow and not candidate.matches(settings.allow):
-        return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {candidate.name} to ACCEL_ALLOW")
-    return None
-
-
-def _faulty(candidate: Candidate) -> Outcome:
-    fault = candidate.fault
-    if fault is None:
-        return Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-    status = Status.INVALID if isinstance(fault.error, InvalidBackendError) else Status.BROKEN
-    return Outcome(status, fault.reason, fault.hint, error=fault.error)
-
-
-def _hooks(candidate: Candidate) -> Outcome | None:
-    """Whether the plugin's hooks fit ours; one for a newer API level may have hooks we do not know."""
-    if candidate.plugin is None:
-        return None
-    try:
-        candidate.plugin.hook  # noqa: B018 - registers the plugin, which checks it
-    except CAUGHT as error:
-        return Outcome(
-            Status.INVALID,
-            f"a hook does not fit: {root_cause(error)}",
-            f"pip install --upgrade {candidate.distribution} accel-core",
-            error=error,
-        )
-    return None
-
-
-def _api_level(backend: Backend) -> Outcome | None:
-    if backend.api_level <= API_LEVEL:
-        return None
-    return Outcome(
-        Status.INCOMPATIBLE,
-        f"it needs API level {backend.api_level} and this accel-core has {API_LEVEL}",
-        "pip install --upgrade accel-core",
-    )
-
-
-def _platform(backend: Backend) -> Outcome | None:
-    if hardware.platform_matches(backend.platforms):
-        return None
-    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(backend.platforms)} only")
-
-
-def _requirements(backend: Backend) -> Outcome | None:
-    """Required distributions and their versions, from metadata; markers that do not apply are passed over."""
-    if not backend.requires:
-        return None
-    from packaging.requirements import InvalidRequirement, Requirement
-
-    from accel_core._support.metadata import version
-
-    for text in backend.requires:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement as error:
-            return Outcome(Status.INVALID, f"its requirement {text!r} is malformed: {error}", error=error)
-        if requirement.marker is not None and not requirement.marker.evaluate():
-            continue
-        found = version(requirement.name)
-        if found is None:
-            hint = backend.install_hint or f"pip install '{text}'"
-            return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
-        if not _satisfies(found, requirement):
-            return Outcome(
-                Status.INCOMPATIBLE,
-                f"it needs {text} and {requirement.name} {found} is installed",
-                f"pip install '{text}'",
-            )
-    return None
-
-
-def _satisfies(found: str, requirement: Requirement) -> bool:
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return requirement.specifier.contains(Version(found), prereleases=True)
-    except InvalidVersion:  # a private build's own scheme lies in no range
-        return not requirement.specifier
-
-
-def _follows_torch(backend: Backend) -> Outcome | None:
-    """Whether what is built for one release of torch was built for the torch that is here.
-
-    Some such packages end the process when they are imported beside another torch.
-    """
-    build = torch_build() if backend.follows_torch else None
-    if build is None:  # creation says that torch is missing
-        return None
-    from accel_core._support.metadata import version
-
-    for name in backend.follows_torch:
-        found = version(name)
-        if found is None:
-            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
-        release = _minor(found)
-        if release != _minor(build.version):
-            hint = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
-            reason = f"{name} {found} works with torch {release} only, and torch {build.version} is installed"
-            return Outcome(Status.INCOMPATIBLE, reason, hint)
-    return None
-
-
-def _minor(text: str) -> str:
-    """`"2.8"` of `"2.8.10+xpu"`."""
-    return ".".join(text.split("+", maxsplit=1)[0].split(".")[:2])
-
-
-def _installed(backend: Backend) -> Outcome | None:
-    if installed_imports(backend):
-        return None
-    missing = " or ".join(backend.vendor_imports)
-    reason = f"{missing} is not installed"
-    found = hardware.evidence(backend)
-    if found:
-        reason += f", though the hardware is there: {found}"
-    return Outcome(Status.NOT_INSTALLED, reason, backend.install_hint)
-
-
-def _hardware(backend: Backend) -> Outcome | None:
-    found = hardware.evidence(backend)
-    if found is None or found:
-        return None
-    sought = [*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)]
-    return Outcome(Status.NO_DEVICE, f"this machine has none of {', '.join(sought)}", devices=0)
-
-
-def _ask(
-    candidate: Candidate, settings: Settings, others: tuple[Backend, ...], *, pinned: bool, isolated: bool
-) -> Outcome:
-    """Step 5, here or in a child process first."""
+def _ask(candidate: Candidate, settings: Settings, group: Group, *, pinned: bool, isolated: bool) -> Outcome:
+    """The plugin and the device, here or in a child process first."""
     # Our own backends answer without importing anything, and need no child for that.
-    if candidate.builtin and (answer := _plugin_answer(candidate, others)) is not None:
+    if candidate.builtin and (answer := _plugin_answer(candidate, group)) is not None:
         return answer
-    if isolated or settings.isolated or (candidate.backend is not None and candidate.backend.isolated_probe):
-        outcome = _in_child(candidate, settings.probe_timeout)
+    if isolated or settings.isolated or candidate.backend.isolated_probe:
+        outcome = _in_child(candidate, settings.probe_timeout, pinned=pinned)
         if isolated or outcome.status not in (Status.USABLE, Status.NO_DEVICE):
             return outcome
         if outcome.status is Status.NO_DEVICE and not pinned:
             return outcome
-    return live(candidate, others)
+    return ask_device(candidate, group, pinned=pinned)
 
 
-def live(
-    candidate: Candidate, others: tuple[Backend, ...], stage: Callable[[str], None] = lambda _: None
+def ask_device(
+    candidate: Candidate, group: Group, *, pinned: bool, stage: Callable[[str], None] = lambda _: None
 ) -> Outcome:
-    """Step 5 in this process: the plugin's own answer, then build the accelerator and count devices.
+    """The plugin's own answer, then build the accelerator and count devices, all in this process.
 
     A plugin that answers "usable" is believed about its devices; that its accelerator can be built is
     seen here, where a failure is a verdict that leaves the next backend its turn.
     """
     stage(f"accel_probe of {candidate}")
-    answer = _plugin_answer(candidate, others)
-    if answer is not None and answer.status is not Status.USABLE:
+    answer = _plugin_answer(candidate, group)
+    forgiven = answer is not None and pinned and is_absence(answer)
+    if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
     try:
-        stage(f"import of {', '.join(installed_imports(candidate.backend)) if candidate.backend else ''}")
-        accelerator = create(candidate, others)
+        stage(f"import of {', '.join(installed_imports(candidate.backend))}")
+        accelerator = create(candidate, group.beside(candidate), group.hooks)
         if answer is not None:
             return answer
         stage("device_count()")
         with stdout_to_stderr():
             count: object = accelerator.device_count()
     except CAUGHT as error:
-        return _failed(candidate, error)
+        return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
         return Outcome(
@@ -262,28 +135,32 @@ def live(
             f"report this to the maintainers of {candidate.distribution}",
         )
     if count == 0:
-        return Outcome(Status.NO_DEVICE, _why_none(candidate), devices=0)
+        reason = hidden_by(candidate.backend, os.environ) or "the vendor's runtime counts no device"
+        return Outcome(Status.NO_DEVICE, reason, devices=0)
     return Outcome(Status.USABLE, devices=count)
 
 
-def _why_none(candidate: Candidate) -> str:
-    from accel_core.machine.visible_devices import hidden_by
-
-    hidden = hidden_by(candidate.backend, os.environ) if candidate.backend else None
-    return hidden or "the vendor's runtime counts no device"
-
-
-def _plugin_answer(candidate: Candidate, others: tuple[Backend, ...]) -> Outcome | None:
+def _plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """What `accel_probe` says, checked; `None` where the plugin leaves it to us."""
-    if candidate.plugin is None:
-        return None
+    try:
+        group.hooks.check(candidate)
+    except CAUGHT as error:
+        return Outcome(
+            Status.INVALID,
+            f"a hook does not fit: {root_cause(error)}",
+            f"pip install --upgrade {candidate.distribution} accel-core",
+            error=error,
+        )
     try:
         with stdout_to_stderr():
-            answer: object = candidate.plugin.hook.accel_probe(backend=candidate.backend, others=others)
+            answers = group.hooks.of(
+                candidate, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
+            )
     except CAUGHT as error:
-        return _failed(candidate, error)
-    if answer is None:
+        return _failed(candidate, error, group)
+    if not answers:
         return None
+    answer: object = answers[0]
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
         return Outcome(
             Status.INVALID,
@@ -305,43 +182,55 @@ def _is_well_formed(answer: ProbeResult) -> bool:
     return flags and texts and (devices is None or (type(devices) is int and devices >= 0))
 
 
-def _failed(candidate: Candidate, error: BaseException) -> Outcome:
+def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    hint = explain(candidate, error)
+    hint = explain(candidate, error, group.hooks)
     if isinstance(error, DeclinedError):
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint or hint, error=error)
     if isinstance(error, (BackendUnavailableError, InvalidAcceleratorError)):
         status = Status.BROKEN if isinstance(error, BackendUnavailableError) else Status.INVALID
         return Outcome(status, str(error), hint, error=error)
-    what = " or ".join(candidate.backend.vendor_imports) if candidate.backend else candidate.name
-    return Outcome(Status.BROKEN, f"{what} failed: {root_cause(error)}", hint, error=error)
+    vendor = " or ".join(candidate.backend.vendor_imports)
+    return Outcome(Status.BROKEN, f"{vendor} failed: {root_cause(error)}", hint, error=error)
 
 
-def explain(candidate: Candidate, error: BaseException) -> str:
-    """The plugin's hint for this error; empty where it has none or fails itself."""
-    if candidate.plugin is None:
-        return ""
-    try:
-        with stdout_to_stderr():
-            hint: object = candidate.plugin.hook.accel_explain(backend=candidate.backend, error=error)
-    except CAUGHT:
-        return ""
-    return hint if isinstance(hint, str) else ""
+def explain(candidate: Candidate, error: BaseException, hooks: Hooks) -> str:
+    """The next step after this error; empty where nobody knows one.
+
+    The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
+    Before API level 2 a plugin could take every error for one of its own backend's, so it is asked about
+    no other.
+    """
+    with stdout_to_stderr():
+        answers = hooks.each("accel_explain", first=candidate, backend=candidate.backend, error=error)
+        others: list[str] = []
+        for source, hint in answers:
+            if not isinstance(hint, str) or not hint:
+                continue
+            if source.plugin is candidate.plugin:
+                return hint
+            if source.backend.api_level >= 2:
+                others.append(hint)
+    return hint_for(error, candidate.backend.hints) or next(iter(others), "")
 
 
-def _in_child(candidate: Candidate, timeout: float) -> Outcome:
-    """Step 5 in a child process, whose end, whatever it was, is an ordinary outcome."""
-    from accel_core._support import child as isolation
+# --- In a child process --------------------------------------------------------------------------------
+
+
+def _in_child(candidate: Candidate, timeout: float, *, pinned: bool) -> Outcome:
+    """The plugin and the device in a child process, whose end, whatever it was, is an ordinary outcome."""
+    from accel_core._support import child  # here, as most processes start none
 
     job: dict[str, object] = {
         "name": candidate.name,
         "distribution": candidate.distribution,
-        "priority": str(candidate.priority),
+        "priority": candidate.priority,
+        "pinned": pinned,
     }
     try:
-        report = isolation.run("accel_core.detection.probe:answer_in_child", job, timeout)
+        report = child.run(answer_in_child, job, timeout)
     except OSError as error:
         hint = "unset ACCEL_PROBE to probe in this process" if os.environ.get("ACCEL_PROBE") else ""
         return Outcome(Status.CRASHED, f"no process could be started to probe it: {error}", hint, error=error)
@@ -360,23 +249,23 @@ def _in_child(candidate: Candidate, timeout: float) -> Outcome:
             f"no answer within {timeout:g} s; it was at: {report.stage}",
             f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={candidate.name}",
         )
-    said = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
+    last_line = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
     return Outcome(
         Status.CRASHED,
-        f"the process that probed it {report.ending} at: {report.stage}{said}",
+        f"the process that probed it {report.ending} at: {report.stage}{last_line}",
         f"reinstall the vendor's package, or set ACCEL_BLOCK={candidate.name}",
     )
 
 
-def answer_in_child(job: dict[str, str], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: find the candidate again and go through step 5."""
-    candidates = discover()
-    for candidate in candidates:
-        if (candidate.name, candidate.distribution, str(candidate.priority)) == (
-            job["name"], job["distribution"], job["priority"],
+def answer_in_child(job: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: find the candidate again and ask its plugin and its device."""
+    group = Group.of(discover())
+    wanted = (job["name"], job["distribution"], job["priority"])
+    for candidate in group.candidates:
+        if isinstance(candidate, Candidate) and wanted == (
+            candidate.name, candidate.distribution, candidate.priority,
         ):  # fmt: skip
-            others = tuple(c.backend for c in candidates if c.backend is not None and c is not candidate)
-            outcome = live(candidate, others, stage)
+            outcome = ask_device(candidate, group, pinned=bool(job["pinned"]), stage=stage)
             break
     else:
         outcome = Outcome(Status.BROKEN, "the probing process did not find the plugin")

@@ -1,15 +1,33 @@
-"""What probing gives: statuses, outcomes of a step, and the verdict on a candidate."""
+"""The records that the pipeline hands on: candidates, verdicts and the selection. They are never changed."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from accel_core.backend import Provenance
-from accel_core.detection.discovery import Candidate, root_cause
-from accel_core.machine import hardware
+from accel_core.backend import Backend, Provenance
+from accel_core.errors import AccelError
+from accel_core.machine.hardware import Evidence
+from accel_core.settings import Pin
 
-__all__ = ["Outcome", "Status", "Verdict", "verdict"]
+__all__ = [
+    "CAUGHT",
+    "Candidate",
+    "Choice",
+    "How",
+    "Outcome",
+    "Selection",
+    "Status",
+    "Unloaded",
+    "Verdict",
+    "root_cause",
+    "verdict",
+]
+
+#: What a plugin or a vendor may throw at us; `KeyboardInterrupt` passes.
+CAUGHT = (Exception, SystemExit)
 
 
 class Status(str, enum.Enum):
@@ -32,19 +50,106 @@ class Status(str, enum.Enum):
         return self.value
 
     @property
+    def words(self) -> str:
+        """The status in words: `"no device"`."""
+        return self.value.replace("_", " ")
+
+    @property
     def is_failure(self) -> bool:
         """Whether something installed does not work, as against not being there."""
         return self in (Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE)
 
 
 class Outcome(NamedTuple):
-    """What one step of the funnel found."""
+    """What one step of the funnel gave."""
 
     status: Status
     reason: str = ""
     hint: str = ""
     devices: int | None = None
     error: BaseException | None = None
+
+
+class _Known:
+    """What a candidate and an unloaded plugin have in common."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The backend's name, or that of the entry point."""
+        raise NotImplementedError
+
+    @property
+    def provenance(self) -> Provenance:
+        """The distribution, its version and the entry point."""
+        raise NotImplementedError
+
+    @property
+    def distribution(self) -> str:
+        """Name of the distribution; `accel-core` for what is built in."""
+        return self.provenance.distribution
+
+    @property
+    def builtin(self) -> bool:
+        """Whether accel_core itself brings this backend."""
+        return self.provenance.entry_point == ""
+
+    def matches(self, pins: Iterable[Pin]) -> bool:
+        """Whether one of `pins` means this backend."""
+        return any(pin.matches(self.name, self.distribution) for pin in pins)
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.provenance})"
+
+
+class _CandidateFields(NamedTuple):
+    #: The declaration, with its provenance.
+    backend: Backend
+    #: What the entry point names: a module of hooks.
+    plugin: object
+
+
+class Candidate(_Known, _CandidateFields):
+    """A backend that can be examined, and the plugin that declares it."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The backend's name."""
+        return self.backend.name
+
+    @property
+    def provenance(self) -> Provenance:
+        """Where the declaration comes from; discovery has filled it in."""
+        assert self.backend.provenance is not None
+        return self.backend.provenance
+
+    @property
+    def priority(self) -> int:
+        """The declared priority."""
+        return self.backend.priority
+
+
+class _UnloadedFields(NamedTuple):
+    name: str
+    provenance: Provenance
+    outcome: Outcome
+
+
+class Unloaded(_UnloadedFields, _Known):
+    """An entry point of which no backend could be read, or none was: its name, and what came of it."""
+
+    __slots__ = ()
+
+    @property
+    def priority(self) -> int:
+        """0: nothing else could be read."""
+        return 0
+
+    def __str__(self) -> str:
+        return _Known.__str__(self)
 
 
 class Verdict(NamedTuple):
@@ -78,6 +183,10 @@ class Verdict(NamedTuple):
         """Whether this backend can be chosen."""
         return self.status is Status.USABLE
 
+    def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
+        """Whether both are the same backend of the same distribution, of which there may be several."""
+        return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
+
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         return {
@@ -101,15 +210,20 @@ class Verdict(NamedTuple):
         }
 
     def __str__(self) -> str:
-        parts = [f"{self.name} ({self.provenance}): {self.status.value.replace('_', ' ')}"]
+        parts = [f"{self.name} ({self.provenance}): {self.status.words}"]
         if self.reason:
             parts.append(f": {self.reason}")
         return "".join(parts) + (f". {self.hint}" if self.hint else "")
 
 
-def verdict(candidate: Candidate, outcome: Outcome, ms: float = 0.0) -> Verdict:
-    """The verdict that `outcome` means for `candidate`."""
-    backend = candidate.backend
+def verdict(
+    candidate: Candidate | Unloaded,
+    outcome: Outcome,
+    evidence: Evidence | None = None,
+    ms: float = 0.0,
+) -> Verdict:
+    """The verdict that `outcome` means for `candidate`; `evidence` of its hardware, where that was sought."""
+    backend = candidate.backend if isinstance(candidate, Candidate) else None
     return Verdict(
         name=candidate.name,
         status=outcome.status,
@@ -117,7 +231,7 @@ def verdict(candidate: Candidate, outcome: Outcome, ms: float = 0.0) -> Verdict:
         hint=outcome.hint,
         cause=root_cause(outcome.error) if outcome.error else "",
         devices=outcome.devices,
-        evidence=str((backend and hardware.evidence(backend)) or ""),
+        evidence=str(evidence or ""),
         ms=ms,
         priority=candidate.priority,
         device_type=backend.device_type if backend else "",
@@ -128,3 +242,110 @@ def verdict(candidate: Candidate, outcome: Outcome, ms: float = 0.0) -> Verdict:
         url=backend.url if backend else "",
         error=outcome.error,
     )
+
+
+class How(str, enum.Enum):
+    """How a backend came to be chosen."""
+
+    PINNED = "pinned"
+    PREFERRED = "preferred"
+    RANKED = "ranked"
+    FALLBACK = "fallback"
+    SET = "set"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def words(self) -> str:
+        """The same as a clause."""
+        return _HOW[self]
+
+
+_HOW = {
+    How.PINNED: "pinned by DS_ACCELERATOR",
+    How.PREFERRED: "the first usable one of DS_ACCELERATOR's list",
+    How.RANKED: "the highest-ranking usable one",
+    How.FALLBACK: "the fall-back, as nothing that ranks higher is usable",
+    How.SET: "set by the program",
+}
+
+
+class Selection(NamedTuple):
+    """The record of one choice; `print(selection)` explains it, `to_dict()` is for JSON."""
+
+    #: The backend's name; `None` where the choice failed, and `problem` says why.
+    chosen: str | None
+    how: How
+    #: Every verdict, in the order in which the backends were considered.
+    verdicts: tuple[Verdict, ...]
+    #: Where the chosen backend comes from.
+    provenance: Provenance | None = None
+    #: The process that chose.
+    pid: int = 0
+    #: The environment variables that mattered, as they were.
+    environ: Mapping[str, str] = MappingProxyType({})
+    #: Hardware that is present while no plugin for it is installed, each with the command to run.
+    missing_plugins: tuple[str, ...] = ()
+    #: What the choice took, in milliseconds.
+    ms: float = 0.0
+    problem: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        return {
+            "chosen": self.chosen,
+            "how": self.how.value,
+            "distribution": self.provenance.distribution if self.provenance else None,
+            "version": self.provenance.version if self.provenance else None,
+            "pid": self.pid,
+            "ms": round(self.ms, 3),
+            "environ": dict(self.environ),
+            "missing_plugins": list(self.missing_plugins),
+            "problem": self.problem,
+            "verdicts": [v.to_dict() for v in self.verdicts],
+        }
+
+    def __str__(self) -> str:
+        if self.chosen is None:
+            lines = [f"No backend could be chosen. {self.problem}"]
+        else:
+            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+        lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
+        lines += [f"  {line}" for line in self.missing_plugins]
+        if self.environ:
+            lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
+        lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
+        return "\n".join(lines)
+
+
+class Choice(NamedTuple):
+    """A selection, the candidate it names and what else was considered; or the error it came to."""
+
+    selection: Selection
+    candidate: Candidate | None
+    considered: tuple[Candidate | Unloaded, ...]
+    error: AccelError | None = None
+
+
+def root_cause(error: BaseException) -> str:
+    """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
+    seen = {id(error)}
+    while (
+        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
+        if id(inner) in seen:
+            break
+        seen.add(id(inner))
+        error = inner
+    if isinstance(error, SystemExit):
+        return f"SystemExit: it tried to end the process with {error.code!r}"
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
+        return "(its message cannot be read)"

@@ -1,61 +1,112 @@
-"""Every candidate's verdict at once, for people who want to see more than the choice needs."""
+"""Every candidate's verdict at once, and the choice that they come to, for people.
+
+This process imports neither torch nor a vendor: each candidate is probed in a child process.
+"""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
-from accel_core._support import child as isolation
+from accel_core._support import child
+from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.creation import installed_imports
-from accel_core.detection.discovery import Candidate, discover
-from accel_core.detection.probe import examine, probe
-from accel_core.detection.records import Outcome, Status, Verdict, verdict
-from accel_core.detection.select import conflict, conflicts
+from accel_core.detection.discovery import discover, find
+from accel_core.detection.messages import missing_plugins
+from accel_core.detection.probe import Group, inspect, probe
+from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
+from accel_core.detection.select import conflict, conflicts, select
 from accel_core.settings import Settings
 
-__all__ = ["survey"]
+__all__ = ["Survey", "survey"]
 
 
-def _in_full(candidate: Candidate, settings: Settings, candidates: tuple[Candidate, ...]) -> Verdict:
-    """The verdict, and what else is wrong: without a device a broken vendor package would stay unseen.
+class Survey(NamedTuple):
+    """Every candidate with its verdict, and the choice."""
 
-    Absent hardware remains the verdict, for no mended package changes that.
+    #: The verdict on every candidate, in rank order; it does not depend on `DS_ACCELERATOR`.
+    verdicts: tuple[Verdict, ...]
+    #: What `get_accelerator()` comes to; `None` where nothing was probed.
+    choice: Choice | None
+    #: Hardware that is present while no plugin for it is installed, each with the command to run.
+    missing_plugins: tuple[str, ...]
+
+
+class _LookUp:
+    """A judge that looks verdicts up. A pinned backend needs no device, so that it must be tried anew."""
+
+    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...]) -> None:
+        self._verdicts = verdicts
+        self._settings = settings
+        self._prober = Prober(settings, isolated=True)
+
+    def probe(
+        self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
+    ) -> Verdict:
+        known = next((v for v in self._verdicts if v.is_about(candidate)), None)
+        # What is usable at rank is usable when pinned; the reverse, and a rival's claim, only trying tells.
+        if known is None or (not known.usable and (pinned or known.status is Status.CONFLICT)):
+            return self._prober.probe(candidate, among, pinned=pinned)
+        return known
+
+    def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
+        return inspect(candidate, self._settings, otherwise)
+
+
+def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
+    """Judge every candidate, all of them at once and each under the settings' deadline.
+
+    Without `probing` no process is started: who passes the steps that import nothing is `not_probed`, and
+    what would be chosen is not known.
     """
-    found = probe(candidate, settings, candidates, isolated=True)
-    backend = candidate.backend
-    if (
-        found.status is not Status.NO_DEVICE
-        or backend is None
-        or installed_imports(backend) in ([], ["torch"])
-    ):
-        return found
-    beyond = probe(candidate, settings, candidates, pinned=True, isolated=True)
-    if not beyond.status.is_failure:
-        return found
-    reason = f"{found.reason}; besides, {beyond.reason}"
-    return found._replace(reason=reason, hint=beyond.hint, cause=beyond.cause, ms=found.ms + beyond.ms)
+    start = time.perf_counter()
+    group = Group.of(discover())
+    claims = conflicts(group.candidates, settings)
 
-
-def survey(settings: Settings, *, probing: bool = True) -> tuple[Verdict, ...]:
-    """The verdict on every candidate, in rank order; this process imports neither torch nor a vendor.
-
-    `probing`: each that passes the steps which import nothing is probed in a child process, all of them
-    at once and each under the settings' deadline. Without it such a candidate is `not_probed`.
-    """
-    candidates = discover()
-    claims = conflicts(candidates, settings)
-
-    def judge(candidate: Candidate) -> Verdict:
+    def judge(candidate: Candidate | Unloaded) -> Verdict:
         clash = conflict(candidate, claims)
         if clash is not None:
             return verdict(candidate, clash)
         if probing:
-            return _in_full(candidate, settings, candidates)
-        known = examine(candidate, settings)
-        return verdict(candidate, known or Outcome(Status.NOT_PROBED, "installed, and not probed"))
+            return _in_full(candidate, settings, group)
+        return inspect(candidate, settings, Outcome(Status.NOT_PROBED, "installed, and not probed"))
 
-    with ThreadPoolExecutor(max_workers=max(1, len(candidates))) as pool:
+    with ThreadPoolExecutor(max_workers=max(1, len(group.candidates))) as pool:
         try:
-            return tuple(pool.map(judge, candidates))
+            verdicts = tuple(pool.map(judge, group.candidates))
         except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
-            isolation.end_all()
+            child.end_all()
             raise
+    missing = missing_plugins(c.name for c in group.candidates)
+    if not probing:
+        return Survey(verdicts, None, missing)
+    choice = select(
+        settings,
+        lambda pin: group.candidates if pin is None else find(pin),
+        _LookUp(settings, verdicts),
+        lambda _: missing,
+    )
+    env = os.environ if environ is None else environ
+    return Survey(verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing)
+
+
+def _in_full(candidate: Candidate | Unloaded, settings: Settings, group: Group) -> Verdict:
+    """The verdict, and what else is wrong: without a device a broken vendor package would stay unseen.
+
+    Absent hardware remains the verdict, for no mended package changes that.
+    """
+    first = probe(candidate, settings, group, isolated=True)
+    if (
+        first.status is not Status.NO_DEVICE
+        or isinstance(candidate, Unloaded)
+        or installed_imports(candidate.backend) in ([], ["torch"])
+    ):
+        return first
+    beyond = probe(candidate, settings, group, pinned=True, isolated=True)
+    if not beyond.status.is_failure:
+        return first
+    reason = f"{first.reason}; besides, {beyond.reason}"
+    return first._replace(reason=reason, hint=beyond.hint, cause=beyond.cause, ms=first.ms + beyond.ms)

@@ -112,7 +112,7 @@ def ask_machine(backend: str | None) -> Machine:
         except ValueError as error:
             raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
     try:
-        report = isolation.run(f"{__name__}:_answer", {}, _PATIENCE)
+        report = isolation.run(_answer, {}, _PATIENCE)
     except OSError as error:
         raise LaunchError(f"no child process can be started to ask the accelerator: {error}") from None
     answer: Any = report.answer

@@ -27,6 +27,7 @@ __all__ = [
     "cgroup_memory_usage",
     "device_nodes",
     "evidence",
+    "in_container",
     "known_hardware",
     "matches_pci",
     "numa_nodes_with_cores",
@@ -264,6 +265,11 @@ def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
             distribution = FIRST_PARTY[vendor.backend]
             found.append(KnownHardware(vendor.label, vendor.backend, distribution, signs, vendor.integrated))
     return tuple(found)
+
+
+def in_container(root: str = "/") -> bool:
+    """Whether this process runs in a container, by the marks that Docker and Podman leave."""
+    return any(Path(root, mark).exists() for mark in (".dockerenv", "run/.containerenv"))
 
 
 def platform_matches(platforms: tuple[str, ...]) -> bool:

@@ -10,11 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
 
-__all__ = ["VisibleDevices", "format_visible_devices", "hidden_by", "parse_visible_devices"]
+__all__ = [
+    "Hidden",
+    "VisibleDevices",
+    "format_visible_devices",
+    "hidden_by",
+    "hiding",
+    "parse_visible_devices",
+]
 
 #: No machine has more devices. Also keeps `int()` away from numbers of a thousand digits.
 _DIGITS = "[0-9]{1,9}"
@@ -94,22 +102,49 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     return value
 
 
-def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
-    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
+class Hidden(NamedTuple):
+    """A variable that leaves a process no device, as far as its grammar tells."""
 
-    Of the variables that `backend` declares, the first that is set counts, as in the vendors' runtimes.
+    variable: str
+    value: str
+    #: Why the value means no device, where that is not plain to see.
+    note: str = ""
+    #: Why the value cannot be understood; the vendor's runtime decides what comes of it.
+    malformed: str = ""
+
+    def __str__(self) -> str:
+        if self.malformed:
+            return f"{self.variable}={self.value!r} is not valid: {self.malformed}"
+        return f"{self.variable}={self.value!r} hides every device" + (f": {self.note}" if self.note else "")
+
+
+def hiding(backend: Backend, environ: Mapping[str, str]) -> Hidden | None:
+    """The variable that hides every device of `backend`, or that cannot be understood; `None` without one.
+
+    Each of `visible_devices_filters` hides by itself. Of `visible_devices` the first that is set counts, as
+    in the vendors' runtimes.
     """
-    for name in backend.visible_devices:
-        value = environ.get(name)
+    first = next((name for name in backend.visible_devices if name in environ), None)
+    for variable in (*backend.visible_devices_filters, *([] if first is None else [first])):
+        value = environ.get(variable)
         if value is None:
             continue
         try:
             visible = parse_visible_devices(backend.visible_devices_grammar, value)
         except SettingError as error:
-            return f"{name}={value!r} is not valid: {error}"
-        note = f": {visible.note}" if visible.note else ""
-        return f"{name}={value!r} hides every device{note}" if visible.nothing else None
+            return Hidden(variable, value, malformed=str(error))
+        if visible.nothing:
+            return Hidden(variable, value, visible.note)
     return None
+
+
+def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
+    """The sentence "CUDA_VISIBLE_DEVICES='' hides every device", or `None` where that is not so.
+
+    Also where a variable cannot be understood: the sentence then says why.
+    """
+    hidden = hiding(backend, environ)
+    return None if hidden is None else str(hidden)
 
 
 # --- What the runtimes read ----------------------------------------------------------------------------

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from accel_core.detection import probe
-from accel_core.detection.discovery import Candidate, discover
-from accel_core.detection.records import Verdict
-from accel_core.detection.select import Selection, choose
+from accel_core.detection.choose import choose
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import Candidate, Selection, Unloaded, Verdict
 from accel_core.errors import AccelError
 from accel_core.settings import Settings, read
 from accel_testing import plugins
@@ -30,11 +30,11 @@ def statuses(selection: Selection) -> dict[str, str]:
     return {v.name: v.status.value for v in selection.verdicts}
 
 
-def names(candidates: Iterable[Candidate]) -> list[str]:
+def names(candidates: Iterable[Candidate | Unloaded]) -> list[str]:
     return [c.name for c in candidates]
 
 
-def only(name: str) -> Candidate:
+def only(name: str) -> Candidate | Unloaded:
     (found,) = [c for c in discover() if c.name == name]
     return found
 
@@ -42,7 +42,7 @@ def only(name: str) -> Candidate:
 def judge(name: str = "npu", settings: Settings | None = None, **options: bool) -> Verdict:
     candidates = discover()
     (found,) = [c for c in candidates if c.name == name and not c.builtin]
-    return probe.probe(found, settings or Settings(), candidates, **options)
+    return probe.probe(found, settings or Settings(), probe.Group.of(candidates), **options)
 
 
 def vendor(world: Any, source: str, **fields: object) -> None:

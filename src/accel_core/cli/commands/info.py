@@ -63,7 +63,7 @@ def _page(doc: dict[str, Any], output: Output) -> str:
 
 def _identity(doc: dict[str, Any]) -> list[RenderableType]:
     from accel_core.cli import render, words
-    from accel_core.detection.select import How
+    from accel_core.detection.records import How
 
     source = f" ({doc['distribution']} {doc['version']})"
     what = f": {words.clean(doc['description'])}" if doc["description"] else ""
@@ -71,7 +71,7 @@ def _identity(doc: dict[str, Any]) -> list[RenderableType]:
         render.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
         render.facts(
             (
-                ("chosen as", words.how_chosen(How(doc["how"])) if doc["how"] else ""),
+                ("chosen as", How(doc["how"]).words if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
                 ("device type", str(doc["device_type"])),
                 ("vendor import", ", ".join(doc["vendor_import"])),

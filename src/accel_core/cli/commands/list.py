@@ -12,8 +12,8 @@ from accel_core.cli.output import Output, answering
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from accel_core.cli.overview import Overview
     from accel_core.detection.records import Verdict
+    from accel_core.detection.survey import Survey
     from accel_core.settings import Settings
 
 __all__ = ["list_backends"]
@@ -35,23 +35,52 @@ def list_backends(*, no_probe: bool, timeout: float | None, as_json: bool) -> No
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        from accel_core.cli.overview import look
+        from accel_core.detection.survey import survey
 
-        overview = look(settings, probing=not no_probe)
+        everything = survey(settings, probing=not no_probe)
+        star = _starred(everything, settings)
         if as_json:
-            output.write_json(overview.to_dict())
+            output.write_json(_document(everything, star))
         else:
-            output.write(_page(overview, settings, output))
+            output.write(_page(everything, star, settings, output))
 
 
-def _page(overview: Overview, settings: Settings, output: Output) -> str:
+def _starred(everything: Survey, settings: Settings) -> Verdict | None:
+    """The verdict on the backend that is chosen, or else on the one that is pinned and cannot be honoured."""
+    from accel_core.detection.discovery import find
+
+    choice = everything.choice
+    if choice is not None and choice.candidate is not None:
+        return next(v for v in everything.verdicts if v.is_about(choice.candidate))
+    if len(settings.pins) != 1:
+        return None
+    meant = choice.considered if choice is not None else find(settings.pins[0])
+    if len({c.distribution for c in meant}) != 1:  # nobody's, or several distributions'
+        return None
+    return next((v for v in everything.verdicts if v.is_about(meant[0])), None)
+
+
+def _document(everything: Survey, star: Verdict | None) -> dict[str, object]:
+    from accel_core._support.torch_import import torch_build
+
+    build, choice = torch_build(), everything.choice
+    return {
+        "torch": build.version if build else None,
+        "probed": choice is not None,
+        "chosen": choice.selection.chosen if choice else None,
+        "how": choice.selection.how.value if choice and star else None,
+        "missing_plugins": list(everything.missing_plugins),
+        "backends": [{**v.to_dict(), "marked": v is star} for v in everything.verdicts],
+    }
+
+
+def _page(everything: Survey, star: Verdict | None, settings: Settings, output: Output) -> str:
     """The table, and below it what concerns all backends."""
     from accel_core.cli import render
 
-    marked = overview.mark.verdict if overview.mark else None
-    rows = [_row(verdict, marked=verdict is marked) for verdict in overview.verdicts]
+    rows = [_row(verdict, marked=verdict is star) for verdict in everything.verdicts]
     parts: list[RenderableType] = [*render.listing(_TITLES, rows, output), ""]
-    parts += [render.paragraph(note) for note in _notes(overview, settings)]
+    parts += [render.paragraph(note) for note in _notes(everything, star, settings)]
     return render.to_text(parts, output)
 
 
@@ -70,29 +99,31 @@ def _row(verdict: Verdict, *, marked: bool) -> list[tuple[str, str]]:
     ]
 
 
-def _notes(overview: Overview, settings: Settings) -> list[tuple[str, str]]:
+def _notes(everything: Survey, star: Verdict | None, settings: Settings) -> list[tuple[str, str]]:
     """What is chosen, what is missing, what is there without a plugin."""
-    notes = [_chosen(overview, settings)]
-    if overview.torch is None:
+    from accel_core._support.torch_import import torch_build
+
+    notes = [_chosen(everything, star, settings)]
+    if torch_build() is None:
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
-    notes += [(line, "yellow") for line in overview.unserved]
+    notes += [(line, "yellow") for line in everything.missing_plugins]
     return notes
 
 
-def _chosen(overview: Overview, settings: Settings) -> tuple[str, str]:
-    from accel_core.cli import words
-
-    mark = overview.mark
+def _chosen(everything: Survey, star: Verdict | None, settings: Settings) -> tuple[str, str]:
+    choice = everything.choice
     more = "`accel why` says more."
     if settings.pins:
-        if mark is None:
+        if star is None:
             return f"{settings.asked} names no backend that could be chosen; {more}", "yellow"
-        if mark.honoured is False:
+        if choice is not None and choice.error is not None:
             return f"* pinned by {settings.asked}, which cannot be honoured; {more}", "yellow"
         return f"* {'pinned' if len(settings.pins) == 1 else 'preferred'} by {settings.asked}; {more}", ""
-    if not overview.probed:
+    if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
-    if mark is None:
-        return f"Nothing is usable; {more}", "yellow"
-    strict = " ACCEL_STRICT=1 may refuse it." if settings.strict and mark.how.value == "fallback" else ""
-    return f"* {mark.verdict.name} would be chosen: {words.how_chosen(mark.how)}.{strict} {more}", ""
+    if choice.candidate is not None:
+        return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
+    if any(verdict.usable for verdict in everything.verdicts):
+        # What is usable and yet not chosen is the CPU, which the settings refuse.
+        return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"
+    return f"Nothing is usable; {more}", "yellow"

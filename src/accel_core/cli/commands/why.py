@@ -1,4 +1,4 @@
-"""`accel why`: the choice in words, or the case of one backend in detail."""
+"""`accel why`: the choice in words, or one backend in detail."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from accel_core.cli.output import Output, answering
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from accel_core.cli.case import Case
-    from accel_core.detection.records import Verdict
-    from accel_core.detection.select import Selection
+    from accel_core.cli.standing import Standing
+    from accel_core.detection.records import Selection, Verdict
     from accel_core.settings import Pin, Settings
 
 __all__ = ["why"]
@@ -44,7 +43,7 @@ def why(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json:
 
 def _of_all(_: Pin | None, settings: Settings, output: Output, *, as_json: bool) -> bool:
     """Answer for the whole choice; whether something is chosen."""
-    from accel_core.detection.select import choose
+    from accel_core.detection.choose import choose
 
     selection = choose(settings, os.environ, isolated=True).selection
     if as_json:
@@ -65,9 +64,11 @@ def _choice(selection: Selection) -> list[RenderableType]:
     if rest:
         parts.append(render.heading("Why not the others" if selection.chosen else "What was considered"))
         parts.append(render.bullets(("-", render.paragraph(*_said(v))) for v in rest))
-    if selection.unserved:
+    if selection.missing_plugins:
         parts.append(render.heading("Hardware without its plugin"))
-        parts.append(render.bullets(("-", render.paragraph((line, ""))) for line in selection.unserved))
+        parts.append(
+            render.bullets(("-", render.paragraph((line, ""))) for line in selection.missing_plugins)
+        )
     if selection.environ:
         parts.append(render.heading("Environment"))
         parts.append(render.facts((name, repr(value)) for name, value in selection.environ.items()))
@@ -78,7 +79,7 @@ def _headline(selection: Selection) -> list[tuple[str, str]]:
     from accel_core.cli import words
 
     if selection.chosen:
-        how = f" ({selection.provenance}) would be chosen: {words.how_chosen(selection.how)}."
+        how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
     return [("Nothing can be chosen. ", "bold red"), (words.clean(selection.problem.partition("\n")[0]), "")]
@@ -112,33 +113,33 @@ def _said(verdict: Verdict) -> list[tuple[str, str]]:
 
 def _of_one(name: Pin | None, settings: Settings, output: Output, *, as_json: bool) -> bool:
     """Answer for the backend that `name` means, or the several that claim the name; whether one is usable."""
-    from accel_core.cli.case import cases
+    from accel_core.cli.standing import standings
 
     assert name is not None
-    found = cases(name, settings)
+    meant = standings(name, settings)
     if as_json:
-        output.write_json({"name": str(name), "cases": [case.to_dict() for case in found]})
+        output.write_json({"name": str(name), "cases": [standing.to_dict() for standing in meant]})
     else:
         from accel_core.cli import render
 
-        pages = [_details(case) for case in found]
+        pages = [_details(standing) for standing in meant]
         output.write("\n\n".join(render.to_text(page, output) for page in pages))
-    return any(case.verdict.usable for case in found)
+    return any(standing.verdict.usable for standing in meant)
 
 
-def _details(case: Case) -> list[RenderableType]:
+def _details(standing: Standing) -> list[RenderableType]:
     from accel_core.cli import render, words
 
-    v = case.verdict
-    place = f"{case.rank} of {case.total}, with priority {v.priority}"
-    above = ", ".join(f"{other.name} ({words.status(other)})" for other in case.above)
+    v = standing.verdict
+    place = f"{standing.rank} of {standing.total}, with priority {v.priority}"
+    above = ", ".join(f"{other.name} ({words.status(other)})" for other in standing.above)
     cause = words.clean(v.cause)
     return [
         render.paragraph(
             (words.clean(v.name), "bold"),
             (f" ({words.clean(str(v.provenance))}): ", "dim"),
             (words.status(v), words.style(v)),
-            (f". {case.standing}", ""),
+            (f". {standing.sentence}", ""),
         ),
         render.facts(
             (

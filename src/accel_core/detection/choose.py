@@ -1,0 +1,57 @@
+"""The choice of this process: `select` with a judge that probes when it is asked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+
+from accel_core.detection.discovery import find
+from accel_core.detection.messages import missing_plugins
+from accel_core.detection.probe import Group, inspect, probe
+from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
+from accel_core.detection.select import select
+from accel_core.settings import VARIABLES, Settings
+
+__all__ = ["Prober", "choose", "recorded"]
+
+
+class Prober:
+    """A judge that probes; `isolated`: in child processes only, so that this one imports no torch."""
+
+    def __init__(self, settings: Settings, *, isolated: bool = False) -> None:
+        self._settings = settings
+        self._isolated = isolated
+        self._group = Group.of(())
+
+    def probe(
+        self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
+    ) -> Verdict:
+        """The verdict of `detection.probe`, beside the backends that the choice looks at."""
+        if among is not self._group.candidates:  # one plugin manager for all of a choice
+            self._group = Group.of(among)
+        return probe(candidate, self._settings, self._group, pinned=pinned, isolated=self._isolated)
+
+    def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
+        """What is known without importing anything."""
+        return inspect(candidate, self._settings, otherwise)
+
+
+def choose(settings: Settings, environ: Mapping[str, str], *, isolated: bool = False) -> Choice:
+    """Choose as `settings` say; a choice that fails comes back with its error, and still with its record.
+
+    `isolated`: probe in child processes only. `environ` is noted in the record as far as it mattered.
+    """
+    start = time.perf_counter()
+    choice = select(settings, find, Prober(settings, isolated=isolated), missing_plugins)
+    return recorded(choice, environ, (time.perf_counter() - start) * 1e3)
+
+
+def recorded(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
+    """The choice with what its record says of this process: its number, its variables, the milliseconds."""
+    names = [v.name for v in VARIABLES]
+    for candidate in choice.considered:
+        if isinstance(candidate, Candidate):
+            names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
+    mattered = {name: environ[name] for name in dict.fromkeys(names) if name in environ}
+    return choice._replace(selection=choice.selection._replace(pid=os.getpid(), environ=mattered, ms=ms))

@@ -1,0 +1,295 @@
+"""What can be said of a candidate without importing torch or a vendor's package, cheapest question first.
+
+Policy and API level; platform; the vendor's package, whether it fits torch and torch fits the backend; who
+holds torch's namespace; variables that hide every device; device nodes, PCI ids and the driver; required
+distributions. No plugin is registered for any of it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from accel_core._support.torch_import import TorchBuild, torch_build
+from accel_core.backend import API_LEVEL, Backend
+from accel_core.detection.creation import installed_imports
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.machine import hardware
+from accel_core.machine.hardware import Evidence
+from accel_core.machine.visible_devices import hiding
+from accel_core.settings import Settings
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+__all__ = ["examine", "is_absence"]
+
+
+def examine(
+    candidate: Candidate | Unloaded,
+    settings: Settings,
+    evidence: Evidence | None,
+    *,
+    pinned: bool = False,
+    root: str = "/",
+) -> tuple[Outcome | None, Outcome | None]:
+    """What rules `candidate` out, and what speaks against its device though not against a pin; else `None`.
+
+    `evidence` of its hardware, as `machine` gives it. `pinned`: the user asked for this backend by name, so
+    it may be usable without a device. `root`: the folder under which `/proc` and the container's marks are
+    looked for.
+    """
+    refused = _policy(candidate, settings)
+    if refused is not None:
+        return refused, None
+    if isinstance(candidate, Unloaded):
+        return candidate.outcome, None
+    absence: Outcome | None = None
+    for fact in _facts(candidate.backend, evidence, root):
+        outcome = fact()
+        if outcome is None:
+            continue
+        if not (pinned and is_absence(outcome)):
+            return outcome, absence
+        absence = absence or outcome
+    return None, absence
+
+
+def is_absence(outcome: Outcome) -> bool:
+    """Whether all that is missing is a device, which a pinned backend can do without."""
+    return outcome.status is Status.NO_DEVICE and outcome.devices == 0
+
+
+def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[Callable[[], Outcome | None]]:
+    yield partial(_api_level, backend)
+    yield partial(_platform, backend)
+    yield partial(_installed, backend, evidence)
+    yield partial(_follows_torch, backend)
+    yield partial(_torch_builds, backend)
+    yield partial(_namespace, backend)
+    if not _is_running(backend):
+        yield partial(_hidden, backend)
+        yield partial(_hardware, backend, evidence)
+        yield partial(_driver, backend, evidence, root)
+    # Last, for reading version ranges costs more than all the rest together.
+    yield partial(_requirements, backend)
+
+
+def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
+    if candidate.matches(settings.block):
+        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {candidate.name} out of ACCEL_BLOCK")
+    if settings.allow and not candidate.matches(settings.allow):
+        return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {candidate.name} to ACCEL_ALLOW")
+    return None
+
+
+def _api_level(backend: Backend) -> Outcome | None:
+    if backend.api_level <= API_LEVEL:
+        return None
+    return Outcome(
+        Status.INCOMPATIBLE,
+        f"it needs API level {backend.api_level} and this accel-core has {API_LEVEL}",
+        "pip install --upgrade accel-core",
+    )
+
+
+def _platform(backend: Backend) -> Outcome | None:
+    if hardware.platform_matches(backend.platforms):
+        return None
+    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(backend.platforms)} only")
+
+
+# --- The vendor's package and torch --------------------------------------------------------------------
+
+
+def _installed(backend: Backend, evidence: Evidence | None) -> Outcome | None:
+    if installed_imports(backend):
+        return None
+    reason = f"{' or '.join(backend.vendor_imports)} is not installed"
+    if evidence:
+        reason += f", though the hardware is there: {evidence}"
+    return Outcome(Status.NOT_INSTALLED, reason, backend.install_hint)
+
+
+def _follows_torch(backend: Backend) -> Outcome | None:
+    """Whether what is built for one release of torch was built for the torch that is here.
+
+    Some such packages end the process when they are imported beside another torch.
+    """
+    build = torch_build() if backend.follows_torch else None
+    if build is None:  # creation says that torch is missing
+        return None
+    from accel_core._support.metadata import version
+
+    for name in backend.follows_torch:
+        installed = version(name)
+        if installed is None:
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
+        release = _minor(installed)
+        if release != _minor(build.version):
+            hint = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
+            reason = (
+                f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
+            )
+            return Outcome(Status.INCOMPATIBLE, reason, hint)
+    return None
+
+
+def _minor(text: str) -> str:
+    """`"2.8"` of `"2.8.10+xpu"`."""
+    return ".".join(text.split("+", maxsplit=1)[0].split(".")[:2])
+
+
+#: What torch's builds are called, by the name in `torch.version`.
+_BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
+
+
+def _torch_builds(backend: Backend) -> Outcome | None:
+    """Whether torch was built with what the backend needs of it."""
+    build = torch_build() if backend.torch_builds else None
+    if build is None or any(getattr(build, name) for name in backend.torch_builds):
+        return None
+    needed = " and ".join(_BUILDS[name] for name in backend.torch_builds)
+    reason = f"torch {build.version} is {_kind(build)}, without {needed}"
+    return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
+
+
+def _kind(build: TorchBuild) -> str:
+    """`"a CUDA build"`."""
+    name = next((word for name, word in _BUILDS.items() if getattr(build, name)), "CPU")
+    return f"{'an' if name == 'XPU' else 'a'} {name} build"
+
+
+#: What a package that takes over a device namespace of torch has to replace.
+_KEY_FUNCTIONS = ("is_available", "device_count", "current_device", "set_device", "synchronize")
+
+
+def _namespace(backend: Backend) -> Outcome | None:
+    """Whether `torch.<device_type>` of torch itself was taken over by another vendor's package.
+
+    So do torch_supa's autoload, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` with
+    torch.cuda, which then reports a device that is not CUDA's.
+    """
+    other = _impersonator(backend) if backend.vendor_imports == ("torch",) else ""
+    if not other:
+        return None
+    return Outcome(
+        Status.STANDS_ASIDE,
+        f"torch.{backend.device_type} is impersonated by {other}",
+        f"choose that vendor's own backend, or do not load {other}",
+    )
+
+
+def _impersonator(backend: Backend) -> str:
+    """The module that put functions of its own into torch's namespace; empty where none did."""
+    namespace = getattr(sys.modules.get("torch"), backend.device_type, None)
+    if isinstance(namespace, ModuleType) and namespace.__name__ != f"torch.{backend.device_type}":
+        return namespace.__name__
+    for name in _KEY_FUNCTIONS:
+        function = getattr(namespace, name, None)
+        while isinstance(function, partial):
+            function = function.func
+        # The globals first: functools.wraps copies `__module__` from the function that it hides.
+        origin = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
+        if origin and origin.partition(".")[0] not in ("torch", *backend.wrapped_by):
+            return str(origin)
+    return ""
+
+
+def _is_running(backend: Backend) -> bool:
+    """Whether the device's runtime has started here: then neither files nor variables tell what is so."""
+    namespace = getattr(sys.modules.get("torch"), backend.device_type, None)
+    ask = getattr(namespace, "is_initialized", None)
+    try:
+        return bool(ask and ask())
+    except Exception:  # a vendor's namespace, before or after its package has failed
+        return False
+
+
+# --- The device ----------------------------------------------------------------------------------------
+
+
+def _hidden(backend: Backend) -> Outcome | None:
+    hidden = hiding(backend, os.environ)
+    if hidden is None or hidden.malformed:  # what a runtime makes of a malformed value, it must tell
+        return None
+    hint = f"unset {hidden.variable}, or name in it the devices to use"
+    return Outcome(Status.NO_DEVICE, str(hidden), hint, devices=0)
+
+
+def _hardware(backend: Backend, evidence: Evidence | None) -> Outcome | None:
+    if evidence is None or evidence:
+        return None
+    if not backend.hardware:
+        sought = [*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)]
+        return Outcome(Status.NO_DEVICE, f"this machine has none of {', '.join(sought)}", devices=0)
+    build = torch_build() if backend.torch_builds else None
+    if build is None:
+        return Outcome(Status.NO_DEVICE, f"this machine has no {backend.hardware}", devices=0)
+    reason = f"torch {build.version} is {_kind(build)}, and this machine has no {backend.hardware}"
+    return Outcome(Status.NO_DEVICE, reason, backend.install_hint, devices=0)
+
+
+def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
+    """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
+    if not evidence or evidence.nodes or not (backend.device_nodes and backend.hardware):
+        return None
+    device = f"{_article(backend.hardware)} {backend.hardware}"
+    if backend.driver_file and not Path(root, backend.driver_file.lstrip("/")).exists():
+        reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
+        return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
+    if hardware.in_container(root):
+        reason = f"the host has {device} ({evidence}), but this container has no {backend.device_nodes[0]}"
+        return Outcome(Status.NO_DEVICE, reason, backend.container_hint, devices=0)
+    return None  # some drivers make their nodes at the first use
+
+
+def _article(name: str) -> str:
+    """`"an"` before a vowel, and before a word in capitals that is spelled: "an NVIDIA GPU", "an MLU"."""
+    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
+    return "an" if spelled or name[0] in "AEIOU" else "a"
+
+
+# --- Required distributions ----------------------------------------------------------------------------
+
+
+def _requirements(backend: Backend) -> Outcome | None:
+    """Required distributions and their versions, from metadata; markers that do not apply are passed over."""
+    if not backend.requires:
+        return None
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    from accel_core._support.metadata import version
+
+    for text in backend.requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as error:
+            return Outcome(Status.INVALID, f"its requirement {text!r} is malformed: {error}", error=error)
+        if requirement.marker is not None and not requirement.marker.evaluate():
+            continue
+        installed = version(requirement.name)
+        if installed is None:
+            hint = backend.install_hint or f"pip install '{text}'"
+            return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
+        if not _satisfies(installed, requirement):
+            return Outcome(
+                Status.INCOMPATIBLE,
+                f"it needs {text} and {requirement.name} {installed} is installed",
+                f"pip install '{text}'",
+            )
+    return None
+
+
+def _satisfies(installed: str, requirement: Requirement) -> bool:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return requirement.specifier.contains(Version(installed), prereleases=True)
+    except InvalidVersion:  # a private build's own scheme lies in no range
+        return not requirement.specifier
