@@ -4,7 +4,7 @@ It holds strings and numbers only, so that listing, ranking and diagnosing need 
 vendor's package.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 import re
 from collections.abc import Callable, Iterable
@@ -135,7 +135,7 @@ class Backend:
     #: Filled in by discovery.
     provenance: Provenance | None = None
 
-    def __new__(cls, *args: Any, **given: Any) -> Backend:  # noqa: ARG004, D102 - checks names before __init__ does
+    def __new__(cls, *args: Any, **given: Any) -> "Backend":  # noqa: ARG004, D102 - checks names before __init__ does
         known = [f.name for f in fields(cls)] if given else []
         unknown = sorted(set(given) - set(known))
         if unknown:

@@ -4,7 +4,7 @@
 for its behaviour. Values are stripped and case is forgiven; an empty value counts as unset.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 import math
 import os

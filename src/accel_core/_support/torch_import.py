@@ -6,7 +6,7 @@ import torch, it does so with autoload off, and the chosen vendor's package is l
 user imported torch before, what is there is taken as it is.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 import ast
 import contextlib

@@ -5,7 +5,7 @@ the group's name are parsed. What is not a plain directory (zip files, eggs, cus
 `importlib.metadata`. The result is kept for as long as `sys.path` and its directories stay as they are.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 import importlib
 import os
@@ -54,7 +54,7 @@ class _Found(NamedTuple):
     normalized: str
     text: str | None = None
     home: str = ""
-    distribution: Distribution | None = None
+    distribution: "Distribution | None" = None
 
 
 _Key = tuple[object, ...]
@@ -160,7 +160,7 @@ def _normalize(name: str) -> str:
     return low
 
 
-def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
+def _from_importlib(path: list[str] | None) -> "list[Distribution] | None":
     """The distributions on `path`, or of all finders; `None` where a finder of somebody else's fails."""
     from accel_core._support.metadata import distributions
 
@@ -170,7 +170,7 @@ def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
         return None
 
 
-def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Found]:
+def _read_all(distributions: "Iterable[Distribution]", groups: tuple[str, ...]) -> Iterator[_Found]:
     for distribution in distributions:
         try:
             text = distribution.read_text("entry_points.txt") or ""

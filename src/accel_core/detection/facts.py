@@ -21,7 +21,6 @@ from accel_core.detection.creation import installed_imports
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.machine import hardware
 from accel_core.machine.hardware import Evidence
-from accel_core.machine.visible_devices import hiding
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -215,6 +214,10 @@ def _is_running(backend: Backend) -> bool:
 
 
 def _hidden(backend: Backend) -> Outcome | None:
+    if not (backend.visible_devices or backend.visible_devices_filters):
+        return None
+    from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other facts
+
     hidden = hiding(backend, os.environ)
     if hidden is None or hidden.malformed:  # what a runtime makes of a malformed value, it must tell
         return None

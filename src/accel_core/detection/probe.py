@@ -29,7 +29,6 @@ from accel_core.detection.records import (
 )
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
 from accel_core.machine import hardware
-from accel_core.machine.visible_devices import hidden_by
 from accel_core.settings import Settings
 
 __all__ = ["Group", "answer_in_child", "inspect", "probe"]
@@ -135,6 +134,8 @@ def ask_device(
             f"report this to the maintainers of {candidate.distribution}",
         )
     if count == 0:
+        from accel_core.machine.visible_devices import hidden_by
+
         reason = hidden_by(candidate.backend, os.environ) or "the vendor's runtime counts no device"
         return Outcome(Status.NO_DEVICE, reason, devices=0)
     return Outcome(Status.USABLE, devices=count)

@@ -1,6 +1,6 @@
 """The records that the pipeline hands on: candidates, verdicts and the selection. They are never changed."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -183,7 +183,7 @@ class Verdict(NamedTuple):
         """Whether this backend can be chosen."""
         return self.status is Status.USABLE
 
-    def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
+    def is_about(self, other: "Candidate | Unloaded | Verdict") -> bool:
         """Whether both are the same backend of the same distribution, of which there may be several."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
