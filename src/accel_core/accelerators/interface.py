@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Accelerator", "NotImplementedBuilder"]
 
 
+# Those on `Base` come first, then those on `Devices`: an order in which any of them may be combined.
 class Accelerator(Dtypes, Pinning, Graphs, Compile, Ops, Random, Streams, Memory, Launch, Devices):
     """A device type, its devices, and everything that differs between vendors.
 

@@ -55,16 +55,16 @@ class TorchAccelerator(TorchGraphs, Accelerator):
                 f"{self.name}: torch has no module torch.{self._device_type}; "
                 f"import {' or '.join(backend.vendor_imports)} before constructing {type(self).__name__}"
             )
-        self._torch_accelerator = self._torch.accelerator if self._is_torchs_accelerator() else None
+        self._torch_accelerator = self._torch.accelerator if self._is_torch_accelerator() else None
         self._stream_class, self._event_class = self._find_streams()
         self._vendor_device = context_class(self._lookup("device"))
         #: What serves each row: of a member always something to call, of the others perhaps `None`.
         self._vendor: dict[str, Any] = {row.name: self._bind(row) for row in ROWS}
-        self._trials: Memo[torch.dtype, bool] = Memo(self._try)
+        self._trials: Memo[torch.dtype, bool] = Memo(lambda dtype: self._try(dtype))
 
     # What is there
 
-    def _is_torchs_accelerator(self) -> bool:
+    def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
         try:
             device = self._torch.accelerator.current_accelerator()
