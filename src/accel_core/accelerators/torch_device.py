@@ -20,7 +20,6 @@ from accel_core.accelerators._binding import (
     or_default,
     without_emulation,
 )
-from accel_core.accelerators._devices import Memo
 from accel_core.accelerators._torch_graphs import TorchGraphs
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import BackendUnavailableError
@@ -60,7 +59,7 @@ class TorchAccelerator(TorchGraphs, Accelerator):
         self._vendor_device = context_class(self._lookup("device"))
         #: What serves each row: of a member always something to call, of the others perhaps `None`.
         self._vendor: dict[str, Any] = {row.name: self._bind(row) for row in ROWS}
-        self._trials: Memo[torch.dtype, bool] = Memo(lambda dtype: self._try(dtype))
+        self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
 
@@ -294,7 +293,11 @@ class TorchAccelerator(TorchGraphs, Accelerator):
             return False
         if (ask := self._vendor[name]) is not None:
             return bool(ask())
-        return dtype is not None and self._trials[dtype]
+        if dtype is None:
+            return False
+        if dtype not in self._trials:
+            self._trials[dtype] = self._try(dtype)
+        return self._trials[dtype]
 
     def _try(self, dtype: torch.dtype) -> bool:
         try:
