@@ -78,6 +78,8 @@ def set_accelerator(new: Accelerator | str | None) -> None:
     Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
     """
     found = None if new is None else _resolve(new)
+    if found is not None:
+        found._by_name = accelerator
     with _lock:
         _settle(found, None if found is None else _set_record(found))
 
@@ -165,6 +167,7 @@ def _build(choice: Choice) -> Accelerator:
             f"{candidate} cannot be built: {type(error).__name__}: {error}"
         ) from error
     built._op_builder_sources = _op_builders
+    built._by_name = accelerator
     return _built.setdefault(candidate.backend, built)
 
 

@@ -97,6 +97,14 @@ def test_a_pickle_holds_the_name_and_finds_this_process_accelerator() -> None:
     assert pickle.loads(data) is accelerator
 
 
+def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend: Callable[..., Backend]) -> None:
+    """No process knows it by its name."""
+    declared = backend(provenance=Provenance("accel-simulated", "1.2"))
+    again = pickle.loads(pickle.dumps(Small(declared)))
+    assert type(again) is Small
+    assert (again.name, again.backend) == ("simulated", declared)
+
+
 def test_every_yes_or_no_is_in_one_record(cpu: CPUAccelerator, small: Small) -> None:
     for accelerator in (cpu, small):
         record = accelerator.capabilities().to_dict()

@@ -86,9 +86,11 @@ def test_emulation_does_not_count_as_support(simulated: TorchAccelerator, vendor
 
 def test_the_vendors_word_is_taken(vendor: Any, without: Build) -> None:
     vendor.is_bf16_supported = lambda: 1
+    vendor.is_fp16_supported = lambda: 1
     vendor.is_fp8_supported = lambda including_emulation=True: not including_emulation
     accelerator = without()
     assert accelerator.is_bf16_supported() is True
+    assert accelerator.is_fp16_supported() is True
     assert accelerator.is_fp8_supported() is True
     vendor.device_count = lambda: 0
     assert without().is_bf16_supported() is False

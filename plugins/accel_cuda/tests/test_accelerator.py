@@ -10,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from accel_core import SettingError  # noqa: E402
 from accel_cuda import BACKEND  # noqa: E402
 from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
 
@@ -132,6 +133,16 @@ def test_fp16_on_capability_6_must_be_asked_for(at, monkeypatch, value, supporte
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
     assert at(6, 0).is_fp16_supported() is supported
     assert at(5, 0).is_fp16_supported() is False
+
+
+@pytest.mark.parametrize(("value", "supported"), [("true", True), (" ON ", True), ("off", False)])
+def test_fp16_on_capability_6_is_a_setting_like_the_others(at, monkeypatch, value, supported):
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
+    assert at(6, 0).is_fp16_supported() is supported
+    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
+    with pytest.raises(SettingError, match=r"DS_ALLOW_DEPRECATED_FP16='perhaps' is not valid"):
+        at(6, 0).is_fp16_supported()
+    assert at(7, 0).is_fp16_supported() is True
 
 
 def test_a_torch_without_grouped_mm_leaves_triton(at, monkeypatch):

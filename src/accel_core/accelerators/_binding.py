@@ -1,4 +1,8 @@
-"""How a vendor's function becomes a member: as it is where the calls are the same, else renamed."""
+"""What `TorchAccelerator` takes from a vendor's module, and how a vendor's function becomes a member.
+
+A function stands in the member's place as it is where the calls are the same; else one of the functions below
+is put in between.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,97 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from enum import Enum, auto
+from typing import Any, NamedTuple
 
-__all__ = ["accepts", "by_index", "delegate", "has_parameter", "or_default"]
+__all__ = [
+    "ROWS",
+    "Call",
+    "Needs",
+    "Row",
+    "accepts",
+    "by_index",
+    "context_class",
+    "delegate",
+    "has_parameter",
+    "or_default",
+    "without_emulation",
+]
+
+
+class Call(Enum):
+    """How a row is called, which decides what may stand in its place."""
+
+    #: A member without arguments.
+    PLAIN = auto()
+    #: A member with `device_index=None`; vendors name that parameter otherwise, need it or lack it.
+    INDEXED = auto()
+    #: A member with an argument of its own, written out for the vendor whose function names it otherwise.
+    OWN = auto()
+    #: A yes or no, asked without the emulation that several vendors count; `None` where there is none.
+    FLAG = auto()
+    #: No member, but what methods build on, as it is; `None` where there is none.
+    PART = auto()
+
+
+class Needs(Enum):
+    """What a row's function depends on."""
+
+    NOTHING = auto()
+    #: torch's stand-in works only for a device with an allocator of torch's kind; else the default serves.
+    ALLOCATOR = auto()
+    #: A stream class: without one, the one queue of the default serves.
+    STREAMS = auto()
+    #: To be bound as it is, a `StreamContext` beside it: torch's own modules and those that follow them have
+    #: one, and it takes `None`; of others nobody knows that they do.
+    STREAM_CONTEXT = auto()
+
+
+class Row(NamedTuple):
+    """One function of a vendor's module, `torch.<device_type>`."""
+
+    #: Of the function, and of the member that it serves.
+    name: str
+    call: Call
+    #: What `torch.accelerator` calls it, where that may stand in: a vendor may leave to torch what torch does
+    #: for every accelerator.
+    in_torch: str = ""
+    needs: Needs = Needs.NOTHING
+
+
+#: Everything that is looked up once, at construction.
+ROWS = (
+    Row("current_device", Call.PLAIN, "current_device_index"),
+    Row("device_count", Call.PLAIN, "device_count"),
+    Row("empty_cache", Call.PLAIN, "empty_cache", Needs.ALLOCATOR),
+    Row("initial_seed", Call.PLAIN),
+    Row("is_current_stream_capturing", Call.PLAIN),
+    Row("is_initialized", Call.PLAIN),
+    Row("current_stream", Call.INDEXED, "current_stream", Needs.STREAMS),
+    Row("default_stream", Call.INDEXED),
+    Row("get_rng_state", Call.INDEXED),
+    Row("max_memory_allocated", Call.INDEXED, "max_memory_allocated", Needs.ALLOCATOR),
+    Row("max_memory_reserved", Call.INDEXED, "max_memory_reserved", Needs.ALLOCATOR),
+    Row("mem_get_info", Call.INDEXED, "get_memory_info", Needs.ALLOCATOR),
+    Row("memory_allocated", Call.INDEXED, "memory_allocated", Needs.ALLOCATOR),
+    Row("memory_reserved", Call.INDEXED, "memory_reserved", Needs.ALLOCATOR),
+    Row("reset_peak_memory_stats", Call.INDEXED, "reset_peak_memory_stats", Needs.ALLOCATOR),
+    Row("synchronize", Call.INDEXED, "synchronize"),
+    Row("manual_seed", Call.OWN),
+    Row("manual_seed_all", Call.OWN),
+    Row("stream", Call.OWN, needs=Needs.STREAM_CONTEXT),
+    Row("is_bf16_supported", Call.FLAG),
+    Row("is_fp16_supported", Call.FLAG),
+    Row("is_fp8_supported", Call.FLAG),
+    Row("_lazy_call", Call.PART),
+    Row("_lazy_init", Call.PART),
+    Row("get_device_properties", Call.PART),
+    Row("init", Call.PART),
+    Row("memory_stats", Call.PART, "memory_stats", Needs.ALLOCATOR),
+    Row("set_device", Call.PART, "set_device_index"),
+    Row("set_per_process_memory_fraction", Call.PART),
+    Row("set_rng_state", Call.PART),
+)
 
 _Function = Callable[..., Any]
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -28,8 +120,8 @@ def has_parameter(function: _Function, name: str) -> bool:
 
 
 def accepts(function: _Function, member: _Function) -> bool:
-    """Whether `function` takes every call that `member`, unbound, documents: same names, same places."""
-    theirs, ours = parameters(function), (parameters(member) or [])[1:]  # without self
+    """Whether `function` takes every call that `member` documents: same names, same places."""
+    theirs, ours = parameters(function), parameters(member) or []
     if theirs is None or len(theirs) < len(ours):
         return False
     required = inspect.Parameter.empty
@@ -84,8 +176,22 @@ def or_default(function: _Function, default: _Function) -> _Function:
     return member
 
 
+def without_emulation(ask: _Function) -> _Function:
+    """The vendor's question about a data type, without the emulation that several count by default."""
+    return (
+        functools.partial(ask, including_emulation=False)
+        if has_parameter(ask, "including_emulation")
+        else ask
+    )
+
+
+def context_class(value: Any) -> Any:
+    """`value` where it is a class of context managers, as `torch.cuda.device` is; else `None`."""
+    return value if inspect.isclass(value) and hasattr(value, "__enter__") else None
+
+
 def delegate(name: str, member: _Function) -> _Function:
-    """A method that calls what the instance found at the vendor for `name`, with `member`'s signature.
+    """A method that calls what the instance keeps in `_vendor` for `name`, with `member`'s signature.
 
     It is what `super().name()` reaches from an override, and what serves where nothing could be bound.
     """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accel_core.accelerators._launch import Launch
+from accel_core.accelerators._devices import Base
 from accel_core.errors import UnsupportedError
 from accel_core.ops import catalogue, deepspeed_builders
 from accel_core.ops.catalogue import Kind, OpCandidate
@@ -52,7 +52,7 @@ class NotImplementedBuilder:
         raise UnsupportedError(self._missing)
 
 
-class Ops(Launch):
+class Ops(Base):
     """Operators that need a build, found by name: plugins', DeepSpeed's, accel-core's own."""
 
     #: Gives what plugins contribute for a backend, in order; set where plugins are known.

@@ -1,4 +1,4 @@
-"""Section of the interface: streams and events, and stand-ins for devices that have none."""
+"""Sections of the interface: streams and events, with stand-ins for devices that have none; graphs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Any, ClassVar
 
-from accel_core.accelerators._random import Random
+from accel_core.accelerators._devices import Base, Devices
 
-__all__ = ["HostEvent", "HostStream", "Streams"]
+__all__ = ["Graphs", "HostEvent", "HostStream", "Streams"]
 
 
 class HostEvent:
@@ -90,7 +90,7 @@ class HostStream:
         pass
 
 
-class Streams(Random):
+class Streams(Devices):
     """Streams and events."""
 
     @cached_property
@@ -125,3 +125,33 @@ class Streams(Random):
     def default_stream(self, device_index: int | None = None) -> Any:
         """The device's default stream; the current one where the vendor names no default (xpu)."""
         return self.current_stream(device_index)
+
+
+class Graphs(Base):
+    """Graphs: work captured once and replayed. The default is a device without them."""
+
+    def supports_graphs(self) -> bool:
+        """Whether `create_graph` gives a graph."""
+        return False
+
+    def create_graph(self) -> Any:
+        """A new graph, or `None` where graphs are not supported."""
+        return None
+
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        """A context manager that captures work into `graph`; with `None` the work simply runs.
+
+        `pool` is another graph's memory pool to share, `stream` the stream to capture on.
+        """
+        return nullcontext()
+
+    def replay_graph(self, graph: Any) -> None:
+        """Run what `graph` captured; nothing for `None`."""
+        if graph is not None:
+            graph.replay()
+
+    def is_current_stream_capturing(self) -> bool:
+        """Whether the current stream is capturing into a graph."""
+        return False

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators._streams import Graphs, Streams
 
 __all__ = ["TorchGraphs"]
 
 
-class TorchGraphs(Accelerator):
+class TorchGraphs(Graphs, Streams):
     """The vendor's graphs, else those of `torch.accelerator` where it serves this device."""
 
     #: The vendor's module: `torch.npu`.
     device_module: Any
     #: `torch.accelerator` where it speaks of this device, else `None`.
-    _torchs: Any
-    #: What the members that are the vendor's functions call.
-    _vendor: dict[str, Callable[..., Any]]
+    _torch_accelerator: Any
 
-    def _bind_graphs(self) -> None:
-        """Find out, once, what there is; needs `device_module` and `_torchs`."""
-        self._graph_class, self._capture = self._find_graphs()
-        self._graph_works: bool | None = None
-        if self._torchs is not None and not hasattr(self.device_module, "is_current_stream_capturing"):
-            self._vendor["is_current_stream_capturing"] = self._is_torch_capturing
-
-    def _find_graphs(self) -> tuple[Any, Any]:
-        """The vendor's graph class and its context manager, or `(None, None)`.
+    @cached_property
+    def _graph_and_capture(self) -> tuple[Any, Any]:
+        """The vendor's graph class and its context manager, else torch's, or `(None, None)`.
 
         Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
         """
@@ -37,10 +30,10 @@ class TorchGraphs(Accelerator):
         if capture is not None:
             usual = f"{self._device_type.upper()}Graph"
             for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
-                found = getattr(self.device_module, name, None)
-                if isinstance(found, type) and hasattr(found, "replay"):
-                    return found, capture
-        graph = getattr(self._torchs, "Graph", None)
+                kind = getattr(self.device_module, name, None)
+                if isinstance(kind, type) and hasattr(kind, "replay"):
+                    return kind, capture
+        graph = getattr(self._torch_accelerator, "Graph", None)
         return (graph, self._capture_in_torch) if graph is not None else (None, None)
 
     def supports_graphs(self) -> bool:
@@ -49,15 +42,19 @@ class TorchGraphs(Accelerator):
         Makes a graph the first time, which may initialise the device: a class is there too in a torch
         that was built without the vendor, and `torch.accelerator.Graph` in every torch.
         """
-        if self._graph_class is None or not self.is_available():
+        return self._graph_and_capture[0] is not None and self.is_available() and self._can_make_a_graph
+
+    @cached_property
+    def _can_make_a_graph(self) -> bool:
+        try:
+            self._graph_and_capture[0]()
+        except (RuntimeError, TypeError):
             return False
-        if self._graph_works is None:
-            self._graph_works = _can_construct(self._graph_class)
-        return self._graph_works
+        return True
 
     def create_graph(self) -> Any:
         """A new graph of the vendor's class, or `None` where graphs are not supported."""
-        return self._graph_class() if self.supports_graphs() else None
+        return self._graph_and_capture[0]() if self.supports_graphs() else None
 
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
@@ -70,15 +67,18 @@ class TorchGraphs(Accelerator):
             return nullcontext()
         # By name, and only what was given: vendors differ in the order and in what they take.
         given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
-        context: AbstractContextManager[Any] = self._capture(graph, **given)
+        context: AbstractContextManager[Any] = self._graph_and_capture[1](graph, **given)
         return context
 
-    def _is_torch_capturing(self) -> bool:
-        """Whether torch captures the current stream into a graph of its own; starts no device to find out."""
-        if not self.is_initialized():
+    def is_current_stream_capturing(self) -> bool:
+        """Whether the current stream is capturing into a graph; starts no device to find out.
+
+        This is torch's word, which serves where the vendor's module has none.
+        """
+        if self._torch_accelerator is None or not self.is_initialized():
             return False
         try:
-            return bool(self._torchs.current_stream().is_capturing())
+            return bool(self._torch_accelerator.current_stream().is_capturing())
         except (AttributeError, RuntimeError):  # an older torch; a device without graphs
             return False
 
@@ -89,11 +89,3 @@ class TorchGraphs(Accelerator):
         # The default stream cannot be captured, so torch.cuda.graph too takes one of its own.
         with self.stream(self.Stream() if stream is None else stream), graph:
             yield
-
-
-def _can_construct(kind: Callable[[], object]) -> bool:
-    try:
-        kind()
-    except (RuntimeError, TypeError):
-        return False
-    return True

@@ -6,10 +6,9 @@ import os
 import threading
 from contextlib import AbstractContextManager
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators._host import PeakMemory
+from accel_core._support.packages import is_installed
 from accel_core.accelerators._streams import HostEvent, HostStream
 from accel_core.accelerators.interface import Accelerator
 from accel_core.machine import hardware
@@ -18,6 +17,7 @@ from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
 if TYPE_CHECKING:
     import torch
 
+    from accel_core.accelerators._host import PeakMemory
     from accel_core.accelerators.records import DeviceProperties
     from accel_core.backend import Backend
 
@@ -39,7 +39,6 @@ class CPUAccelerator(Accelerator):
         super().__init__(backend)
         self._cpu = self._devices[None]
         self._selected = threading.local()
-        self._memory = PeakMemory()
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
         self.Stream: Any = type(
@@ -148,6 +147,12 @@ class CPUAccelerator(Accelerator):
 
     # Memory
 
+    @cached_property
+    def _memory(self) -> PeakMemory:
+        from accel_core.accelerators._host import PeakMemory  # here, as most programs never ask a CPU
+
+        return PeakMemory()
+
     def memory_allocated(self, device_index: int | None = None) -> int:
         """Bytes that the process has in memory: its resident set."""
         return self._memory.sample()
@@ -207,6 +212,6 @@ class CPUAccelerator(Accelerator):
 
     def communication_backend_name(self) -> str:
         """`"ccl"` where oneCCL's bindings are installed, else what is declared: `"gloo"`."""
-        if find_spec("oneccl_bindings_for_pytorch") is not None:
+        if is_installed("oneccl_bindings_for_pytorch"):
             return "ccl"
         return super().communication_backend_name()

@@ -1,14 +1,20 @@
 """`Accelerator`: the one interface to every device.
 
 Its members have the names and calling conventions of DeepSpeed's `DeepSpeedAccelerator`, whose callers
-exist, and more. The sections live in the private modules beside this one; together they are one class.
+exist, and more. Its sections stand side by side in the private modules beside this one, each on what it
+uses: on `Base`, or on `Devices` where it speaks of devices by index. Here they become one class.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from accel_core.accelerators._devices import Devices
+from accel_core.accelerators._memory import Memory, Pinning
+from accel_core.accelerators._numbers import Dtypes, Random
 from accel_core.accelerators._ops import NotImplementedBuilder, Ops
+from accel_core.accelerators._streams import Graphs, Streams
+from accel_core.accelerators._tools import Compile, Launch
 
 if TYPE_CHECKING:
     from accel_core.accelerators.records import Capabilities
@@ -16,7 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["Accelerator", "NotImplementedBuilder"]
 
 
-class Accelerator(Ops):
+# Those on `Base` come first, then those on `Devices`: an order in which any of them may be combined.
+class Accelerator(Dtypes, Pinning, Graphs, Compile, Ops, Random, Streams, Memory, Launch, Devices):
     """A device type, its devices, and everything that differs between vendors.
 
     Every member has a default built on a few primitives, so that a member added here never breaks a

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators._binding import accepts, by_index, delegate, has_parameter, or_default
+from accel_core.accelerators._binding import (
+    ROWS,
+    Call,
+    Needs,
+    Row,
+    accepts,
+    by_index,
+    context_class,
+    delegate,
+    has_parameter,
+    or_default,
+    without_emulation,
+)
 from accel_core.accelerators._torch_graphs import TorchGraphs
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import BackendUnavailableError
@@ -21,58 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchAccelerator"]
 
-# Members that are the vendor's function of the same name, each with what `torch.accelerator` calls it
-# where that may stand in: a vendor may leave to torch what torch does for every accelerator.
-_PLAIN = {
-    "current_device": "current_device_index",
-    "device_count": "device_count",
-    "empty_cache": "empty_cache",
-    "initial_seed": "",
-    "is_current_stream_capturing": "",
-    "is_initialized": "",
-}
-_INDEXED = {
-    "current_stream": "current_stream",
-    "default_stream": "",
-    "get_rng_state": "",
-    "max_memory_allocated": "max_memory_allocated",
-    "max_memory_reserved": "max_memory_reserved",
-    "mem_get_info": "get_memory_info",
-    "memory_allocated": "memory_allocated",
-    "memory_reserved": "memory_reserved",
-    "reset_peak_memory_stats": "reset_peak_memory_stats",
-    "synchronize": "synchronize",
-}
-#: Of the stand-ins, those that torch has only for a device with an allocator of torch's kind.
-_OF_ALLOCATOR = frozenset(
-    {
-        "empty_cache",
-        "max_memory_allocated",
-        "max_memory_reserved",
-        "mem_get_info",
-        "memory_allocated",
-        "memory_reserved",
-        "memory_stats",
-        "reset_peak_memory_stats",
-    }
-)
-#: Members with an argument of their own; written out below for the vendor whose function names it otherwise.
-_NAMED = ("manual_seed", "manual_seed_all", "stream")
-#: What the methods below build on: there or not is found out once, at construction.
-_WRAPPED = {
-    "_lazy_call": "",
-    "_lazy_init": "",
-    "get_device_properties": "",
-    "init": "",
-    "mem_get_info": "",
-    "memory_stats": "memory_stats",
-    "set_device": "set_device_index",
-    "set_per_process_memory_fraction": "",
-    "set_rng_state": "",
-}
 
-
-class TorchAccelerator(TorchGraphs):
+class TorchAccelerator(TorchGraphs, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
     At construction each member that means the same at the vendor becomes the vendor's function, as an
@@ -93,23 +54,16 @@ class TorchAccelerator(TorchGraphs):
                 f"{self.name}: torch has no module torch.{self._device_type}; "
                 f"import {' or '.join(backend.vendor_imports)} before constructing {type(self).__name__}"
             )
-        self._torchs = self._torch.accelerator if self._is_torchs_accelerator() else None
-        self._vendor = {}
+        self._torch_accelerator = self._torch.accelerator if self._is_torch_accelerator() else None
         self._stream_class, self._event_class = self._find_streams()
-        self._find_members()
-        self._wrapped = {name: self._found(name, in_torch) for name, in_torch in _WRAPPED.items()}
-        self._vendor_device = _context_class(self._found("device"))
-        self._bind_graphs()
-        self._flags = {
-            name: _native(function)
-            for name in ("is_bf16_supported", "is_fp16_supported", "is_fp8_supported")
-            if (function := self._found(name)) is not None
-        }
-        self._trials: dict[Any, bool] = {}
+        self._vendor_device = context_class(self._lookup("device"))
+        #: What serves each row: of a member always something to call, of the others perhaps `None`.
+        self._vendor: dict[str, Any] = {row.name: self._bind(row) for row in ROWS}
+        self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
 
-    def _is_torchs_accelerator(self) -> bool:
+    def _is_torch_accelerator(self) -> bool:
         """Whether `torch.accelerator` speaks of this device; asking initialises nothing."""
         try:
             device = self._torch.accelerator.current_accelerator()
@@ -117,37 +71,50 @@ class TorchAccelerator(TorchGraphs):
             return False
         return device is not None and device.type == self._device_type
 
-    def _found(self, name: str, in_torch: str = "") -> Any:
-        """The vendor's function of that name, else torch's stand-in for it, else `None`."""
-        found = getattr(self.device_module, name, None)
-        if found is not None or not in_torch or self._torchs is None:
-            return found
-        stand_in = getattr(self._torchs, in_torch, None)
-        if stand_in is not None and name in _OF_ALLOCATOR:
-            return or_default(stand_in, functools.partial(getattr(Accelerator, name), self))
+    def _lookup(self, name: str) -> Any:
+        """What the vendor's module has of that name, or `None`."""
+        return getattr(self.device_module, name, None)
+
+    def _function(self, row: Row) -> Any:
+        """The vendor's function for a row, else torch's stand-in, or `None`."""
+        if row.needs is Needs.STREAMS and self._stream_class is None:
+            return None
+        function = self._lookup(row.name)
+        if function is not None or not row.in_torch:
+            return function
+        stand_in = getattr(self._torch_accelerator, row.in_torch, None)
+        if stand_in is not None and row.needs is Needs.ALLOCATOR:
+            return or_default(stand_in, getattr(super(), row.name))
         return stand_in
 
-    def _find_members(self) -> None:
-        for name, in_torch in (_PLAIN | _INDEXED | dict.fromkeys(_NAMED, "")).items():
-            function = self._found(name, in_torch) if name != "current_stream" or self._stream_class else None
-            member = getattr(Accelerator, name)
-            if function is None:
-                self._vendor[name] = functools.partial(member, self)
-                continue
-            same = accepts(function, member) and (
-                name != "stream" or self._found("StreamContext") is not None
-            )
-            if not same and name in _INDEXED:
-                function = by_index(function, self._current_index, self.device_guard)
-            self._vendor[name] = function
-            if (same or name in _INDEXED) and self._is_inherited(name):
-                setattr(self, name, function)
+    def _bind(self, row: Row) -> Any:
+        """What serves a row; it takes the member's place where the calls are the same, or can be made so."""
+        function = self._function(row)
+        if row.call is Call.PART:
+            return function
+        if row.call is Call.FLAG:
+            return None if function is None else without_emulation(function)
+        default = getattr(super(), row.name)
+        if function is None:
+            return default
+        same = accepts(function, default) and (
+            row.needs is not Needs.STREAM_CONTEXT or self._lookup("StreamContext") is not None
+        )
+        if row.call is Call.INDEXED and not same:
+            function = by_index(function, self._current_index, self.device_guard)
+        if (same or row.call is Call.INDEXED) and self._is_inherited(row.name):
+            setattr(self, row.name, function)
+        return function
 
     def _find_streams(self) -> tuple[Any, Any]:
         """The stream and event classes; `None` where there is none."""
-        stream, event = self._found("Stream"), self._found("Event")
+        stream, event = self._lookup("Stream"), self._lookup("Event")
         # torch's own classes serve its accelerator, and `stream` needs the one that is a context manager.
-        if stream is None and self._torchs is not None and hasattr(self._torch.Stream, "__enter__"):
+        if (
+            stream is None
+            and self._torch_accelerator is not None
+            and hasattr(self._torch.Stream, "__enter__")
+        ):
             return self._torch.Stream, event or self._torch.Event
         return stream, event
 
@@ -162,7 +129,7 @@ class TorchAccelerator(TorchGraphs):
     # Devices
 
     def _select(self, index: int) -> None:
-        select = self._wrapped["set_device"]
+        select = self._vendor["set_device"]
         if select is None:
             super()._select(index)
         else:
@@ -182,7 +149,7 @@ class TorchAccelerator(TorchGraphs):
     def device_properties(self, device_index: int | None = None) -> DeviceProperties:
         """What `torch.<device_type>.get_device_properties` says, as a frozen record."""
         index = self._index(device_index)
-        ask = self._wrapped["get_device_properties"]
+        ask = self._vendor["get_device_properties"]
         if ask is None:
             return super().device_properties(index)
         from accel_core.accelerators._properties import read_properties
@@ -200,7 +167,7 @@ class TorchAccelerator(TorchGraphs):
         generators = self._generators()
         if not generators:
             # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
-            start = self._wrapped["init"] or self._wrapped["_lazy_init"] or self.current_device
+            start = self._vendor["init"] or self._vendor["_lazy_init"] or self.current_device
             start()
             generators = self._generators()
         if not generators:
@@ -214,7 +181,7 @@ class TorchAccelerator(TorchGraphs):
     def _generators(self) -> Any:
         # Read anew: vendors put another tuple in place when they initialise. Habana keeps it in `random`.
         random = getattr(self.device_module, "random", None)
-        return self._found("default_generators") or getattr(random, "default_generators", ())
+        return self._lookup("default_generators") or getattr(random, "default_generators", ())
 
     def manual_seed(self, seed: int) -> None:
         """Seed the generator of the current device."""
@@ -226,7 +193,7 @@ class TorchAccelerator(TorchGraphs):
 
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
         """Restore the device's generator to a state from `get_rng_state`."""
-        restore = self._wrapped["set_rng_state"]
+        restore = self._vendor["set_rng_state"]
         if restore is None:
             super().set_rng_state(new_state, device_index)
         elif device_index is None:
@@ -236,15 +203,15 @@ class TorchAccelerator(TorchGraphs):
 
     # Streams
 
-    @functools.cached_property
+    @cached_property
     def Event(self) -> Any:
         """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
         return self._event_class or super().Event
 
-    @functools.cached_property
+    @cached_property
     def Stream(self) -> Any:
         """The vendor's stream class, which takes `device` and `priority`; else the default."""
-        if self._stream_class is not None or self._torchs is None:
+        if self._stream_class is not None or self._torch_accelerator is None:
             return self._stream_class or super().Stream
         # Of one queue, and still a stream that torch takes: for `Tensor.record_stream`.
         stream = self._torch.Stream
@@ -273,7 +240,7 @@ class TorchAccelerator(TorchGraphs):
 
         Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
         """
-        ask = self._wrapped["memory_stats"]
+        ask = self._vendor["memory_stats"]
         if ask is None:
             return super().memory_stats(device_index)
         stats: Mapping[str, Any] = ask() if device_index is None else ask(device_index)
@@ -282,20 +249,21 @@ class TorchAccelerator(TorchGraphs):
     def total_memory(self, device_index: int | None = None) -> int:
         """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
         index = self.current_device() if device_index is None else device_index
-        if (ask := self._wrapped["get_device_properties"]) is not None:
+        if (ask := self._vendor["get_device_properties"]) is not None:
             total = getattr(ask(index), "total_memory", None)
             if total is not None:
                 return int(total)
-        if (ask := self._wrapped["mem_get_info"]) is not None:
+        # Not `self.mem_get_info`: its default asks for the total.
+        if (ask := self._lookup("mem_get_info")) is not None:
             return int(ask(index)[1])
-        if (ask := getattr(self._torchs, "get_memory_info", None)) is not None:
-            with suppress(RuntimeError):  # not `self.mem_get_info`: its default asks for the total
+        if (ask := getattr(self._torch_accelerator, "get_memory_info", None)) is not None:
+            with suppress(RuntimeError):
                 return int(ask(index)[1])
         return super().total_memory(index)
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: int | None = None) -> None:
         """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
-        limit = self._wrapped["set_per_process_memory_fraction"]
+        limit = self._vendor["set_per_process_memory_fraction"]
         if limit is None:
             super().set_per_process_memory_fraction(fraction, device_index)
         elif device_index is None:
@@ -323,8 +291,8 @@ class TorchAccelerator(TorchGraphs):
     def _computes(self, name: str, dtype: torch.dtype | None) -> bool:
         if not self.is_available():
             return False
-        if name in self._flags:
-            return bool(self._flags[name]())
+        if (ask := self._vendor[name]) is not None:
+            return bool(ask())
         if dtype is None:
             return False
         if dtype not in self._trials:
@@ -342,21 +310,10 @@ class TorchAccelerator(TorchGraphs):
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Run `callback` when the device initialises, or now if it has or the vendor cannot wait."""
-        defer = self._wrapped["_lazy_call"]
+        defer = self._vendor["_lazy_call"]
         return super().lazy_call(callback) if defer is None else defer(callback)
 
 
-for _name in (*_PLAIN, *_INDEXED):
-    setattr(TorchAccelerator, _name, delegate(_name, getattr(Accelerator, _name)))
-
-
-def _context_class(found: Any) -> Any:
-    """`found` when it is a class of context managers, as `torch.cuda.device` is."""
-    return found if inspect.isclass(found) and hasattr(found, "__enter__") else None
-
-
-def _native(ask: Callable[..., bool]) -> Callable[..., bool]:
-    """The question without the emulation that several vendors count by default."""
-    if not has_parameter(ask, "including_emulation"):
-        return ask
-    return functools.partial(ask, including_emulation=False)
+for _row in ROWS:
+    if _row.call in (Call.PLAIN, Call.INDEXED):
+        setattr(TorchAccelerator, _row.name, delegate(_row.name, getattr(TorchAccelerator, _row.name)))

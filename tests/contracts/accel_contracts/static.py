@@ -1,8 +1,8 @@
 """Reading a plugin's source: every vendor name it uses, and every call it makes of one.
 
 What is followed: `self.device_module`, `torch.<device>`, the vendor's package however it is imported, what
-is assigned from one of these, and what `getattr`, `_found` and `_wrapped` give. A name counts as looked for
-where `hasattr`, `getattr` with a default, `_found` or `_wrapped` names it in the same class (or in the same
+is assigned from one of these, and what `getattr` and `_lookup` give. A name counts as looked for where
+`hasattr`, `getattr` with a default, `_lookup` or `_vendor` names it in the same class (or in the same
 module, outside classes); an import where an `ImportError` is caught around it.
 """
 
@@ -18,7 +18,6 @@ from accel_contracts.surface import Entry, Surface
 __all__ = ["Report", "Use", "scan"]
 
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
-_LOOKED_UP = ("_found", "_wrapped", "_vendor")
 
 
 @dataclass(frozen=True)
@@ -198,10 +197,9 @@ class _Reader:
     def _value_Subscript(self, node: ast.Subscript) -> _Value:
         if _text(node.value) == "sys.modules" and (path := _constant(node.slice)):
             return self._imported(path, node.slice)
-        looked_up = isinstance(node.value, ast.Attribute) and node.value.attr in _LOOKED_UP
-        if looked_up and _is_self(node.value.value) and (name := _constant(node.slice)):  # type: ignore[attr-defined]
-            value = self._attribute(_Module(f"torch.{self.device}"), name, node.slice, tested=True)
-            return None if node.value.attr == "_vendor" else value  # type: ignore[attr-defined]
+        if _text(node.value) == "self._vendor" and (name := _constant(node.slice)):
+            self._attribute(_Module(f"torch.{self.device}"), name, node.slice, tested=True)
+            return None  # the vendor's function, or what stands in for it
         self.value(node.value)
         self.value(node.slice)
         return None
@@ -224,7 +222,7 @@ class _Reader:
             return self._imported(first, node.args[0])
         if first and function == "sys.modules.get":
             return self._imported(first, node.args[0], tested=True)
-        if first and function == "self._found":
+        if first and function == "self._lookup":
             return self._attribute(_Module(f"torch.{self.device}"), first, node.args[0], tested=True)
         called = self.value(node.func)
         for argument in [*node.args, *(keyword.value for keyword in node.keywords)]:

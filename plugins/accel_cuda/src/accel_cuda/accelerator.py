@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -80,7 +79,7 @@ class CUDAAccelerator(TorchAccelerator):
     def is_fp16_supported(self) -> bool:
         """By capability: from 7; 6 only with `DS_ALLOW_DEPRECATED_FP16=1`, for it is slow there."""
         major, _ = self._capability()
-        return major >= 7 or (major == 6 and os.environ.get("DS_ALLOW_DEPRECATED_FP16") == "1")
+        return major >= 7 or (major == 6 and self._allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
         """By capability: from 8.9 (Ada, Hopper). On ROCm by architecture: MI300, MI350, RDNA 4."""

@@ -1,21 +1,24 @@
-"""Section of the interface: data types."""
+"""Sections of the interface: data types, random numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from accel_core.accelerators._pinning import Pinning
+from accel_core.accelerators._devices import Base, Devices
+from accel_core.settings import DS_ALLOW_DEPRECATED_FP16
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Dtypes"]
+__all__ = ["Dtypes", "Random"]
 
 
-class Dtypes(Pinning):
+class Dtypes(Base):
     """Data types: what the device computes natively, and tensors made on it."""
 
     def is_bf16_supported(self) -> bool:
@@ -33,6 +36,13 @@ class Dtypes(Pinning):
     def is_fp64_supported(self) -> bool:
         """Whether the device has float64 at all; nearly all have, mps has not."""
         return True
+
+    def _allows_deprecated_fp16(self) -> bool:
+        """Whether `DS_ALLOW_DEPRECATED_FP16` asks for float16 also where the device is slow at it.
+
+        Raises `SettingError` for a value that is neither yes nor no.
+        """
+        return DS_ALLOW_DEPRECATED_FP16.read(os.environ)
 
     def supported_dtypes(self) -> list[torch.dtype]:
         """Floating point types to train in, `torch.float32` first."""
@@ -98,3 +108,60 @@ class Dtypes(Pinning):
 
     def _no_float64(self, *_: Any, **__: Any) -> NoReturn:
         raise self._unsupported("DoubleTensor", "the device has no float64")
+
+
+class Random(Devices):
+    """Random numbers: everything follows from `default_generator`."""
+
+    def random(self) -> ModuleType:
+        """The random module, `torch.random`."""
+        module: ModuleType = self._torch.random
+        return module
+
+    def default_generator(self, device_index: int | None) -> torch.Generator:
+        """The generator that torch draws from on that device, also before the device is initialised.
+
+        `None` means the current device.
+        """
+        raise self._unsupported("default_generator")
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the generator of the current device."""
+        self.default_generator(self.current_device()).manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed the generators of all devices alike."""
+        for index in range(self.device_count()):
+            self.default_generator(index).manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        """The seed that the current device's generator was started with."""
+        return int(self.default_generator(self.current_device()).initial_seed())
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """State of the device's generator, a `torch.ByteTensor` on the host.
+
+        Given back to `set_rng_state` it restores the stream of numbers bit for bit.
+        """
+        return self.default_generator(self._index(device_index)).get_state()
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Restore the device's generator to a state from `get_rng_state`."""
+        self.default_generator(self._index(device_index)).set_state(new_state)
+
+    @contextmanager
+    def fork_rng(self, devices: Iterable[int] | None = None) -> Iterator[None]:
+        """A context manager that restores the generators of the host and of `devices` when it ends.
+
+        `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
+        """
+        torch = self._torch
+        indices = list(range(self.device_count()) if devices is None else devices)
+        host = torch.get_rng_state()
+        states = [self.get_rng_state(index) for index in indices]
+        try:
+            yield
+        finally:
+            torch.set_rng_state(host)
+            for index, state in zip(indices, states, strict=True):
+                self.set_rng_state(state, index)

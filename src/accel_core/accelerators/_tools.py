@@ -1,22 +1,25 @@
-"""Section of the interface: compilation, Triton, profiler ranges, deferred calls."""
+"""Sections of the interface for the tools around a program: compilers and profilers, launchers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators._graphs import Graphs
+from accel_core.accelerators._devices import Base, Devices
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
 
-__all__ = ["Compile"]
+__all__ = ["Compile", "Launch"]
 
 
-class Compile(Graphs):
+class Compile(Base):
     """Compilation, Triton, profiler ranges, deferred calls."""
+
+    #: Whether `range_push` and `range_pop` take an NVTX domain.
+    supports_nvtx_domain: bool = False
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -85,3 +88,41 @@ class Compile(Graphs):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         """Run `callback` now, or when the device initialises where the vendor can wait for that."""
         return callback()
+
+
+class Launch(Devices):
+    """Launching: the communication backend, and the environment of ranks."""
+
+    def communication_backend_name(self) -> str:
+        """torch.distributed's backend for this device: `"hccl"`.
+
+        From the declaration; where that leaves it open, what torch registers for the device type.
+        """
+        if self.backend.communication_backend:
+            return self.backend.communication_backend
+        backend = getattr(self._torch.distributed, "Backend", None)  # absent in builds without distributed
+        return str(getattr(backend, "default_device_backend_map", {}).get(self._device_type, "gloo"))
+
+    def communication_backend_version(self) -> tuple[int, ...] | None:
+        """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""
+        return None
+
+    def export_envs(self) -> list[str]:
+        """Prefixes of the environment variables that a launcher forwards to other nodes."""
+        return list(self.backend.export_envs)
+
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        """Write into `current_env` that only these devices are visible, in the vendor's grammar.
+
+        Only the variable that wins is written: the others may belong to another vendor (mlu also
+        reads `CUDA_VISIBLE_DEVICES`) or filter a second time. Raises `ValueError` for ids that the
+        grammar cannot hold.
+        """
+        from accel_core.machine.visible_devices import format_visible_devices
+
+        for variable in self.visible_devices_envs()[:1]:
+            current_env[variable] = format_visible_devices(
+                self.backend.visible_devices_grammar, local_accelerator_ids
+            )
