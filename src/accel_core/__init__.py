@@ -58,6 +58,8 @@ if TYPE_CHECKING:
         parse_visible_devices,
     )
     from accel_core.ops.builder import OpBuilder
+    from accel_core.ops.catalogue import OpCandidate, Operator
+    from accel_core.ops.providers import OpProvider
 
 _HOMES = {
     "accelerators.interface": ("Accelerator",),
@@ -91,6 +93,8 @@ _HOMES = {
     "machine.hardware": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
+    "ops.catalogue": ("OpCandidate", "Operator"),
+    "ops.providers": ("OpProvider",),
     "_support.packages": ("is_installed",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
     "detection.records": ("Status", "Verdict"),
@@ -125,7 +129,10 @@ __all__ = [
     "OpBuildError",
     "OpBuilder",
     "OpCacheError",
+    "OpCandidate",
     "OpInputError",
+    "OpProvider",
+    "Operator",
     "ProbeResult",
     "Provenance",
     "RankLostError",

@@ -14,12 +14,12 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection import messages as report
-from accel_core.detection.discovery import op_builders
 from accel_core.detection.select import Choice, How, Selection, choose
 from accel_core.errors import (
     AcceleratorFallbackWarning,
@@ -29,6 +29,9 @@ from accel_core.errors import (
     RecursiveChoiceError,
 )
 from accel_core.settings import Pin, Settings, parse_pin, read
+
+if TYPE_CHECKING:
+    from accel_core.ops.providers import OpProvider
 
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
 
@@ -161,8 +164,15 @@ def _build(choice: Choice) -> Accelerator:
         raise BackendUnavailableError(
             f"{candidate} cannot be built: {type(error).__name__}: {error}"
         ) from error
-    built._op_builder_sources = op_builders
+    built._op_providers = _op_providers
     return _built.setdefault(candidate.backend, built)
+
+
+def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
+    """Who has operators for `backend`; looked up when an operator is asked for."""
+    from accel_core import operators
+
+    return operators.providers(backend)
 
 
 def _settle(found: Accelerator | None, record: Selection | None) -> None:
@@ -181,6 +191,7 @@ def _count_override(step: int) -> None:
 
 def _resolve(new: object) -> Accelerator:
     if isinstance(new, Accelerator):
+        new._op_providers = new._op_providers or _op_providers
         return new
     if isinstance(new, str):
         return accelerator(new)

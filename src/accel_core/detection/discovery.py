@@ -6,7 +6,7 @@ never an exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from accel_core.detection import builtin
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.detection.plugin import Plugin
 from accel_core.errors import InvalidBackendError
-from accel_core.ops.catalogue import Kind, OpCandidate
 from accel_core.settings import Pin, normalize_distribution
 
 __all__ = ["Candidate", "Fault", "builtin_candidates", "discover", "find", "rank"]
@@ -149,25 +148,6 @@ def _fault(entry_point: EntryPoint, error: BaseException) -> Fault:
         f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
         error,
     )
-
-
-def op_builders(backend: Backend) -> tuple[OpCandidate, ...]:
-    """What every installed plugin contributes as op builders for `backend`, in the order of asking.
-
-    Of several plugins that bring one builder, the backend's own distribution comes first, then rank order.
-    A plugin that fails is passed over here; its verdict says why.
-    """
-    found: list[OpCandidate] = []
-    plugins = {id(c.plugin): c for c in discover() if c.plugin is not None}
-    for candidate in sorted(plugins.values(), key=lambda c: c.distribution != backend.distribution):
-        try:
-            tables = candidate.plugin.hook.accel_op_builders(backend=backend) if candidate.plugin else []
-            for table in [tables] if isinstance(tables, Mapping) else tables:
-                for name, source in table.items():
-                    found.append(OpCandidate(str(name), str(source), Kind.PLUGIN, str(candidate.provenance)))
-        except CAUGHT:
-            continue
-    return tuple(found)
 
 
 def root_cause(error: BaseException) -> str:

@@ -42,7 +42,7 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
          "export_envs", "get_compile_backend", "handles_memory_backpressure", "initial_seed", "is_available",
          "is_bf16_supported", "is_current_stream_capturing", "is_fp16_supported", "is_fp64_supported",
          "is_fp8_supported", "is_initialized", "is_synchronized_device", "is_triton_supported",
-         "op_builder_dir", "op_builders", "pin_memory_alignment", "prefer_triton_grouped_mm", "random",
+         "op_builder_dir", "op_builders", "operators", "pin_memory_alignment", "prefer_triton_grouped_mm", "random",
          "resolves_data_dependency", "supported_dtypes", "supports_graphs", "use_host_timers",
          "visible_device_ids", "visible_devices_envs", "apply_vendor_defaults"),
         _PLAIN,
