@@ -136,7 +136,10 @@ ACCEL_CACHE = Variable(
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
-    startup.VARIABLE, startup.names, (), "Set by activate() for child processes: frameworks to hand ours to."
+    "ACCEL_INTEGRATIONS",
+    startup.names,
+    (),
+    "Set by activate() for child processes: frameworks to hand ours to.",
 )
 ACCEL_COMMUNICATION_BACKEND = Variable(
     "ACCEL_COMMUNICATION_BACKEND", str, "", "Set by accel run: torch.distributed's backend for its ranks."

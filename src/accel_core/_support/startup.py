@@ -15,6 +15,7 @@ import warnings
 
 __all__ = ["GROUP", "VARIABLE", "autoload", "names"]
 
+#: As in the table of `accel_core.settings`, which is not imported where nothing is activated.
 VARIABLE = "ACCEL_INTEGRATIONS"
 #: Entry points named as the framework: `deepspeed = "accel_core.integrations.deepspeed:prepare"`.
 GROUP = "accel.integrations"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.accelerators._launch import Launch
 from accel_core.errors import UnsupportedError
-from accel_core.ops import catalogue
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -89,7 +88,7 @@ class Ops(Launch):
         its provider, kind, verdict, reason and whether it is built. Builders are imported when that is
         read, and each call asks anew.
         """
-        return MappingProxyType(catalogue.table(self._providers()))
+        return MappingProxyType(_table(self._providers()))
 
     def get_op_builder(self, class_name: str) -> type[Any]:
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
@@ -134,7 +133,7 @@ class Ops(Launch):
         if name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # what DeepSpeed compares with
         providers = self._providers()
-        operator = catalogue.table(providers).get(name)
+        operator = _table(providers).get(name)
         if operator is None:
             notes = "".join(f"{p.advice}. " for p in providers if p.advice)
             return _not_implemented(
@@ -150,6 +149,12 @@ class Ops(Launch):
             raise UnsupportedError(message) from used.error
         self._op_builder_classes[name] = used.builder_class
         return used.builder_class
+
+
+def _table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
+    from accel_core.ops import catalogue  # here: most processes never ask for an operator
+
+    return catalogue.table(providers)
 
 
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
