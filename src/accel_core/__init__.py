@@ -42,6 +42,8 @@ _HOMES = {
     "machine.hardware": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
+    "ops.catalogue": ("OpCandidate", "Operator"),
+    "ops.providers": ("OpProvider",),
     "_support.packages": ("is_installed",),
     "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),

@@ -139,3 +139,6 @@ from accel_core.machine.visible_devices import (
     parse_visible_devices as parse_visible_devices,
 )
 from accel_core.ops.builder import OpBuilder as OpBuilder
+from accel_core.ops.catalogue import OpCandidate as OpCandidate
+from accel_core.ops.catalogue import Operator as Operator
+from accel_core.ops.providers import OpProvider as OpProvider

@@ -12,18 +12,17 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation, messages
 from accel_core.detection.choose import choose
-from accel_core.detection.discovery import discover
-from accel_core.detection.plugin import Hooks
 from accel_core.detection.probe import Group
-from accel_core.detection.records import Candidate, Choice, How, Selection
+from accel_core.detection.records import Choice, How, Selection
 from accel_core.errors import (
     AcceleratorFallbackWarning,
     AccelError,
@@ -31,8 +30,10 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     RecursiveChoiceError,
 )
-from accel_core.ops.catalogue import Kind, OpCandidate
 from accel_core.settings import Pin, Settings, parse_pin, read
+
+if TYPE_CHECKING:
+    from accel_core.ops.providers import OpProvider
 
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
 
@@ -166,26 +167,16 @@ def _build(choice: Choice) -> Accelerator:
         raise BackendUnavailableError(
             f"{candidate} cannot be built: {type(error).__name__}: {error}"
         ) from error
-    built._op_builder_sources = _op_builders
+    built._op_providers = _op_providers
     built._by_name = accelerator
     return _built.setdefault(candidate.backend, built)
 
 
-def _op_builders(backend: Backend) -> tuple[OpCandidate, ...]:
-    """What every installed plugin contributes as op builders for `backend`, in the order of asking.
+def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
+    """Who has operators for `backend`; looked up when an operator is asked for."""
+    from accel_core import operators
 
-    Of several plugins that bring one builder, the backend's own distribution comes first, then rank order.
-    A plugin that fails is passed over here; its verdict says why.
-    """
-    candidates = discover()
-    own = next((c for c in candidates if c.distribution == backend.distribution), None)
-    first = own if isinstance(own, Candidate) else None
-    return tuple(
-        OpCandidate(str(name), str(source), Kind.PLUGIN, str(candidate.provenance))
-        for candidate, table in Hooks(candidates).each("accel_op_builders", first=first, backend=backend)
-        if isinstance(table, Mapping)
-        for name, source in table.items()
-    )
+    return operators.providers(backend)
 
 
 def _settle(found: Accelerator | None, record: Selection | None) -> None:
@@ -204,6 +195,7 @@ def _count_override(step: int) -> None:
 
 def _resolve(new: object) -> Accelerator:
     if isinstance(new, Accelerator):
+        new._op_providers = new._op_providers or _op_providers
         return new
     if isinstance(new, str):
         return accelerator(new)

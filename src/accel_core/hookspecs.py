@@ -7,7 +7,7 @@ built, never between the user and the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -52,8 +52,12 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
 
 
 @hookspec
-def accel_op_builders(backend: Backend) -> Mapping[str, str]:  # type: ignore[empty-body]
-    """Return op builders for `backend`, `{"FusedAdamBuilder": "module:Class"}`."""
+def accel_op_builders(backend: Backend) -> object:
+    """Return op builders for `backend`: `{"FusedAdamBuilder": "module:Class"}`, or an `OpProvider`.
+
+    Called on every installed plugin, and on the modules that entry points in group `accel.op_builders`
+    name. `backend.device_type` is the device type that torch reports. `None` means that there are none.
+    """
 
 
 @hookspec(firstresult=True)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from accel_core._support import startup
 from accel_core.errors import SettingError
 
 __all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "read"]
@@ -50,10 +51,6 @@ def parse_pin(text: str) -> Pin:
 
 def _pins(text: str) -> tuple[Pin, ...]:
     return tuple(parse_pin(part) for part in text.split(",") if part.strip())
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def _flag(text: str) -> bool:
@@ -139,7 +136,10 @@ ACCEL_CACHE = Variable(
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
-    "ACCEL_INTEGRATIONS", _names, (), "Set by activate() for child processes: frameworks to hand ours to."
+    "ACCEL_INTEGRATIONS",
+    startup.names,
+    (),
+    "Set by activate() for child processes: frameworks to hand ours to.",
 )
 ACCEL_COMMUNICATION_BACKEND = Variable(
     "ACCEL_COMMUNICATION_BACKEND", str, "", "Set by accel run: torch.distributed's backend for its ranks."

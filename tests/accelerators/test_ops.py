@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import Accelerator, Backend, UnsupportedError
+from accel_core import Accelerator, Backend, OpProvider, UnsupportedError
 from accel_core.accelerators.interface import NotImplementedBuilder
-from accel_core.ops.catalogue import Kind, OpCandidate
+from accel_core.integrations.deepspeed import op_builders as deepspeed
 
 
 @pytest.fixture
@@ -38,24 +38,26 @@ def test_an_operator_that_nobody_provides_says_so(bare: Accelerator) -> None:
     assert bare.get_op_builder("NotImplementedBuilder") is NotImplementedBuilder
 
 
-def from_a_plugin(op: str, source: str) -> OpCandidate:
-    return OpCandidate(op, source, Kind.PLUGIN, "accel-some 1.0")
+def from_a_plugin(**builders: str) -> OpProvider:
+    return OpProvider(builders, name="accel-some 1.0", kind="plugin")
 
 
 def test_operators_come_from_plugins_when_they_are_asked_for(bare: Accelerator) -> None:
     asked = []
 
-    def contributed(backend: Backend) -> list[OpCandidate]:
+    def contributed(backend: Backend) -> list[OpProvider]:
         asked.append(backend)
         return [
-            from_a_plugin("Fractions", "fractions:Fraction"),
-            from_a_plugin("Broken", "no_such_module:X"),
-            from_a_plugin("Gone", "fractions:Gone"),
-            from_a_plugin("FusedAdamBuilder", "no_such_module:X"),
+            from_a_plugin(
+                Fractions="fractions:Fraction",
+                Broken="no_such_module:X",
+                Gone="fractions:Gone",
+                FusedAdamBuilder="no_such_module:X",
+            )
         ]
 
     bare.get_op_builder("Fractions")  # nobody has it yet: that must not be remembered
-    bare._op_builder_sources = contributed
+    bare._op_providers = contributed
     assert dict(bare.op_builders())["Fractions"] == "fractions:Fraction"
     assert dict(bare.op_builders())["FusedAdamBuilder"] == "no_such_module:X"
     assert bare.get_op_builder("Fractions").__name__ == "Fraction"
@@ -85,7 +87,7 @@ def test_the_portable_operators_are_there_for_any_device(bare: Accelerator) -> N
 
 
 def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare: Accelerator) -> None:
-    bare._op_builder_sources = lambda backend: [from_a_plugin("OddBuilder", "http.client:HTTPResponse")]
+    bare._op_providers = lambda backend: [from_a_plugin(OddBuilder="http.client:HTTPResponse")]
     builder = bare.create_op_builder("OddBuilder")
     assert builder.is_compatible() is False
     with pytest.raises(UnsupportedError, match="simulated: OddBuilder cannot be made: TypeError"):
@@ -103,6 +105,7 @@ def test_a_builder_of_deepspeed_that_fails_to_import_says_so_when_it_is_loaded(
     for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
+    bare._op_providers = lambda backend: [deepspeed.accel_op_builders(backend)]
     assert bare.op_builder_dir() == f"deepspeed.ops.op_builder.{builders.name}"
     builder = bare.create_op_builder("OddBuilder")
     for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
@@ -116,6 +119,60 @@ def test_a_builder_of_deepspeed_that_fails_to_import_says_so_when_it_is_loaded(
     assert "DeepSpeed has none for this device" in advice
     monkeypatch.setitem(sys.modules, "deepspeed", None)
     assert "pip install deepspeed" in bare.create_op_builder("NoSuchBuilder").compatibility()
+
+
+def test_every_operator_is_listed_with_all_who_provide_it(bare: Accelerator) -> None:
+    bare._op_providers = lambda backend: [
+        from_a_plugin(FusedAdamBuilder="fractions:Gone", SortBuilder="re:X")
+    ]
+    known = bare.operators()
+    assert list(known) == sorted(known) == sorted(bare.op_builders())
+    adam = known["FusedAdamBuilder"]
+    assert adam.name == "FusedAdamBuilder"
+    assert [(c.provider, c.kind, c.verdict) for c in adam.candidates] == [
+        ("accel-some 1.0", "plugin", "broken"), ("accel-core portable", "portable", "compatible"),
+    ]  # fmt: skip
+    assert adam.used is adam.candidates[0]  # it was installed to be used
+    assert "AttributeError" in adam.used.reason
+    assert [c.is_built for c in adam.candidates] == [None, True]
+    with pytest.raises(TypeError):
+        known["More"] = adam  # type: ignore[index]
+
+
+def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_an_operator(
+    bare: Accelerator,
+) -> None:
+    optional = OpProvider(
+        {"FusedAdamBuilder": "no_such_module:X", "OddBuilder": "no_such_module:X"},
+        name="acme-ops 2.0", kind="acme", optional=True, advice="`pip install acme-more` may bring it",
+    )  # fmt: skip
+    bare._op_providers = lambda backend: [optional]
+    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_core.ops.portable"
+    assert "OddBuilder comes from acme-ops 2.0, but" in bare.create_op_builder("OddBuilder").compatibility()
+    assert bare.create_op_builder("NoSuchBuilder").compatibility() == (
+        "simulated: no installed distribution provides NoSuchBuilder; `pip install acme-more` may bring it. "
+        "`accel ops` lists what there is."
+    )
+
+
+def test_providers_are_asked_for_the_device_type_that_torch_gave(backend: Callable[..., Backend]) -> None:
+    """That of a generic accelerator is known only when it is built."""
+
+    class Named(Accelerator):
+        def _torch_device_type(self) -> str:
+            return "cpu"
+
+    asked = []
+    named = Named(backend(device_type="privateuseone"))
+    named._op_providers = lambda backend: asked.append(backend) or []
+    assert named.op_builder_dir() == "accel_core.ops"
+    assert [(b.name, b.device_type) for b in asked] == [(named.name, "cpu")]
+
+
+def test_the_first_package_that_a_provider_names_is_the_one_with_the_builders(bare: Accelerator) -> None:
+    packages = (OpProvider({}), OpProvider({}, package="acme.op_builder"), OpProvider({}, package="other"))
+    bare._op_providers = lambda backend: packages
+    assert bare.op_builder_dir() == "acme.op_builder"
 
 
 def test_extensions_are_built_by_torch(bare: Accelerator) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from importlib.machinery import ModuleSpec
+import sys
 
 import pytest
 from accel_testing import layouts
@@ -218,14 +218,17 @@ answer(version=_installed.version())
     assert ended.answers == [{"version": "our-own-build"}]
 
 
-def test_a_folder_that_only_has_the_name_is_no_deepspeed(monkeypatch):
+def test_a_folder_that_only_has_the_name_is_no_deepspeed(monkeypatch, tmp_path):
     from accel_core.integrations.deepspeed import _installed
 
-    folder = ModuleSpec("deepspeed", None, is_package=True)  # as Python sees a folder without __init__.py
-    monkeypatch.setattr(_installed, "find_spec", lambda name: folder)
-    assert _installed.folder() is None
-    with pytest.raises(ImportError, match="DeepSpeed is not installed"):
-        _installed.version()
+    (tmp_path / "deepspeed").mkdir()
+    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
+        monkeypatch.delitem(sys.modules, name)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [str(tmp_path)])  # nor the DeepSpeed that is installed here
+        assert _installed.folder() is None
+        with pytest.raises(ImportError, match="DeepSpeed is not installed"):
+            _installed.version()
 
 
 def test_a_missing_deepspeed_is_an_import_error(child, on_cpu, hidden, folder):

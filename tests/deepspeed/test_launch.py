@@ -132,8 +132,15 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     assert _children.obstacle() == ""
-    monkeypatch.setattr(_children, "find_entry_points", lambda group: ())
-    assert "Install accel-core again" in _children.obstacle()
+    installed = _children.find_entry_points
+    for missing in ("torch.backends", "accel.integrations"):
+
+        def without(group: str, missing: str = missing):
+            return () if group == missing else installed(group)
+
+        monkeypatch.setattr(_children, "find_entry_points", without)
+        assert f"entry point in group {missing} is not installed" in _children.obstacle()
+        assert "Install accel-core again" in _children.obstacle()
 
 
 # --- several hosts --------------------------------------------------------------------------------------

@@ -216,13 +216,13 @@ answer(found=found.__module__, first=table["CPUAdamBuilder"], dir=acc.op_builder
 
 def test_its_files_say_what_its_own_accelerators_find_by_importing(child, on_cpu):
     code = """
-from accel_core.ops import deepspeed_builders
+from accel_core.integrations.deepspeed import op_builders
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 cuda = CUDA_Accelerator()
 cuda._lazy_init_class_dict()
 theirs = {n: f"{c.__module__}:{c.__name__}" for n, c in cuda.class_dict.items()
           if n not in ("NotImplementedBuilder",) and not c.__module__.endswith(".builder")}
-answer(theirs=theirs, ours=deepspeed_builders.sources("cuda"))
+answer(theirs=theirs, ours=op_builders.sources("cuda"))
 """
     found = ran(child, code, on_cpu)
     assert found["ours"] == found["theirs"]
@@ -231,13 +231,17 @@ answer(theirs=theirs, ours=deepspeed_builders.sources("cuda"))
 
 def test_cuda_without_a_toolkit_has_the_portable_operators(child, without_compiler):
     code = """
-from accel_core.ops import catalog
-candidates = catalog.table("cuda")["FusedLionBuilder"]
-answer(used=catalog.choose(candidates).provider, fault=candidates[0].fault, first=candidates[0].provider)
+from accel_core import Backend
+from accel_core.integrations.deepspeed import op_builders
+from accel_core.ops import catalogue
+cuda = Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda.accelerator:CUDA")
+lion = catalogue.table([op_builders.accel_op_builders(cuda)])["FusedLionBuilder"]
+first = lion.candidates[0]
+answer(used=lion.used.provider, reason=first.reason, first=first.provider)
 """
     found = ran(child, code, without_compiler)
     assert found["first"].startswith("deepspeed 0.")
-    assert "has to be compiled" in found["fault"]
+    assert "has to be compiled" in found["reason"]
     assert found["used"] == "accel-core portable"
 
 

@@ -9,11 +9,9 @@ from accel_testing import layouts, plugins
 from accel_testing.asking import names, only
 from accel_testing.plugins import arguments, declaring
 
-from accel_core import current
 from accel_core.backend import Provenance
 from accel_core.detection.discovery import discover, find
 from accel_core.detection.records import Status, Unloaded
-from accel_core.ops.catalogue import Kind
 from accel_core.settings import parse_pin
 
 
@@ -140,33 +138,3 @@ def test_a_name_that_nobody_declares_finds_nothing(world):
     world.backend("npu")
     assert find(parse_pin("tpu")) == ()
     assert find(parse_pin("npu@other")) == ()
-
-
-# ---------------------------------------------------------------------------- op builders
-
-
-def bringing(world, name: str, priority: int, body: str) -> None:
-    world.backend(name, priority, extra=plugins.hook("accel_op_builders", "backend", body))
-
-
-def test_op_builders_come_from_every_plugin_and_first_from_the_backends_own(world):
-    bringing(world, "npu", 300, "return {'A': 'npu:A', 'B': 'npu:B'}")
-    bringing(world, "ops", 100, "return {'A': 'ops:A', 'C': 'ops:C ' + backend.name}")
-    bringing(world, "top", 900, "return {'A': 'top:A', 'C': 'top:C'}")
-    backend = only("npu").backend
-    found = current._op_builders(backend)
-    assert [(c.op, c.source) for c in found] == [
-        ("A", "npu:A"), ("B", "npu:B"), ("A", "top:A"), ("C", "top:C"), ("A", "ops:A"), ("C", "ops:C npu"),
-    ]  # fmt: skip
-    assert {c.source: c.provider for c in found}["top:A"] == "accel-top 1.0"
-    assert {c.kind for c in found} == {Kind.PLUGIN}
-
-
-@pytest.mark.parametrize(
-    "body", ["raise OSError", "import sys; sys.exit(1)", "return 5", "return {'A': 1}.keys()"]
-)
-def test_op_builders_of_a_plugin_that_fails_are_passed_over(world, body):
-    bringing(world, "bad", 900, body)
-    world.plugin("broken", "raise ImportError")
-    bringing(world, "npu", 300, "return {'A': 'npu:A'}")
-    assert [(c.op, c.source) for c in current._op_builders(only("npu").backend)] == [("A", "npu:A")]

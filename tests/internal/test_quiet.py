@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from accel_core._support import quiet
-from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.quiet import captured_stdout, stdout_to_stderr
 
 
 def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
@@ -46,6 +46,31 @@ def test_other_threads_keep_stdout(capsys):
         thread.start()
         thread.join(10)
     assert capsys.readouterr() == ("from another thread\n", "")
+
+
+def test_this_threads_output_is_captured_and_another_threads_is_not(capsys):
+    before = sys.stdout
+    with captured_stdout() as printed:
+        print("mine")
+        thread = threading.Thread(target=print, args=("from another thread",))
+        thread.start()
+        thread.join(10)
+        with stdout_to_stderr():
+            print("quiet")
+        print("mine again")
+    print("outside")
+    assert printed.getvalue() == "mine\nmine again\n"
+    assert sys.stdout is before
+    assert capsys.readouterr() == ("from another thread\noutside\n", "quiet\n")
+
+
+def test_capturing_amid_quiet_ends_in_quiet(capsys):
+    with stdout_to_stderr():
+        with captured_stdout() as printed:
+            print("captured")
+        print("quiet")
+    assert printed.getvalue() == "captured\n"
+    assert capsys.readouterr() == ("", "quiet\n")
 
 
 def test_two_threads_that_leave_in_the_order_they_came_lose_nothing(capsys):

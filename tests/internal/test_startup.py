@@ -13,6 +13,18 @@ from accel_core._support import startup
 from accel_core.detection import builtin
 from accel_core.settings import ACCEL_INTEGRATIONS
 
+#: accel-core's own distribution, as its pyproject.toml has it: a world has none but what a test installs.
+GROUPS = {
+    "torch.backends": {"accel_core": "accel_core._support.startup:autoload"},
+    startup.GROUP: {"deepspeed": "accel_core.integrations.deepspeed:prepare"},
+}
+
+
+@pytest.fixture
+def announced(world):
+    world.distribution("accel-core", "9.9", GROUPS)
+    return world
+
 
 def test_without_the_variable_nothing_is_imported(world):
     """Every process that imports torch runs this; with the variable set to nothing too."""
@@ -37,7 +49,7 @@ def test_importing_it_imports_only_the_root(world):
     ]
 
 
-def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
+def test_the_named_integration_is_prepared_and_nothing_is_chosen(announced):
     code = """
 import json, sys
 from accel_core._support import startup
@@ -47,29 +59,74 @@ from accel_core import current
 ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_core.")]
 print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
 """
-    child = world.child(code, torch="none", variables={ACCEL_INTEGRATIONS.name: "deepspeed"})
-    assert child.answer == [1, None, False]
+    for names in ("deepspeed", " DeepSpeed ,"):
+        child = announced.child(code, torch="none", variables={ACCEL_INTEGRATIONS.name: names})
+        assert child.answer == [1, None, False]
 
 
-@pytest.mark.parametrize("name", ["nothing", "..", "deepspeed._hook", "deepspeed,nothing"])
-def test_a_name_that_cannot_be_followed_is_a_warning(monkeypatch, name):
-    """An error here would be one of `import torch`; with `-W error` as well."""
-    monkeypatch.setenv(ACCEL_INTEGRATIONS.name, name)
+def prepared(monkeypatch: pytest.MonkeyPatch, names: str) -> str:
+    """The one warning that these names give, and what that does where warnings are errors."""
+    monkeypatch.setenv(ACCEL_INTEGRATIONS.name, names)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
         with pytest.MonkeyPatch.context() as patch:
-            said: list[str] = []
-            patch.setattr(warnings, "showwarning", lambda message, *rest, **more: said.append(str(message)))
+            told: list[str] = []
+            patch.setattr(warnings, "showwarning", lambda message, *rest, **more: told.append(str(message)))
             startup.autoload()
     assert caught == []
-    assert len(said) == 1
-    assert f"ACCEL_INTEGRATIONS='{name}' cannot be followed" in said[0]
-    assert "unset ACCEL_INTEGRATIONS" in said[0]
+    assert len(told) == 1
+    return told[0]
+
+
+@pytest.mark.parametrize("name", ["nothing", "..", "deepspeed._hook", "deepspeed,nothing"])
+def test_a_name_that_cannot_be_followed_is_a_warning(announced, monkeypatch, name):
+    """An error here would be one of `import torch`; with `-W error` as well."""
+    told = prepared(monkeypatch, name)
+    assert f"ACCEL_INTEGRATIONS='{name}' cannot be followed" in told
+    assert f"no installed distribution announces an integration {name.rpartition(',')[2]!r}" in told
+    assert "(known: deepspeed)" in told
+    assert "unset ACCEL_INTEGRATIONS" in told
+
+
+def test_where_none_is_announced_the_next_step_is_named(world, monkeypatch):
+    assert "(known: none; install accel-core again)" in prepared(monkeypatch, "deepspeed")
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("raise ImportError('libacme.so')", "acme: ImportError: libacme.so"),
+        ("def prepare(): raise SystemExit(3)", "acme: SystemExit: 3"),
+        ("prepare = None", "acme: TypeError"),
+    ],
+)
+def test_anybody_may_announce_an_integration_and_one_that_fails_stops_no_other(
+    announced, monkeypatch, source, why
+):
+    announced.module("acme_trainer", source)
+    announced.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
+    integrations = {"acme": "acme_trainer:prepare", "good": "good_trainer:prepare"}
+    announced.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
+    told = prepared(monkeypatch, "acme,good,none")
+    assert why in told
+    assert "integration 'none' (known: acme, deepspeed, good)" in told
+    assert sys.modules["good_trainer"].called == [1]
+
+
+def test_metadata_that_cannot_be_read_is_a_warning(announced, monkeypatch):
+    from accel_core._support import metadata
+
+    def entry_points(group):
+        raise OSError("stale file handle")
+
+    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
 def test_torch_imported_through_us_prepares_too(torch_world):
     """Then torch's autoload is off, ours included."""
+    torch_world.distribution("accel-core", "9.9", GROUPS)
     code = """
 import json, sys
 from accel_core._support.torch_import import import_torch
@@ -84,9 +141,7 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    torch_world.distribution(
-        "accel-core", "9.9", {"torch.backends": {"accel_core": "accel_core._support.startup:autoload"}}
-    )
+    torch_world.distribution("accel-core", "9.9", GROUPS)
     assert builtin._announced(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
@@ -98,19 +153,18 @@ def test_the_entry_point_is_declared_and_leads_here():
 
     ours = [e for e in find_entry_points(builtin.TORCH_GROUP) if e.name == "accel_core"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-core again (./dev does)"
+    integrations = {e.name: e.value for e in find_entry_points(startup.GROUP)}
+    assert integrations == GROUPS[startup.GROUP], "install accel-core again (./dev does)"
 
 
 @pytest.mark.slow
-def test_the_real_torch_runs_it(world):
+def test_the_real_torch_runs_it(announced):
     """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
-    world.distribution(
-        "accel-core", "9.9", {"torch.backends": {"accel_core": "accel_core._support.startup:autoload"}}
-    )
     code = "import torch, sys, json; print(json.dumps('accel_core.integrations.deepspeed' in sys.modules))"
     named = {ACCEL_INTEGRATIONS.name: "deepspeed"}
-    assert world.child(code, torch="real", variables=named).answer is True
-    assert world.child(code, torch="real").answer is False
-    broken = world.child(code, torch="real", variables={ACCEL_INTEGRATIONS.name: "nothing"})
+    assert announced.child(code, torch="real", variables=named).answer is True
+    assert announced.child(code, torch="real").answer is False
+    broken = announced.child(code, torch="real", variables={ACCEL_INTEGRATIONS.name: "nothing"})
     assert broken.answer is False
     assert "cannot be followed" in broken.stderr
 

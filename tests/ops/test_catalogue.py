@@ -6,13 +6,16 @@ import importlib
 import os
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
 
+from accel_core import Backend, OpCandidate, Operator, OpProvider
 from accel_core._support.torch_import import torch_build
-from accel_core.ops import catalogue, deepspeed_builders
-from accel_core.ops.catalogue import Kind, OpCandidate
+from accel_core.integrations import deepspeed
+from accel_core.integrations.deepspeed import op_builders
+from accel_core.ops import catalogue
 
 PORTABLE = "accel_core.ops.portable"
 
@@ -50,9 +53,9 @@ def disk(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
-    deepspeed_builders._read.cache_clear()
+    op_builders._read.cache_clear()
     yield Disk(tmp_path)
-    deepspeed_builders._read.cache_clear()
+    op_builders._read.cache_clear()
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
@@ -77,14 +80,24 @@ def deepspeeds(name: str, **answers: str) -> str:
     )
 
 
-def plugin(op: str, source: str) -> OpCandidate:
-    return OpCandidate(op, source, Kind.PLUGIN, "accel-acme 1.0")
+def plugin(op: str, source: str) -> OpProvider:
+    return OpProvider({op: source}, name="accel-acme 1.0", kind="plugin")
 
 
-def used(op: str, device_type: str, *contributed: OpCandidate) -> OpCandidate:
-    found = catalogue.choose(catalogue.table(device_type, contributed)[op])
-    assert found is not None
-    return found
+def table(device_type: str, *contributed: OpProvider) -> dict[str, Operator]:
+    """What there is for a device type: what plugins contribute, DeepSpeed's, ours."""
+    backend = Backend(name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme")
+    return catalogue.table([*contributed, op_builders.accel_op_builders(backend)])
+
+
+def candidates(op: str, device_type: str, *contributed: OpProvider) -> tuple[OpCandidate, ...]:
+    return table(device_type, *contributed)[op].candidates
+
+
+def used(op: str, device_type: str, *contributed: OpProvider) -> OpCandidate:
+    operator = table(device_type, *contributed)[op]
+    assert operator.used is catalogue.choose(operator.candidates)
+    return operator.used
 
 
 # ---------------------------------------------------------------------------- the order
@@ -93,11 +106,11 @@ def used(op: str, device_type: str, *contributed: OpCandidate) -> OpCandidate:
 def test_plugins_are_asked_first_then_deepspeed_then_our_own(disk):
     disk.deepspeed("acme", cpu_adam=deepspeeds("CPUAdamBuilder"))
     disk.module("acme_ops", builder("CPUAdamBuilder"))
-    table = catalogue.table("acme", [plugin("CPUAdamBuilder", "acme_ops:CPUAdamBuilder")])
-    assert [c.kind for c in table["CPUAdamBuilder"]] == [
-        Kind.PLUGIN, Kind.DEEPSPEED, Kind.COMPILED, Kind.PORTABLE,
+    known = table("acme", plugin("CPUAdamBuilder", "acme_ops:CPUAdamBuilder"))
+    assert [c.kind for c in known["CPUAdamBuilder"].candidates] == [
+        "plugin", "deepspeed", "compiled", "portable",
     ]  # fmt: skip
-    assert list(table) == sorted(table)
+    assert list(known) == sorted(known)
     assert not {"acme_ops", "deepspeed"} & set(sys.modules), "nothing is imported for the table"
 
 
@@ -113,11 +126,11 @@ def test_the_first_compatible_one_is_used_and_no_other_is_imported(disk):
 def test_deepspeeds_own_builder_comes_before_ours(disk):
     disk.deepspeed("acme", fused_adam=deepspeeds("FusedAdamBuilder"))
     found = used("FusedAdamBuilder", "acme")
-    assert found.kind is Kind.DEEPSPEED
+    assert found.kind == "deepspeed"
     assert found.source == "deepspeed.ops.op_builder.acme.fused_adam:FusedAdamBuilder"
-    assert found.fault == ""
+    assert found.reason == ""
     assert found.is_built is True
-    assert used("FusedLionBuilder", "acme").kind is Kind.PORTABLE
+    assert used("FusedLionBuilder", "acme").kind == "portable"
 
 
 @pytest.mark.parametrize(
@@ -135,88 +148,93 @@ def test_deepspeeds_own_builder_comes_before_ours(disk):
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
 def test_what_is_not_compatible_is_passed_over_with_its_reason(disk, source, reason):
     disk.module("acme_ops", source)
-    contributed = plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder")
-    assert used("FusedAdamBuilder", "acme", contributed).kind is Kind.PORTABLE
-    assert reason in contributed.fault
+    operator = table("acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))["FusedAdamBuilder"]
+    assert operator.used.kind == "portable"
+    assert reason in operator.candidates[0].reason
+    assert [c.verdict for c in operator.candidates] == ["not compatible", "compatible"]
 
 
 def test_a_class_that_cannot_be_asked_counts_as_compatible(disk):
     disk.module("acme_ops", "class FusedAdamBuilder: pass")
-    contributed = plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder")
-    assert used("FusedAdamBuilder", "acme", contributed) is contributed
-    assert contributed.is_built is None
+    found = used("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
+    assert found.provider == "accel-acme 1.0"
+    assert found.is_built is None
 
 
 def test_where_none_is_compatible_the_first_explains(disk):
     disk.module("acme_ops", builder("OddBuilder", is_compatible="return False"))
-    first, second = (plugin("OddBuilder", "acme_ops:OddBuilder") for _ in range(2))
+    odd = plugin("OddBuilder", "acme_ops:OddBuilder")
+    first, second = candidates("OddBuilder", "maia", odd, odd)
     assert catalogue.choose([first, second]) is first
     assert catalogue.choose([]) is None
 
 
 def test_an_only_candidate_is_not_imported_to_be_chosen():
-    only = plugin("OddBuilder", "no_such_module:X")
+    (only,) = candidates("OddBuilder", "maia", plugin("OddBuilder", "no_such_module:X"))
     assert catalogue.choose([only]) is only
+    assert "_imported" not in vars(only)
     assert only.builder_class is None
-    assert only.fault.startswith("no_such_module:X fails to import: ModuleNotFoundError")
+    assert only.verdict == "broken"
+    assert only.reason.startswith("no_such_module:X fails to import: ModuleNotFoundError")
     assert only.is_built is None
 
 
 def test_a_plugins_builder_that_fails_to_import_is_not_passed_over(disk):
     disk.module("acme_ops", "raise SystemExit(3)")
-    contributed = plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder")
-    assert used("FusedAdamBuilder", "acme", contributed) is contributed
-    assert "SystemExit: 3" in contributed.fault
+    found = used("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
+    assert found.provider == "accel-acme 1.0"
+    assert "SystemExit: 3" in found.reason
 
 
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
 def test_deepspeeds_builder_that_fails_to_import_is_passed_over(disk):
     disk.deepspeed("acme", fused_adam="import no_such_vendor\n" + deepspeeds("FusedAdamBuilder"))
-    candidates = catalogue.table("acme")["FusedAdamBuilder"]
-    assert catalogue.choose(candidates) is candidates[-1]
-    assert "ModuleNotFoundError: No module named 'no_such_vendor'" in candidates[0].fault
+    found = candidates("FusedAdamBuilder", "acme")
+    assert catalogue.choose(found) is found[-1]
+    assert "ModuleNotFoundError: No module named 'no_such_vendor'" in found[0].reason
 
 
 def test_of_broken_ones_alone_the_first_is_named(disk):
     disk.deepspeed("acme", odd="import no_such_vendor\n" + deepspeeds("OddBuilder"))
-    (only,) = catalogue.table("acme")["OddBuilder"]
-    twice = (only, OpCandidate(only.op, only.source, only.kind, only.provider))
+    (only,) = candidates("OddBuilder", "acme")
+    twice = (only, OpCandidate(only.op, only.source, only.origin))
     assert catalogue.choose(twice) is only
 
 
 def test_a_failed_import_is_tried_again_by_the_next_table(disk):
     disk.deepspeed("acme", fused_adam=deepspeeds("FusedAdamBuilder"))
     path = disk.module("deepspeed.ops.op_builder.acme.__init__", "raise ImportError('half way')")
-    assert catalogue.table("acme")["FusedAdamBuilder"][0].error is not None
+    assert candidates("FusedAdamBuilder", "acme")[0].error is not None
     path.write_text("# mended\n")
     os.utime(path, ns=(0, 0))  # another time than the byte code's
     importlib.invalidate_caches()
-    assert catalogue.table("acme")["FusedAdamBuilder"][0].error is None
+    assert candidates("FusedAdamBuilder", "acme")[0].error is None
 
 
 def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
-    table = catalogue.table("maia")
-    assert {op: [c.kind for c in found] for op, found in table.items()} == {
-        "CPUAdagradBuilder": [Kind.PORTABLE],
-        "CPUAdamBuilder": [Kind.COMPILED, Kind.PORTABLE],
-        "CPULionBuilder": [Kind.PORTABLE],
-        "FusedAdamBuilder": [Kind.PORTABLE],
-        "FusedLambBuilder": [Kind.PORTABLE],
-        "FusedLionBuilder": [Kind.PORTABLE],
+    known = table("maia")
+    assert {op: [c.kind for c in operator.candidates] for op, operator in known.items()} == {
+        "CPUAdagradBuilder": ["portable"],
+        "CPUAdamBuilder": ["compiled", "portable"],
+        "CPULionBuilder": ["portable"],
+        "FusedAdamBuilder": ["portable"],
+        "FusedLambBuilder": ["portable"],
+        "FusedLionBuilder": ["portable"],
     }
-    for candidates in table.values():
-        assert candidates[-1].error is None
-        assert candidates[-1].source == f"{PORTABLE}:{candidates[-1].op}"
-        assert candidates[-1].provider == "accel-core portable"
-        assert candidates[-1].is_built is True
+    for op, operator in known.items():
+        portable = operator.candidates[-1]
+        assert portable.error is None
+        assert (operator.name, portable.source) == (op, f"{PORTABLE}:{op}")
+        assert portable.provider == "accel-core portable"
+        assert portable.is_built is True
 
 
 @pytest.mark.skipif(torch_build() is None, reason="it needs torch")
 def test_the_compiled_adam_is_used_where_it_can_be_compiled_and_else_the_portable_one(no_deepspeed):
-    compiled, portable = catalogue.table("maia")["CPUAdamBuilder"]
+    compiled, portable = candidates("CPUAdamBuilder", "maia")
     chosen = catalogue.choose([compiled, portable])
     assert compiled.error is None
-    assert chosen is (portable if compiled.fault else compiled)
+    assert chosen is (portable if compiled.reason else compiled)
     assert compiled.is_built in (True, False)
 
 
@@ -234,12 +252,12 @@ def test_deepspeeds_builders_are_read_from_its_files_without_an_import(disk):
         imports_only="from .builder import AcmeOpBuilder",
         nonsense="class (",
     )
-    assert deepspeed_builders.package("acme") == "deepspeed.ops.op_builder.acme"
-    assert deepspeed_builders.sources("acme") == {
+    assert op_builders.package("acme") == "deepspeed.ops.op_builder.acme"
+    assert op_builders.sources("acme") == {
         "FusedAdamBuilder": "deepspeed.ops.op_builder.acme.fused_adam:FusedAdamBuilder",
         "PinMemoryBuilder": "deepspeed.ops.op_builder.acme.pin_memory:PinMemoryBuilder",
     }
-    assert deepspeed_builders.is_installed() is True
+    assert deepspeed.is_installed() is True
     assert "deepspeed" not in sys.modules
 
 
@@ -247,8 +265,8 @@ def test_cuda_has_the_root_and_borrows_the_hosts_optimizers(disk):
     disk.deepspeed("cpu", cpu_adam="class CPUAdamBuilder: pass", comm="class CCLCommBuilder: pass")
     disk.deepspeed("cuda", fused_adam="class FusedAdamBuilder: pass", cpu_lion="class CPULionBuilder: pass")
     root = "deepspeed.ops.op_builder"
-    assert deepspeed_builders.package("cuda") == root
-    assert deepspeed_builders.sources("cuda") == {
+    assert op_builders.package("cuda") == root
+    assert op_builders.sources("cuda") == {
         "CPUAdamBuilder": f"{root}.cpu.cpu_adam:CPUAdamBuilder",
         "CPULionBuilder": f"{root}.cpu_lion:CPULionBuilder",
         "FusedAdamBuilder": f"{root}.fused_adam:FusedAdamBuilder",
@@ -258,19 +276,19 @@ def test_cuda_has_the_root_and_borrows_the_hosts_optimizers(disk):
 @pytest.mark.parametrize("device_type", ["maia", ""])
 def test_a_device_that_deepspeed_does_not_know_has_none_of_its_builders(disk, device_type):
     disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")
-    assert deepspeed_builders.package(device_type) == ""
-    assert deepspeed_builders.sources(device_type) == {}
+    assert op_builders.package(device_type) == ""
+    assert op_builders.sources(device_type) == {}
 
 
 def test_without_deepspeed_there_are_none(no_deepspeed):
-    assert deepspeed_builders.is_installed() is False
-    assert deepspeed_builders.package("cuda") == ""
-    assert deepspeed_builders.sources("cuda") == {}
+    assert deepspeed.is_installed() is False
+    assert op_builders.package("cuda") == ""
+    assert op_builders.sources("cuda") == {}
 
 
 def test_a_module_named_deepspeed_without_files_is_no_deepspeed(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", type(sys)("deepspeed"))  # has no spec: find_spec raises
-    assert deepspeed_builders.package("cuda") == ""
+    assert op_builders.package("cuda") == ""
 
 
 # ---------------------------------------------------------------------------- what DeepSpeed's builders need
@@ -315,21 +333,35 @@ def tools(tmp_path, monkeypatch):
 def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
     says = "\x1b[93m [WARNING] \x1b[0m odd_op needs libodd.\n\x1b[93m [WARNING] \x1b[0m install libodd-dev"
     builder = Builder(compatible=False, says=says)
-    assert deepspeed_builders.compatibility(builder) == "odd_op needs libodd; install libodd-dev"
-    assert deepspeed_builders.compatibility(Builder(compatible=False)) == "DeepSpeed's own check says no"
+    assert op_builders.compatibility(builder) == "odd_op needs libodd; install libodd-dev"
+    assert op_builders.compatibility(Builder(compatible=False)) == "DeepSpeed's own check says no"
     assert capsys.readouterr().out == ""
+
+
+def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(capsys):
+    class Slow(Builder):
+        def is_compatible(self, verbose=False):
+            if verbose:
+                thread = threading.Thread(target=print, args=("[WARNING] of somebody else's",))
+                thread.start()
+                thread.join(10)
+            return super().is_compatible(verbose)
+
+    builder = Slow(compatible=False, says="[WARNING] odd_op needs libodd.")
+    assert op_builders.compatibility(builder) == "odd_op needs libodd"
+    assert capsys.readouterr().out == "[WARNING] of somebody else's\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
 def test_what_has_to_be_compiled_needs_a_compiler_and_ninja(tools, monkeypatch):
     builder = Builder("csrc/odd.cpp")
-    assert "no C++ compiler 'c++': install one, or set CXX" in deepspeed_builders.compatibility(builder)
+    assert "no C++ compiler 'c++': install one, or set CXX" in op_builders.compatibility(builder)
     tools("c++")
-    assert "pip install ninja" in deepspeed_builders.compatibility(builder)
+    assert "pip install ninja" in op_builders.compatibility(builder)
     tools("ninja")
-    assert deepspeed_builders.compatibility(builder) == ""
+    assert op_builders.compatibility(builder) == ""
     monkeypatch.setenv("CXX", "ccache clang++-99")
-    assert "no C++ compiler 'ccache'" in deepspeed_builders.compatibility(builder)
+    assert "no C++ compiler 'ccache'" in op_builders.compatibility(builder)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
@@ -339,30 +371,30 @@ def test_cuda_sources_need_the_toolkit_too(tools, monkeypatch):
     builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
     for home in ("CUDA_HOME", "ROCM_HOME"):
         monkeypatch.setattr(cpp_extension, home, None)
-    assert "no CUDA toolkit" in deepspeed_builders.compatibility(builder)
+    assert "no CUDA toolkit" in op_builders.compatibility(builder)
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/usr/local/cuda")
-    assert deepspeed_builders.compatibility(builder) == ""
+    assert op_builders.compatibility(builder) == ""
 
 
 def test_what_is_built_needs_nothing(disk, tools, tmp_path):
     builder = Builder("csrc/odd.cpp")
-    assert deepspeed_builders.is_built(Builder()) is True
-    assert deepspeed_builders.compatibility(Builder()) == ""
-    assert deepspeed_builders.is_built(builder) is False
+    assert op_builders.is_built(Builder()) is True
+    assert op_builders.compatibility(Builder()) == ""
+    assert op_builders.is_built(builder) is False
     disk.deepspeed("acme")
     (tmp_path / "deepspeed" / "ops" / "odd").mkdir()
     (tmp_path / "deepspeed" / "ops" / "odd" / "odd_op.cpython-311-x86_64-linux-gnu.so").touch()
-    assert deepspeed_builders.is_built(builder) is True
-    assert deepspeed_builders.compatibility(builder) == ""
+    assert op_builders.is_built(builder) is True
+    assert op_builders.compatibility(builder) == ""
 
 
 def test_what_torch_keeps_counts_as_built(tools, tmp_path):
     builder = Builder("csrc/odd.cpp")
     (tmp_path / "kept" / "odd_op").mkdir(parents=True)
     (tmp_path / "kept" / "odd_op" / "odd_op.o").touch()
-    assert deepspeed_builders.is_built(builder) is False
+    assert op_builders.is_built(builder) is False
     (tmp_path / "kept" / "odd_op" / "odd_op.so").touch()
-    assert deepspeed_builders.is_built(builder) is True
+    assert op_builders.is_built(builder) is True
 
 
 def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
@@ -371,11 +403,11 @@ def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HOME", str(tmp_path))
     builder = Builder("csrc/odd.cpp")
-    assert deepspeed_builders.is_built(builder) is False
+    assert op_builders.is_built(builder) is False
     tag = f"py{sys.version_info.major}{sys.version_info.minor}_cpu"
     from torch.utils.cpp_extension import get_default_build_root
 
     folder = Path(get_default_build_root(), tag, "odd_op")
     folder.mkdir(parents=True)
     (folder / "odd_op.so").touch()
-    assert deepspeed_builders.is_built(builder) is True
+    assert op_builders.is_built(builder) is True

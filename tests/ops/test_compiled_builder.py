@@ -368,6 +368,13 @@ def test_what_was_built_ahead_of_time_is_preferred_and_needs_no_compiler(
     assert not (tmp_path / "cache").exists()
 
 
+def test_a_folder_with_the_name_is_not_built_ahead_of_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (write(tmp_path) / "answer_op").mkdir()
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "cache"))
+    for builder in in_package(tmp_path, monkeypatch):
+        assert builder.is_built() is False
+
+
 def test_what_was_built_ahead_of_time_and_is_broken_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
     package = write(tmp_path)

@@ -11,12 +11,17 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
 else:
     import importlib_metadata as _metadata
 
-__all__ = ["distributions", "version"]
+__all__ = ["distributions", "entry_points", "version"]
 
 
 def distributions(path: list[str] | None = None) -> Iterable[_metadata.Distribution]:
     """The distributions on `path`, or on `sys.path` and with every finder where it is `None`."""
     return _metadata.distributions() if path is None else _metadata.distributions(path=path)
+
+
+def entry_points(group: str) -> Iterable[_metadata.EntryPoint]:
+    """The entry points of `group` of all installed distributions, in the order of `sys.path`."""
+    return _metadata.entry_points(group=group)
 
 
 def version(distribution: str) -> str | None:

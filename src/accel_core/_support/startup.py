@@ -4,39 +4,70 @@ An activation (`accel_core.integrations.deepspeed.activate()`) must hold in chil
 workers and launched ranks are new interpreters that share nothing but environment variables. This module
 is how they hear of it. It does nothing unless the variable is set, and it never raises: torch refuses to
 import when an entry point of this group fails.
+
+Integrations announce themselves: an entry point in group `accel.integrations` names the function to call.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import warnings
 
-__all__ = ["VARIABLE", "autoload"]
+__all__ = ["GROUP", "VARIABLE", "autoload", "names"]
 
-#: As in `accel_core.settings`, which is imported only where it is set.
+#: As in the table of `accel_core.settings`, which is not imported where nothing is activated.
 VARIABLE = "ACCEL_INTEGRATIONS"
+#: Entry points named as the framework: `deepspeed = "accel_core.integrations.deepspeed:prepare"`.
+GROUP = "accel.integrations"
+_ERRORS = (Exception, SystemExit)
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The names in the variable's comma-separated list, in lower case."""
+    return tuple(part.strip().lower() for part in text.split(",") if part.strip())
 
 
 def autoload() -> None:
-    """Prepare the integrations that `ACCEL_INTEGRATIONS` names; a failure becomes a warning.
+    """Prepare the integrations that `ACCEL_INTEGRATIONS` names; what fails becomes one warning.
 
     Preparing imports neither the framework nor a vendor, and chooses nothing.
     """
     # Read here first: nearly every process that imports torch is none of our business.
-    if not os.environ.get(VARIABLE):
+    text = os.environ.get(VARIABLE)
+    if not text:
         return
     try:
-        # By name: this module lies below what it starts, so that `torch_import` can call it.
-        settings = importlib.import_module("accel_core.settings")
-        for name in settings.ACCEL_INTEGRATIONS.read(os.environ):
-            importlib.import_module(f"accel_core.integrations.{name}").prepare()
-    except Exception as error:
+        problems = _prepare(names(text))
+    except _ERRORS as error:  # metadata of somebody's that cannot be read
+        problems = [_described(error)]
+    if problems:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # where warnings are errors this must not become one
             warnings.warn(
-                f"{VARIABLE}={os.environ[VARIABLE]!r} cannot be followed: "
-                f"{type(error).__name__}: {error}. Correct it, or unset {VARIABLE}.",
+                f"{VARIABLE}={text!r} cannot be followed: {'; '.join(problems)}. "
+                f"Correct it, or unset {VARIABLE}.",
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _prepare(wanted: tuple[str, ...]) -> list[str]:
+    """Call what is announced under each name; the sentences say what cannot be done."""
+    from accel_core._support import metadata  # 30 ms, where torch has not loaded it already
+
+    announced = {entry_point.name.lower(): entry_point for entry_point in metadata.entry_points(GROUP)}
+    problems = []
+    for name in wanted:
+        if name not in announced:
+            known = ", ".join(sorted(announced)) or "none; install accel-core again"
+            problems.append(f"no installed distribution announces an integration {name!r} (known: {known})")
+            continue
+        try:
+            announced[name].load()()
+        except _ERRORS as error:
+            problems.append(f"{name}: {_described(error)}")
+    return problems
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

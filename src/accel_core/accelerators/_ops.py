@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.accelerators._devices import Base
 from accel_core.errors import UnsupportedError
-from accel_core.ops import catalogue, deepspeed_builders
-from accel_core.ops.catalogue import Kind, OpCandidate
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
+    from accel_core.ops.catalogue import Operator
+    from accel_core.ops.providers import OpProvider
 
 __all__ = ["NotImplementedBuilder", "Ops"]
 
@@ -53,38 +54,49 @@ class NotImplementedBuilder:
 
 
 class Ops(Base):
-    """Operators that need a build, found by name: plugins', DeepSpeed's, accel-core's own."""
+    """Operators that need a build, found by name: plugins', other providers', accel-core's own."""
 
-    #: Gives what plugins contribute for a backend, in order; set where plugins are known.
-    _op_builder_sources: Callable[[Backend], Iterable[OpCandidate]] | None
+    #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
+    _op_providers: Callable[[Backend], Iterable[OpProvider]] | None
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._op_builder_sources = None
+        self._op_providers = None
         self._op_builder_classes: dict[str, type[Any]] = {}
 
     def op_builder_dir(self) -> str:
         """The package that holds this backend's builders; DeepSpeed lists operators by what is in it.
 
-        DeepSpeed's own where it has one for this device, else that of accel-core's builders, which serve
-        any device. A plugin that brings a package of builders overrides this; one that brings a table need
-        not.
+        The first that a provider names (DeepSpeed its own, where it has one for this device), else that of
+        accel-core's builders, which serve any device. A plugin that brings a package of builders names it
+        in its `OpProvider`, or overrides this; one that brings a table need not.
         """
-        return deepspeed_builders.package(self._device_type) or "accel_core.ops"
+        return next((p.package for p in self._providers() if p.package), "accel_core.ops")
 
     def op_builders(self) -> Mapping[str, str]:
         """Every operator builder known for this backend, by name, with the `"module:Class"` asked first.
 
         Nothing is imported for it.
         """
-        return MappingProxyType({op: first.source for op, (first, *_) in self._op_candidates().items()})
+        known = self.operators()
+        return MappingProxyType({name: op.candidates[0].source for name, op in known.items()})
+
+    def operators(self) -> Mapping[str, Operator]:
+        """Every operator known for this backend, by the name of its builder, with all who provide it.
+
+        `operators()["FusedAdamBuilder"].used.provider` names who is used; `candidates` holds all, each with
+        its provider, kind, verdict, reason and whether it is built. Builders are imported when that is
+        read, and each call asks anew.
+        """
+        return MappingProxyType(_table(self._providers()))
 
     def get_op_builder(self, class_name: str) -> type[Any]:
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
 
-        What plugins contribute is asked first, then DeepSpeed's own builders for this device, accel-core's
-        compiled ones and its portable ones; the first that is compatible is taken, and where none is, the
-        first. Raises `UnsupportedError` when the module that a plugin contributes fails to import.
+        What plugins contribute is asked first, then other providers (DeepSpeed's own builders for this
+        device), accel-core's compiled builders and its portable ones; the first that is compatible is taken,
+        and where none is, the first. Raises `UnsupportedError` when the module that a plugin contributes
+        fails to import.
         """
         known = self._op_builder_classes.get(class_name)
         return self._find_op_builder(class_name) if known is None else known
@@ -108,33 +120,42 @@ class Ops(Base):
 
         return BuildExtension
 
-    def _op_candidates(self) -> dict[str, tuple[OpCandidate, ...]]:
-        """The candidates for each operator, in the order in which they are asked."""
-        sources = self._op_builder_sources
-        return catalogue.table(self._device_type, sources(self.backend) if sources else ())
+    def _providers(self) -> tuple[OpProvider, ...]:
+        """Who has operators for this device, besides accel-core itself."""
+        if self._op_providers is None:
+            return ()
+        backend = self.backend
+        if backend.device_type != self._device_type:  # known only since torch was asked
+            backend = replace(backend, device_type=self._device_type)
+        return tuple(self._op_providers(backend))
 
     def _find_op_builder(self, name: str) -> type[Any]:
         if name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # what DeepSpeed compares with
-        chosen = catalogue.choose(self._op_candidates().get(name, ()))
-        if chosen is None:
+        providers = self._providers()
+        operator = _table(providers).get(name)
+        if operator is None:
+            notes = "".join(f"{p.advice}. " for p in providers if p.advice)
             return _not_implemented(
-                name, f"{self.name}: no installed distribution provides {name}; {_advice()}"
+                name,
+                f"{self.name}: no installed distribution provides {name}; "
+                f"{notes}`accel ops` lists what there is.",
             )
-        if chosen.builder_class is None:
-            message = f"{self.name}: {name} comes from {chosen.provider}, but {chosen.fault}"
-            if chosen.kind is not Kind.PLUGIN:
+        used = operator.used
+        if used.builder_class is None:
+            message = f"{self.name}: {name} comes from {used.provider}, but {used.reason}"
+            if used.origin.optional:
                 return _not_implemented(name, message)
-            raise UnsupportedError(message) from chosen.error
-        self._op_builder_classes[name] = chosen.builder_class
-        return chosen.builder_class
+            raise UnsupportedError(message) from used.error
+        self._op_builder_classes[name] = used.builder_class
+        return used.builder_class
+
+
+def _table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
+    from accel_core.ops import catalogue  # here: most processes never ask for an operator
+
+    return catalogue.table(providers)
 
 
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
     return type("NotImplementedBuilder", (NotImplementedBuilder,), {"op": op, "_missing": missing})
-
-
-def _advice() -> str:
-    if deepspeed_builders.is_installed():
-        return "DeepSpeed has none for this device, and accel-core neither. `accel ops` lists what there is."
-    return "`pip install deepspeed` may bring it. `accel ops` lists what there is."

@@ -30,7 +30,7 @@ def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> A
         _require_private_use1(backend)
         with autoload_restored():
             import_vendor(backend)
-        given = hooks.of(candidate, "accel_create", backend=backend, others=others)
+        given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
         built: object = given[0] if given else _class(backend)(backend)
     if not isinstance(built, Accelerator):
         raise InvalidAcceleratorError(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from accel_core.backend import PROJECT, Backend
-from accel_core.detection.records import CAUGHT, Candidate, Unloaded
+from accel_core.detection.records import CAUGHT
 from accel_core.errors import InvalidBackendError
 
 if TYPE_CHECKING:
@@ -60,81 +60,85 @@ def _checked(declared: object) -> list[Backend]:
 
 
 class Hooks:
-    """The hooks of some candidates' plugins, under one plugin manager that is made when it is first needed.
+    """The hooks of some plugins, under one plugin manager that is made when it is first needed.
 
     Each plugin is called by itself, so that what one raises is its own affair: whoever calls catches it and
-    goes on to the next. What is built in has every hook with every argument and is called as it stands: a
-    process that asks no plugin never loads pluggy.
+    goes on to the next. `direct` is a plugin that has every hook with every argument, and is called as it
+    stands: a process that asks no other plugin never loads pluggy.
     """
 
-    def __init__(self, candidates: Iterable[Candidate | Unloaded]) -> None:
-        #: Of each plugin the first candidate, in rank order.
-        self._owners: dict[int, Candidate] = {}
-        for candidate in candidates:
-            if isinstance(candidate, Candidate):
-                self._owners.setdefault(id(candidate.plugin), candidate)
+    def __init__(self, plugins: Iterable[object], direct: object = None) -> None:
+        self._plugins = list({id(plugin): plugin for plugin in plugins}.values())
+        self._direct = direct
         self._manager: pluggy.PluginManager | None = None
         #: By identity: why a plugin could not be registered.
         self._misfits: dict[int, Exception] = {}
 
-    def check(self, candidate: Candidate) -> None:
+    def check(self, plugin: object) -> None:
         """Raise pluggy's `PluginValidationError` where a hook of the plugin is not one of ours.
 
         So does one whose hook asks for an argument that is not given.
         """
-        if candidate.builtin:
+        if plugin is self._direct:
             return
         self._registered()
-        misfit = self._misfits.get(id(candidate.plugin))
+        misfit = self._misfits.get(id(plugin))
         if misfit is not None:
             raise misfit
 
-    def of(self, candidate: Candidate, hook: str, **arguments: object) -> list[Any]:
-        """What the candidate's own plugin answers but `None`; at most one where one answer is wanted.
+    def implements(self, plugin: object, hook: str) -> bool:
+        """Whether the plugin has that hook. Raises what `check` does."""
+        if plugin is self._direct:
+            return True
+        return bool(self._caller(plugin, hook).get_hookimpls())
+
+    def of(self, plugin: object, hook: str, **arguments: object) -> list[Any]:
+        """What one plugin answers but `None`; at most one where one answer is wanted.
 
         Raises what `check` does, and whatever the plugin raises.
         """
-        if candidate.builtin:
-            answer: Any = getattr(candidate.plugin, hook)(**arguments)
+        if plugin is self._direct:
+            answer: Any = getattr(plugin, hook)(**arguments)
             return [] if answer is None else [answer]
-        self.check(candidate)
-        manager, plugin = self._registered(), candidate.plugin
+        caller = self._caller(plugin, hook)
+        answer = caller(**arguments)
+        if caller.spec is not None and caller.spec.opts["firstresult"]:
+            return [] if answer is None else [answer]
+        return list(answer)
+
+    def each(self, hook: str, first: object = None, **arguments: object) -> Iterator[tuple[object, Any]]:
+        """What every plugin's `hook` answers, with the plugin: `first` leads, the others keep their order.
+
+        A plugin that fails, or does not fit, is passed over.
+        """
+        for plugin in sorted(self._plugins, key=lambda plugin: plugin is not first):
+            try:
+                answers = self.of(plugin, hook, **arguments)
+            except CAUGHT:
+                continue
+            for answer in answers:
+                yield plugin, answer
+
+    def _caller(self, plugin: object, hook: str) -> pluggy.HookCaller:
+        """Pluggy's caller for that hook of this plugin alone."""
+        self.check(plugin)
+        manager = self._registered()
         others = [other for other in manager.get_plugins() if other is not plugin]
         caller = manager.subset_hook_caller(hook, others)
         if any(implementation.plugin is not plugin for implementation in caller.get_hookimpls()):
             # pluggy leaves out by the function's name, so one with a `specname` stayed in.
             alone = _empty_manager()
             alone.register(plugin)
-            caller = getattr(alone.hook, hook)
-        answer = caller(**arguments)
-        if caller.spec is not None and caller.spec.opts["firstresult"]:
-            return [] if answer is None else [answer]
-        return list(answer)
-
-    def each(
-        self, hook: str, first: Candidate | None = None, **arguments: object
-    ) -> Iterator[tuple[Candidate, Any]]:
-        """What every plugin's `hook` answers, with a candidate of that plugin.
-
-        That of `first` leads, the others keep their order. A plugin that fails, or does not fit, is passed
-        over.
-        """
-        leader = None if first is None else first.plugin
-        for candidate in sorted(self._owners.values(), key=lambda owner: owner.plugin is not leader):
-            try:
-                answers = self.of(candidate, hook, **arguments)
-            except CAUGHT:
-                continue
-            for answer in answers:
-                yield candidate, answer
+            only: pluggy.HookCaller = getattr(alone.hook, hook)
+            return only
+        return caller
 
     def _registered(self) -> pluggy.PluginManager:
         if self._manager is not None:
             return self._manager
         manager = self._manager = _empty_manager()
-        for owner in self._owners.values():
-            plugin = owner.plugin
-            if owner.builtin:
+        for plugin in self._plugins:
+            if plugin is self._direct:
                 continue
             try:
                 manager.register(plugin)

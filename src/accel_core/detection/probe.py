@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core.backend import Backend, ProbeResult, hint_for
+from accel_core.detection import builtin
 from accel_core.detection.creation import create, installed_imports
 from accel_core.detection.discovery import discover
 from accel_core.detection.facts import examine, is_absence
@@ -44,7 +45,12 @@ class Group(NamedTuple):
     def of(cls, candidates: Iterable[Candidate | Unloaded]) -> Group:
         """The group of these candidates."""
         items = tuple(candidates)
-        return cls(items, Hooks(items))
+        plugins = [c.plugin for c in items if isinstance(c, Candidate)]
+        return cls(items, Hooks(plugins, direct=builtin))
+
+    def declares(self, plugin: object) -> Backend:
+        """The first backend of that plugin."""
+        return next(c.backend for c in self.candidates if isinstance(c, Candidate) and c.plugin is plugin)
 
     def beside(self, candidate: Candidate) -> tuple[Backend, ...]:
         """The other backends."""
@@ -144,7 +150,7 @@ def ask_device(
 def _plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """What `accel_probe` says, checked; `None` where the plugin leaves it to us."""
     try:
-        group.hooks.check(candidate)
+        group.hooks.check(candidate.plugin)
     except CAUGHT as error:
         return Outcome(
             Status.INVALID,
@@ -155,7 +161,7 @@ def _plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     try:
         with stdout_to_stderr():
             answers = group.hooks.of(
-                candidate, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
+                candidate.plugin, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
             )
     except CAUGHT as error:
         return _failed(candidate, error, group)
@@ -186,7 +192,7 @@ def _is_well_formed(answer: ProbeResult) -> bool:
 def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    hint = explain(candidate, error, group.hooks)
+    hint = explain(candidate, error, group)
     if isinstance(error, DeclinedError):
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint or hint, error=error)
@@ -197,7 +203,7 @@ def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome
     return Outcome(Status.BROKEN, f"{vendor} failed: {root_cause(error)}", hint, error=error)
 
 
-def explain(candidate: Candidate, error: BaseException, hooks: Hooks) -> str:
+def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
     """The next step after this error; empty where nobody knows one.
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
@@ -205,14 +211,16 @@ def explain(candidate: Candidate, error: BaseException, hooks: Hooks) -> str:
     no other.
     """
     with stdout_to_stderr():
-        answers = hooks.each("accel_explain", first=candidate, backend=candidate.backend, error=error)
+        answers = group.hooks.each(
+            "accel_explain", first=candidate.plugin, backend=candidate.backend, error=error
+        )
         others: list[str] = []
-        for source, hint in answers:
+        for plugin, hint in answers:
             if not isinstance(hint, str) or not hint:
                 continue
-            if source.plugin is candidate.plugin:
+            if plugin is candidate.plugin:
                 return hint
-            if source.backend.api_level >= 2:
+            if group.declares(plugin).api_level >= 2:
                 others.append(hint)
     return hint_for(error, candidate.backend.hints) or next(iter(others), "")
 

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import sys
-import threading
 from abc import ABC, abstractmethod
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
+from accel_core._support.forks import ForkSafeLock
 from accel_core.errors import AccelError, OpBuildError
 from accel_core.ops import cache, compiler
 from accel_core.ops.compiler import Job, Language
@@ -31,16 +30,7 @@ __all__ = ["OpBuilder"]
 
 #: The modules that are loaded, by absolute name: a second copy would have a state of its own.
 _loaded: dict[str, ModuleType] = {}
-_lock = threading.RLock()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.RLock()  # a thread that held it is not in the child to give it back
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_lock = ForkSafeLock()
 
 
 class OpBuilder(ABC):
@@ -199,9 +189,10 @@ class OpBuilder(ABC):
     def _ahead_of_time(self) -> bool:
         """Whether a module of that name is installed."""
         try:
-            return importlib.util.find_spec(self.absolute_name()) is not None
+            spec = importlib.util.find_spec(self.absolute_name())
         except (ImportError, ValueError):
             return False
+        return spec is not None and spec.origin is not None  # without: a folder that has the name
 
     def _load_ahead_of_time(self) -> ModuleType:
         name = self.absolute_name()

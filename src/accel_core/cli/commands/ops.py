@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from accel_core.accelerators.interface import Accelerator
-    from accel_core.ops.catalogue import OpCandidate
+    from accel_core.ops.catalogue import OpCandidate, Operator
     from accel_core.settings import Pin
 
 __all__ = ["ops"]
@@ -42,9 +42,9 @@ def ops(ctx: click.Context, op: str | None, *, backend: Pin | None, as_json: boo
         from accel_core.cli.live import live_accelerator
 
         accelerator, _ = live_accelerator(backend)
-        known = accelerator._op_candidates()
+        known = accelerator.operators()
         names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
-        document = _document(accelerator, {name: known[name] for name in names})
+        document = _document(accelerator, [known[name] for name in names])
         if as_json:
             output.write_json(document)
         else:
@@ -73,39 +73,37 @@ def _word(name: str) -> str:
 # --- the document --------------------------------------------------------------------------------------
 
 
-def _document(accelerator: Accelerator, table: dict[str, tuple[OpCandidate, ...]]) -> dict[str, Any]:
+def _document(accelerator: Accelerator, operators: Iterable[Operator]) -> dict[str, Any]:
     from accel_core import current
     from accel_core.integrations import deepspeed
-    from accel_core.ops import deepspeed_builders
 
     source = accelerator.backend.provenance
     with current.use_accelerator(accelerator):
         deepspeed.prepare()  # DeepSpeed, imported for its builders, is not to look for a device by itself
-        ops = [_op(op, candidates) for op, candidates in table.items()]
+        ops = [_op(operator) for operator in operators]
     return {
         "backend": accelerator.name,
         "distribution": source.distribution if source else "",
-        "deepspeed": deepspeed_builders.is_installed(),
+        "deepspeed": deepspeed.is_installed(),
         "ops": ops,
     }
 
 
-def _op(op: str, candidates: tuple[OpCandidate, ...]) -> dict[str, Any]:
-    from accel_core.ops import catalogue
-
-    used = catalogue.choose(candidates)
-    return {"op": op, "candidates": [_candidate(c, used=c is used) for c in candidates]}
+def _op(operator: Operator) -> dict[str, Any]:
+    used = operator.used
+    candidates = [_candidate(c, used=c is used) for c in operator.candidates]
+    return {"op": operator.name, "candidates": candidates}
 
 
 def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
     module = sys.modules.get(getattr(candidate.builder_class, "__module__", ""))
     return {
         "provider": candidate.provider,
-        "kind": candidate.kind.value,
+        "kind": candidate.kind,
         "used": used,
-        "compatible": not candidate.fault,
-        "broken": candidate.error is not None,
-        "reason": candidate.fault,
+        "compatible": candidate.verdict == "compatible",
+        "broken": candidate.verdict == "broken",
+        "reason": candidate.reason,
         "built": candidate.is_built,
         "source": candidate.source,
         "file": getattr(module, "__file__", None),

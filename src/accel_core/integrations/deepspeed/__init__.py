@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from accel_core.accelerators.interface import Accelerator
 from accel_core.current import get_accelerator
 from accel_core.integrations.deepspeed import _children, _installed, _limits, _placing
+from accel_core.integrations.deepspeed._installed import is_installed
 from accel_core.settings import ACCEL_INTEGRATIONS
 
-__all__ = ["Activation", "activate", "prepare"]
+__all__ = ["Activation", "activate", "is_installed", "prepare"]
 
 _NAME = "deepspeed"
 _log = logging.getLogger(__name__)

@@ -7,7 +7,8 @@ from accel_core.detection.entry_points import find_entry_points
 
 __all__ = ["obstacle"]
 
-_GROUP, _NAME = "torch.backends", "accel_core"
+#: What torch calls in a child, and what that calls in turn: group and name of our entry points.
+_ENTRY_POINTS = (("torch.backends", "accel_core"), ("accel.integrations", "deepspeed"))
 
 
 def obstacle() -> str:
@@ -17,9 +18,10 @@ def obstacle() -> str:
             "TORCH_DEVICE_BACKEND_AUTOLOAD is off, so torch does not tell child processes of the "
             "activation. Unset it, or start each rank as `python -m accel_core.integrations.deepspeed SCRIPT`"
         )
-    if not any(e.name == _NAME for e in find_entry_points(_GROUP)):
-        return (
-            f"accel-core's entry point in group {_GROUP} is not installed, so torch does not tell child "
-            "processes of the activation. Install accel-core again (pip install, or pip install -e)"
-        )
+    for group, name in _ENTRY_POINTS:
+        if not any(e.name == name for e in find_entry_points(group)):
+            return (
+                f"accel-core's entry point in group {group} is not installed, so torch does not tell child "
+                "processes of the activation. Install accel-core again (pip install, or pip install -e)"
+            )
     return ""

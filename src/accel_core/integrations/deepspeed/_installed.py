@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from accel_core._support import metadata
+from accel_core._support.packages import package_folders
 from accel_core.errors import IntegrationMissingError
 
-__all__ = ["OLDEST", "UNKNOWN", "folder", "version"]
+__all__ = ["OLDEST", "UNKNOWN", "folder", "is_installed", "version"]
 
 #: The oldest release that this integration was tried with.
 OLDEST = "0.16"
@@ -47,13 +47,12 @@ def _is_older(found: str) -> bool:
         return False
 
 
+def is_installed() -> bool:
+    """Whether DeepSpeed can be found; it is not imported."""
+    return folder() is not None
+
+
 def folder() -> Path | None:
     """Where DeepSpeed's package lies; `None` where there is none."""
-    try:
-        spec = find_spec("deepspeed")
-    except (ImportError, ValueError):
-        return None
-    # A folder that only happens to have the name (data, checkpoints) has no `__init__.py`.
-    if spec is None or spec.origin is None or not spec.submodule_search_locations:
-        return None
-    return Path(spec.submodule_search_locations[0])
+    folders = package_folders("deepspeed")
+    return Path(folders[0]) if folders else None

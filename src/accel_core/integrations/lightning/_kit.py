@@ -6,11 +6,11 @@ import functools
 import importlib
 import os
 import sys
-from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
 from accel_core import current
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import import_torch
 from accel_core.detection.discovery import discover
 from accel_core.errors import IntegrationMissingError
@@ -33,7 +33,7 @@ def lightning_module(kind: str, name: str) -> ModuleType:
     """
     packages = _PACKAGES[kind]
     loaded = [package for package in packages if package in sys.modules]
-    installed = [package for package in packages if find_spec(package.partition(".")[0]) is not None]
+    installed = [package for package in packages if is_installed(package)]
     for package in [*loaded, *installed][:1]:
         return importlib.import_module(f"{package}.{name}")
     raise IntegrationMissingError("Lightning is not installed in this environment: pip install lightning")

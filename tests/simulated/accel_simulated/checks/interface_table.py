@@ -62,6 +62,9 @@ CALLS.update(
         "get_compile_backend": lambda a: a.get_compile_backend() == "inductor",
         "op_builder_dir": lambda a: isinstance(a.op_builder_dir(), str),
         "op_builders": lambda a: isinstance(a.op_builders(), Mapping),
+        "operators": lambda a: (
+            {n: o.name for n, o in a.operators().items()} == {n: n for n in a.op_builders()}
+        ),
         "get_op_builder": lambda a: isinstance(a.get_op_builder("NoSuchBuilder"), type),
         "create_op_builder": lambda a: a.create_op_builder("NoSuchBuilder").is_compatible() is False,
         "build_extension": lambda a: isinstance(a.build_extension(), type),

@@ -1,6 +1,7 @@
 """DeepSpeed's own builders: which there are for a device type, and what each needs before it can be used.
 
 Which there are is read from the files of the installed package; nothing of DeepSpeed is imported for it.
+An entry point in group `accel.op_builders` names this module.
 """
 
 from __future__ import annotations
@@ -8,16 +9,21 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-import io
 import os
 import re
 import shutil
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["compatibility", "is_built", "is_installed", "package", "provider", "sources"]
+from accel_core._support import metadata
+from accel_core._support.quiet import captured_stdout
+from accel_core.backend import Backend
+from accel_core.hookspecs import hookimpl
+from accel_core.integrations.deepspeed import _installed
+from accel_core.ops.providers import OpProvider
+
+__all__ = ["accel_op_builders", "compatibility", "is_built", "package", "sources"]
 
 _ROOT = "deepspeed.ops.op_builder"
 #: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
@@ -26,16 +32,31 @@ _PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
 _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
 
 
-def provider() -> str:
-    """`"deepspeed 0.19.8"`."""
-    from accel_core._support.metadata import version
+class _DeepSpeed(OpProvider):
+    """DeepSpeed as a provider of operators."""
 
-    return f"deepspeed {version('deepspeed') or ''}".strip()
+    def compatibility(self, builder: Any) -> str:
+        """As `compatibility` below: DeepSpeed's own check is not enough."""
+        return compatibility(builder)
+
+    def is_built(self, builder: Any) -> bool:
+        """As `is_built` below: DeepSpeed's builders do not say."""
+        return is_built(builder)
 
 
-def is_installed() -> bool:
-    """Whether DeepSpeed can be found; it is not imported."""
-    return bool(_folder("deepspeed"))
+@hookimpl
+def accel_op_builders(backend: Backend) -> OpProvider:
+    """DeepSpeed's builders for the device type of `backend`; none where DeepSpeed is not installed."""
+    if not _installed.is_installed():
+        return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
+    return _DeepSpeed(
+        sources(backend.device_type),
+        name=f"deepspeed {metadata.version('deepspeed') or ''}".strip(),
+        kind="deepspeed",
+        package=package(backend.device_type),
+        optional=True,
+        advice="DeepSpeed has none for this device, and accel-core neither",
+    )
 
 
 def package(device_type: str) -> str:
@@ -50,11 +71,11 @@ def sources(device_type: str) -> dict[str, str]:
     name = package(device_type)
     if not name:
         return {}
-    found = dict(_read(name, _folder(name)))
+    builders = dict(_read(name, _folder(name)))
     if device_type == "cuda":
         lent = _read(f"{_ROOT}.cpu", _folder(f"{_ROOT}.cpu"))
-        found = {**{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS}, **found}
-    return found
+        builders = {**{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS}, **builders}
+    return builders
 
 
 def compatibility(builder: Any) -> str:
@@ -105,35 +126,30 @@ def _has_device_compiler() -> bool:
 
 def _complaint(builder: Any) -> str:
     """What DeepSpeed's check prints when it is asked to speak, as one line."""
-    with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.suppress(Exception):
+    with captured_stdout() as printed, contextlib.suppress(Exception):
         builder.is_compatible(verbose=True)
-    plain = re.sub(r"\x1b\[[\d;]*m", "", said.getvalue())
-    said_of = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)
-    return "; ".join(said_of) or "DeepSpeed's own check says no"
+    plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
+    warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)
+    return "; ".join(warnings) or "DeepSpeed's own check says no"
 
 
 def _folder(name: str) -> str:
     """The folder of a package of DeepSpeed; empty where DeepSpeed is not installed."""
-    top, *rest = name.split(".")
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError):  # a module without a spec, as stand-ins are
-        return ""
-    locations = list(spec.submodule_search_locations or ()) if spec else []
-    return str(Path(locations[0], *rest)) if locations else ""
+    top = _installed.folder()
+    return "" if top is None else str(Path(top, *name.split(".")[1:]))
 
 
 @functools.cache
 def _read(name: str, folder: str) -> dict[str, str]:
     """The builders that the modules in a folder define, or bring in and list in `__all__`."""
-    found: dict[str, str] = {}
+    builders: dict[str, str] = {}
     for path in sorted(Path(folder).glob("*.py")):
         if path.stem in _PASSED_OVER:
             continue
         with contextlib.suppress(OSError, SyntaxError, ValueError):
             for op in _defined(ast.parse(path.read_bytes())):
-                found.setdefault(op, f"{name}.{path.stem}:{op}")
-    return found
+                builders.setdefault(op, f"{name}.{path.stem}:{op}")
+    return builders
 
 
 def _defined(module: ast.Module) -> list[str]:

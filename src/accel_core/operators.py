@@ -1,0 +1,94 @@
+"""Who provides operators for a backend: the one place where providers are put together.
+
+Two kinds of distributions bring operators: plugins, through the hook `accel_op_builders`, and those that
+declare no backend (a framework's builders, a package of kernels), through the entry-point group
+`accel.op_builders`, whose modules implement the same hook. accel-core's own come last; `ops` adds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from accel_core._support.quiet import stdout_to_stderr
+from accel_core.backend import Backend, Provenance
+from accel_core.detection.discovery import discover
+from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.detection.plugin import Hooks
+from accel_core.detection.records import CAUGHT, Candidate, root_cause
+from accel_core.ops.providers import OpProvider
+from accel_core.settings import normalize_distribution
+
+__all__ = ["GROUP", "providers"]
+
+#: Entry points that name a module with the hook `accel_op_builders` and no backend.
+GROUP = "accel.op_builders"
+_HOOK = "accel_op_builders"
+
+
+def providers(backend: Backend) -> tuple[OpProvider, ...]:
+    """All who bring operators for `backend`, in the order in which they are asked.
+
+    Plugins first, the backend's own distribution before the others, which stand in rank order; then the
+    entry points of `accel.op_builders`, by name. One that fails has no builders, and says why in `advice`.
+    """
+    return (*_plugins(backend), *_providers_without_backend(backend))
+
+
+def _plugins(backend: Backend) -> Iterator[OpProvider]:
+    candidates = [c for c in discover() if isinstance(c, Candidate) and not c.builtin]
+    hooks = Hooks(c.plugin for c in candidates)
+    of_plugin = {id(c.plugin): c for c in reversed(candidates)}  # the highest-ranking of each
+    in_order = [c for c in candidates if of_plugin[id(c.plugin)] is c]
+    for candidate in sorted(in_order, key=lambda c: c.distribution != backend.distribution):
+        yield from _ask(hooks, candidate.plugin, backend, candidate.provenance, "plugin")
+
+
+def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
+    entry_points = find_entry_points(GROUP)
+    for entry_point in sorted(entry_points, key=lambda e: (e.name, normalize_distribution(e.distribution))):
+        yield from _load_and_ask(entry_point, backend)
+
+
+def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
+    provenance = Provenance(entry_point.distribution, entry_point.version)
+    try:
+        with stdout_to_stderr():
+            plugin = entry_point.load()
+        hooks = Hooks([plugin])
+        if not hooks.implements(plugin, _HOOK):
+            raise AttributeError(
+                f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
+            )
+    except CAUGHT as error:
+        return [_unanswered(provenance, entry_point.name, error)]
+    return _ask(hooks, plugin, backend, provenance, entry_point.name)
+
+
+def _ask(
+    hooks: Hooks, plugin: object, backend: Backend, provenance: Provenance, kind: str
+) -> list[OpProvider]:
+    """What one distribution answers, named after it; what it prints goes to stderr."""
+    try:
+        with stdout_to_stderr():
+            answers = hooks.of(plugin, _HOOK, backend=backend)
+            return [_whole(answer, str(provenance), kind) for answer in answers]
+    except CAUGHT as error:
+        return [_unanswered(provenance, kind, error)]
+
+
+def _unanswered(provenance: Provenance, kind: str, error: BaseException) -> OpProvider:
+    advice = f"{provenance} cannot be asked for operators: {root_cause(error)}"
+    return OpProvider({}, name=str(provenance), kind=kind, advice=advice)
+
+
+def _whole(answer: object, name: str, kind: str) -> OpProvider:
+    """The answer as a provider with a name and a kind; raises where it is neither long nor short."""
+    provider = OpProvider(answer) if isinstance(answer, Mapping) else answer
+    if not isinstance(provider, OpProvider):
+        raise TypeError(
+            f"accel_op_builders() returned {answer!r} ({type(answer).__name__}), "
+            "expected a mapping or accel_core.OpProvider"
+        )
+    builders = {str(op): str(source) for op, source in provider.builders.items()}
+    return replace(provider, builders=builders, name=provider.name or name, kind=provider.kind or kind)

@@ -1,0 +1,63 @@
+"""Who provides operators: what a provider answers, and accel-core's own answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["OWN", "OpProvider"]
+
+
+@dataclass(frozen=True)
+class OpProvider:
+    """The operators that one provider has for a backend, and how its builders are asked.
+
+    The long answer to the hook `accel_op_builders`; a mapping alone is the short one. A provider whose
+    builders are asked in another way derives from it and overrides the two methods.
+    """
+
+    #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
+    builders: Mapping[str, str]
+    #: For people: `"accel-npu 1.2"`, which is what it is by default, the distribution and its version.
+    name: str = ""
+    #: One word for tables: `"plugin"` by default, or the entry point's name in group `accel.op_builders`.
+    kind: str = ""
+    #: A package with a module for each builder, in which DeepSpeed lists operators; or none, an empty string.
+    package: str = ""
+    #: Whether a builder that fails to import is passed over. By default it is an error: whoever installed
+    #: the provider wants it used.
+    optional: bool = False
+    #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
+    advice: str = ""
+
+    def compatibility(self, builder: Any) -> str:
+        """Why one of its builders cannot be used here, as one sentence; empty where it can."""
+        if hasattr(builder, "compatibility"):
+            return str(builder.compatibility())
+        if hasattr(builder, "is_compatible") and not builder.is_compatible():
+            return "its is_compatible() says no"
+        return ""
+
+    def is_built(self, builder: Any) -> bool:
+        """Whether nothing is left to compile; what it raises means that this is not known."""
+        return bool(builder.is_built())
+
+
+#: What accel-core brings for every device, asked after everybody else.
+OWN = (
+    OpProvider(
+        {"CPUAdamBuilder": "accel_core.ops.cpu_adam:CPUAdamBuilder"},
+        name="accel-core compiled", kind="compiled", optional=True,
+    ),
+    OpProvider(
+        {
+            op: f"accel_core.ops.portable:{op}"
+            for op in (
+                "CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder",
+                "FusedLambBuilder", "FusedLionBuilder",
+            )
+        },
+        name="accel-core portable", kind="portable", optional=True,
+    ),
+)  # fmt: skip

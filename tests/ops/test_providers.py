@@ -1,0 +1,179 @@
+"""Who is asked for operators: plugins, then distributions that bring operators and no backend."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_testing import layouts, plugins
+from accel_testing.asking import only
+
+from accel_core import OpProvider, is_installed, operators
+from accel_core.backend import Backend
+from accel_core.detection.entry_points import find_entry_points
+from accel_core.integrations import deepspeed, lightning
+from accel_core.integrations.deepspeed import op_builders
+
+
+def bringing(world, name: str, priority: int, body: str) -> None:
+    world.backend(name, priority, extra=plugins.hook("accel_op_builders", "backend", body))
+
+
+def providing(world, name: str, body: str, distribution: str = "", module: str = "") -> None:
+    """Install a distribution with operators and no backend."""
+    distribution = distribution or f"{name}-ops"
+    module = module or distribution.replace("-", "_")
+    source = "from accel_core import hookimpl, OpProvider\n" + plugins.hook(
+        "accel_op_builders", "backend", body
+    )
+    layouts.dist_info(world.site, distribution, "2.0", {operators.GROUP: {name: module}}, {module: source})
+
+
+def asked(backend: Backend | None = None) -> list[tuple[str, str, str]]:
+    """Operator, source and provider of all that is brought, in the order of asking."""
+    found = operators.providers(backend or only("npu").backend)
+    return [(op, source, p.name) for p in found for op, source in p.builders.items()]
+
+
+def advice() -> list[str]:
+    return [p.advice for p in operators.providers(only("npu").backend) if p.advice]
+
+
+# ---------------------------------------------------------------------------- plugins
+
+
+def test_op_builders_come_from_every_plugin_and_first_from_the_backends_own(world):
+    bringing(world, "npu", 300, "return {'A': 'npu:A', 'B': 'npu:B'}")
+    bringing(world, "ops", 100, "return {'A': 'ops:A', 'C': 'ops:C ' + backend.name}")
+    bringing(world, "top", 900, "return {'A': 'top:A', 'C': 'top:C'}")
+    assert [(op, source) for op, source, _ in asked()] == [
+        ("A", "npu:A"), ("B", "npu:B"), ("A", "top:A"), ("C", "top:C"), ("A", "ops:A"), ("C", "ops:C npu"),
+    ]  # fmt: skip
+    assert {source: name for _, source, name in asked()}["top:A"] == "accel-top 1.0"
+    assert {p.kind for p in operators.providers(only("npu").backend)} == {"plugin"}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("raise OSError", "OSError"),
+        ("import sys; sys.exit(1)", "SystemExit"),
+        ("return 5", "returned 5 (int), expected a mapping or accel_core.OpProvider"),
+        ("return {'A': 1}.keys()", "dict_keys"),
+    ],
+)
+def test_op_builders_of_a_plugin_that_fails_are_passed_over_and_it_is_told(world, body, why):
+    bringing(world, "bad", 900, body)
+    world.plugin("broken", "raise ImportError")
+    bringing(world, "npu", 300, "return {'A': 'npu:A'}")
+    assert asked() == [("A", "npu:A", "accel-npu 1.0")]
+    [told] = advice()
+    assert told.startswith("accel-bad 1.0 cannot be asked for operators: ")
+    assert why in told
+
+
+def test_a_plugin_may_answer_at_length(world):
+    answer = (
+        "from accel_core import OpProvider; return OpProvider({'A': 'npu:A'}, kind='kernels', package='x')"
+    )
+    bringing(world, "npu", 300, answer)
+    [provider] = operators.providers(only("npu").backend)
+    assert provider == OpProvider({"A": "npu:A"}, name="accel-npu 1.0", kind="kernels", package="x")
+    assert provider.optional is False
+
+
+def test_a_plugin_may_have_nothing_to_bring(world):
+    bringing(world, "npu", 300, "return None")
+    assert operators.providers(only("npu").backend) == ()
+
+
+# ---------------------------------------------------------------------------- the group accel.op_builders
+
+
+def test_who_declares_no_backend_is_asked_after_the_plugins_in_order_of_names(world):
+    providing(world, "zebra", "return {'A': 'zebra:A'}")
+    providing(world, "acme", "return OpProvider({'A': 'acme:A'}, name='acme', optional=True)")
+    bringing(world, "npu", 300, "return {'A': 'npu:A'}")
+    assert asked() == [
+        ("A", "npu:A", "accel-npu 1.0"), ("A", "acme:A", "acme"), ("A", "zebra:A", "zebra-ops 2.0"),
+    ]  # fmt: skip
+    assert [p.kind for p in operators.providers(only("npu").backend)] == ["plugin", "acme", "zebra"]
+
+
+def test_of_two_with_one_name_the_distributions_decide(world):
+    providing(world, "acme", "return {'A': 'second:A'}", distribution="b-ops")
+    providing(world, "acme", "return {'A': 'first:A'}", distribution="a-ops")
+    world.backend("npu")
+    assert [name for _, _, name in asked()] == ["a-ops 2.0", "b-ops 2.0"]
+
+
+def test_one_that_fails_hides_no_other_and_is_told(world, capsys):
+    providing(world, "loud", "print('loud'); return {'A': 'loud:A'}")
+    providing(world, "raises", "raise OSError('no licence')")
+    world.distribution("gone", "1.0", {operators.GROUP: {"gone": "no_such_module"}})
+    world.module("unmarked", "def accel_op_builders(backend): return {}")
+    world.distribution("unmarked", "1.0", {operators.GROUP: {"unmarked": "unmarked"}})
+    world.backend("npu")
+    assert asked() == [("A", "loud:A", "loud-ops 2.0")]
+    gone, raises, unmarked = advice()
+    assert "gone 1.0 cannot be asked for operators: ModuleNotFoundError" in gone
+    assert "raises-ops 2.0 cannot be asked for operators: OSError: no licence" in raises
+    assert "unmarked has no function accel_op_builders(backend) with @accel_core.hookimpl" in unmarked
+    assert capsys.readouterr().out == ""
+
+
+def test_deepspeed_is_one_of_them():
+    [ours] = [e for e in find_entry_points(operators.GROUP) if e.name == "deepspeed"]
+    assert ours.load() is op_builders, "install accel-core again (./dev does)"
+
+
+# ---------------------------------------------------------------------------- who gets them
+
+
+def test_the_chosen_accelerator_and_one_that_a_user_brings_know_all_providers(torch_world):
+    import accel_core
+
+    providing(torch_world, "acme", "return {'SortBuilder': 'acme:SortBuilder'}")
+    chosen = accel_core.get_accelerator()
+    assert chosen.operators()["SortBuilder"].candidates[0].provider == "acme-ops 2.0"
+    mine = type(chosen)(chosen.backend)
+    assert "SortBuilder" not in mine.operators()
+    with accel_core.use_accelerator(mine):
+        assert mine.op_builders()["SortBuilder"] == "acme:SortBuilder"
+
+
+# ---------------------------------------------------------------------------- is it installed
+
+
+@pytest.fixture
+def nothing_loaded(world, monkeypatch):
+    """A world in which neither DeepSpeed nor Lightning is installed, or imported."""
+    packages = ("deepspeed", "lightning", "pytorch_lightning")
+    for name in [n for n in sys.modules if n.partition(".")[0] in packages]:
+        monkeypatch.delitem(sys.modules, name)
+    world.base = tuple(p for p in world.base if not p.endswith("site-packages"))
+    world.set_path([world.site])
+    return world
+
+
+def test_a_folder_without_init_is_not_deepspeed_wherever_that_is_asked(nothing_loaded):
+    (nothing_loaded.site / "deepspeed" / "ops" / "op_builder").mkdir(parents=True)
+    (nothing_loaded.site / "deepspeed" / "ops" / "op_builder" / "__init__.py").touch()
+    assert not is_installed("deepspeed")
+    assert not deepspeed.is_installed()
+    assert op_builders.package("cuda") == ""
+    assert op_builders.sources("cuda") == {}
+    provider = op_builders.accel_op_builders(
+        Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda:CUDA")
+    )
+    assert provider.builders == {}
+    assert "pip install deepspeed" in provider.advice
+    with pytest.raises(ImportError, match="DeepSpeed is not installed"):
+        deepspeed._installed.version()
+
+
+def test_a_folder_without_init_is_not_lightning(nothing_loaded):
+    for name in ("lightning", "pytorch_lightning"):
+        (nothing_loaded.site / name).mkdir()
+    with pytest.raises(ImportError, match="pip install lightning"):
+        lightning.register()
