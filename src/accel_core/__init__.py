@@ -50,7 +50,7 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from accel_core.hookspecs import hookimpl
-    from accel_core.machine.hardware import Evidence, evidence
+    from accel_core.machine.devices import Evidence, evidence
     from accel_core.machine.visible_devices import (
         VisibleDevices,
         format_visible_devices,
@@ -88,7 +88,7 @@ _HOMES = {
         "SettingError",
         "UnsupportedError",
     ),
-    "machine.hardware": ("Evidence", "evidence"),
+    "machine.devices": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
     "_support.packages": ("is_installed",),

@@ -9,7 +9,7 @@ from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.discovery import Candidate
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.records import Outcome, Status, Verdict
-from accel_core.machine import hardware
+from accel_core.machine import vendors
 from accel_core.settings import Pin, Settings
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def not_found(asked: str, pin: Pin) -> str:
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
     # A name that we know is no slip of the finger: its plugin is missing.
-    close = [] if pin.distribution or pin.name in hardware.FIRST_PARTY else _close(pin.name, names)
+    close = [] if pin.distribution or pin.name in vendors.FIRST_PARTY else _close(pin.name, names)
     if close:
         message += f" Did you mean {close[0]!r}?"
     return f"{message} {_next(_install(pin))}"
@@ -65,7 +65,7 @@ def _close(name: str, names: list[str]) -> list[str]:
 
 
 def _install(pin: Pin) -> str:
-    distribution = pin.distribution or hardware.FIRST_PARTY.get(pin.name, "")
+    distribution = pin.distribution or vendors.FIRST_PARTY.get(pin.name, "")
     return (
         f"pip install {distribution}"
         if distribution

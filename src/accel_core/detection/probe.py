@@ -25,7 +25,7 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     InvalidBackendError,
 )
-from accel_core.machine import hardware
+from accel_core.machine import devices, host
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _api_level(backend: Backend) -> Outcome | None:
 
 
 def _platform(backend: Backend) -> Outcome | None:
-    if hardware.platform_matches(backend.platforms):
+    if host.platform_matches(backend.platforms):
         return None
     return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(backend.platforms)} only")
 
@@ -202,14 +202,14 @@ def _installed(backend: Backend) -> Outcome | None:
         return None
     missing = " or ".join(backend.vendor_imports)
     reason = f"{missing} is not installed"
-    found = hardware.evidence(backend)
+    found = devices.evidence(backend)
     if found:
         reason += f", though the hardware is there: {found}"
     return Outcome(Status.NOT_INSTALLED, reason, backend.install_hint)
 
 
 def _hardware(backend: Backend) -> Outcome | None:
-    found = hardware.evidence(backend)
+    found = devices.evidence(backend)
     if found is None or found:
         return None
     sought = [*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)]

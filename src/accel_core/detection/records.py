@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from accel_core.backend import Provenance
 from accel_core.detection.discovery import Candidate, root_cause
-from accel_core.machine import hardware
+from accel_core.machine import devices
 
 __all__ = ["Outcome", "Status", "Verdict", "verdict"]
 
@@ -117,7 +117,7 @@ def verdict(candidate: Candidate, outcome: Outcome, ms: float = 0.0) -> Verdict:
         hint=outcome.hint,
         cause=root_cause(outcome.error) if outcome.error else "",
         devices=outcome.devices,
-        evidence=str((backend and hardware.evidence(backend)) or ""),
+        evidence=str((backend and devices.evidence(backend)) or ""),
         ms=ms,
         priority=candidate.priority,
         device_type=backend.device_type if backend else "",

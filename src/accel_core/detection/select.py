@@ -19,7 +19,7 @@ from accel_core.detection.discovery import Candidate, discover, find
 from accel_core.detection.probe import examine, probe
 from accel_core.detection.records import Outcome, Status, Verdict, verdict
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
-from accel_core.machine import hardware
+from accel_core.machine import vendors
 from accel_core.settings import VARIABLES, Pin, Settings, normalize_distribution
 
 __all__ = ["How", "Selection", "choose", "conflict", "conflicts", "unserved"]
@@ -220,7 +220,7 @@ def unserved(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
         f"pip install {known.distribution}"
-        for known in hardware.known_hardware()
+        for known in vendors.known_hardware()
         # An integrated GPU is in every other laptop: not worth a warning at every start.
         if known.backend not in served and not known.integrated
     )
