@@ -69,12 +69,14 @@ def on_linux() -> bool:
 
 def platform_matches(platforms: tuple[str, ...]) -> bool:
     """Whether this is one of `Backend.platforms`: `"linux"`, `"darwin-arm64"`; none given means any."""
-    if not platforms:
+    wanted = tuple(platform.lower() for platform in platforms)
+    if not wanted or sys.platform.startswith(wanted):
         return True
-    from platform import machine  # not at the top: the import costs more than this whole module
+    if not any(platform.startswith(f"{sys.platform}-") for platform in wanted):
+        return False
+    from platform import machine  # only here: the import costs more than this whole module
 
-    here = f"{sys.platform}-{machine()}".lower()
-    return here.startswith(tuple(platform.lower() for platform in platforms))
+    return f"{sys.platform}-{machine()}".lower().startswith(wanted)
 
 
 #: What container runtimes leave behind. Docker, Podman, and what a manager may put there: systemd,
