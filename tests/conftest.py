@@ -17,7 +17,7 @@ from accel_testing.children import SIMULATED
 
 import accel_core
 from accel_core import current, settings
-from accel_core.machine import hardware
+from accel_core.machine import vendors
 
 # The accelerators' own tests have nothing to run on without torch; all others say so themselves.
 collect_ignore = [] if importlib.util.find_spec("torch") else ["accelerators"]
@@ -92,7 +92,7 @@ def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], No
 @pytest.fixture
 def no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which no accelerator is seen, whatever the real one has."""
-    monkeypatch.setattr(hardware, "known_hardware", lambda *root: ())
+    monkeypatch.setattr(vendors, "known_hardware", lambda *root: ())
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ _HOMES = {
         "SettingError",
         "UnsupportedError",
     ),
-    "machine.hardware": ("Evidence", "evidence"),
+    "machine.devices": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
     "ops.catalogue": ("OpCandidate", "Operator"),

@@ -120,10 +120,10 @@ from accel_core.errors import (
     UnsupportedError as UnsupportedError,
 )
 from accel_core.hookspecs import hookimpl as hookimpl
-from accel_core.machine.hardware import (
+from accel_core.machine.devices import (
     Evidence as Evidence,
 )
-from accel_core.machine.hardware import (
+from accel_core.machine.devices import (
     evidence as evidence,
 )
 from accel_core.machine.visible_devices import (

@@ -12,7 +12,7 @@ import torch
 from accel_core import SettingError, UnsupportedError
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.detection.builtin import CPU
-from accel_core.machine import hardware
+from accel_core.machine import host
 
 TENSORS = {
     "BFloat16Tensor": torch.bfloat16,
@@ -72,7 +72,7 @@ def test_a_launcher_variable_that_is_no_number_is_refused(
 
 
 def test_without_a_launcher_a_device_is_a_numa_node_with_cores(cpu: CPUAccelerator) -> None:
-    assert cpu.device_count() == hardware.numa_nodes_with_cores() >= 1
+    assert cpu.device_count() == host.numa_node_count() >= 1
 
 
 def test_a_selection_holds_for_its_thread(cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from accel_core.accelerators import _host
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.machine import hardware
+from accel_core.machine import host as machine_host
 
 MIB = 1 << 20
 #: What the allocator and the interpreter may do beside us.
@@ -108,8 +108,8 @@ def test_a_system_without_resource_keeps_no_mark(monkeypatch: pytest.MonkeyPatch
 def test_a_containers_limit_counts(
     cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch, limit: int | None, left: int | None
 ) -> None:
-    monkeypatch.setattr(hardware, "cgroup_memory_limit", lambda: limit)
-    monkeypatch.setattr(hardware, "cgroup_memory_available", lambda: left)
+    monkeypatch.setattr(machine_host, "cgroup_memory_limit", lambda: limit)
+    monkeypatch.setattr(machine_host, "cgroup_memory_available", lambda: left)
     host: Any = psutil.virtual_memory()
     assert cpu.total_memory() == min(host.total, limit or host.total)
     free, total = cpu.mem_get_info()

@@ -14,7 +14,7 @@ from accel_testing.plugins import hook
 import accel_core
 from accel_core.detection.records import How, Status
 from accel_core.errors import BackendConflictError
-from accel_core.machine import hardware
+from accel_core.machine import devices, vendors
 
 # ---------------------------------------------------------------------------- ranked
 
@@ -199,10 +199,10 @@ def test_a_failed_choice_has_a_record_too(several):
 
 
 def test_hardware_without_a_plugin_is_in_the_printed_record(torch_world, monkeypatch):
-    known = hardware.KnownHardware(
-        "NVIDIA GPU", "cuda", "accel-cuda", hardware.Evidence(nodes=("/dev/nvidia0",))
+    known = vendors.KnownHardware(
+        "NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",))
     )
-    monkeypatch.setattr(hardware, "known_hardware", lambda: (known,))
+    monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
     assert "NVIDIA GPU is present" in str(chosen())
 
 

@@ -11,7 +11,7 @@ from accel_testing.plugins import NO_DEVICE
 import accel_core
 from accel_core.detection.choose import choose
 from accel_core.errors import BackendUnavailableError, SettingError
-from accel_core.machine import hardware
+from accel_core.machine import devices, vendors
 from accel_core.settings import read
 
 
@@ -56,22 +56,22 @@ def test_strict_refuses_the_cpu_where_a_plugin_is_broken(torch_world):
 def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
     assert chosen(ACCEL_STRICT="1").chosen == "cpu"
-    known = hardware.KnownHardware(
-        "NVIDIA GPU", "cuda", "accel-cuda", hardware.Evidence(nodes=("/dev/nvidia0",))
+    known = vendors.KnownHardware(
+        "NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",))
     )
-    monkeypatch.setattr(hardware, "known_hardware", lambda: (known,))
+    monkeypatch.setattr(vendors, "known_hardware", lambda: (known,))
     assert "NVIDIA GPU is present (/dev/nvidia0)" in str(error(ACCEL_STRICT="1"))
-    monkeypatch.setattr(hardware, "known_hardware", lambda: ())
+    monkeypatch.setattr(vendors, "known_hardware", lambda: ())
     monkeypatch.setattr(
-        hardware, "evidence", lambda backend: hardware.Evidence(pci=("19e5:d802 at 0000:00:05.0",))
+        devices, "evidence", lambda backend: devices.Evidence(pci=("19e5:d802 at 0000:00:05.0",))
     )
     assert isinstance(error(ACCEL_STRICT="1"), BackendUnavailableError)
 
 
 def test_strict_has_nothing_against_what_the_user_ruled_out(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
-    card = hardware.Evidence(nodes=("/dev/davinci0",))
-    monkeypatch.setattr(hardware, "evidence", lambda backend: card if backend.name == "npu" else None)
+    card = devices.Evidence(nodes=("/dev/davinci0",))
+    monkeypatch.setattr(devices, "evidence", lambda backend: card if backend.name == "npu" else None)
     assert isinstance(error(ACCEL_STRICT="1"), BackendUnavailableError)
     assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="npu").chosen == "cpu"
 
@@ -82,15 +82,13 @@ def test_strict_has_nothing_against_a_machine_without_accelerators(torch_world):
 
 def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monkeypatch):
     known = [
-        hardware.KnownHardware(
-            "NVIDIA GPU", "cuda", "accel-cuda", hardware.Evidence(nodes=("/dev/nvidia0",))
-        ),
-        hardware.KnownHardware("Ascend NPU", "npu", "accel-npu", hardware.Evidence(nodes=("/dev/davinci0",))),
-        hardware.KnownHardware(
-            "Intel integrated GPU", "xpu", "accel-xpu", hardware.Evidence(pci=("8086",)), integrated=True
+        vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", devices.Evidence(nodes=("/dev/nvidia0",))),
+        vendors.KnownHardware("Ascend NPU", "npu", "accel-npu", devices.Evidence(nodes=("/dev/davinci0",))),
+        vendors.KnownHardware(
+            "Intel integrated GPU", "xpu", "accel-xpu", devices.Evidence(pci=("8086",)), integrated=True
         ),
     ]
-    monkeypatch.setattr(hardware, "known_hardware", lambda: tuple(known))
+    monkeypatch.setattr(vendors, "known_hardware", lambda: tuple(known))
     torch_world.backend("npu", extra=NO_DEVICE)
     assert chosen().missing_plugins == (
         "NVIDIA GPU is present (/dev/nvidia0) and its plugin is not installed: pip install accel-cuda",

@@ -13,7 +13,7 @@ from accel_core.backend import API_LEVEL
 from accel_core.detection import probe
 from accel_core.detection.discovery import discover
 from accel_core.detection.records import Outcome, Status, Unloaded, verdict
-from accel_core.machine import hardware
+from accel_core.machine import devices, host
 from accel_core.settings import Pin, Settings
 
 
@@ -83,7 +83,7 @@ def test_a_vendor_package_that_is_not_installed(torch_world):
 
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
-    monkeypatch.setattr(hardware, "evidence", lambda backend: hardware.Evidence(nodes=("/dev/davinci0",)))
+    monkeypatch.setattr(devices, "evidence", lambda backend: devices.Evidence(nodes=("/dev/davinci0",)))
     torch_world.backend("npu", vendor_import="torch_npu", device_nodes=("/dev/davinci[0-9]*",))
     found = judge()
     assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
@@ -151,7 +151,7 @@ def test_required_distributions_are_read_from_metadata(torch_world, requires, st
 
 def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(torch_world, monkeypatch):
     """USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland."""
-    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    monkeypatch.setattr(host, "on_linux", lambda: True)
     vendor(
         torch_world,
         "raise ImportError('libhccl.so')",
@@ -174,13 +174,13 @@ def test_a_pin_may_be_usable_without_a_device(torch_world):
 
 
 def test_a_pin_does_not_look_for_hardware(torch_world, monkeypatch):
-    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    monkeypatch.setattr(host, "on_linux", lambda: True)
     torch_world.backend("npu", device_nodes=("/dev/no-such-npu",))
     assert (judge(pinned=True).status, judge(pinned=True).devices) == (Status.USABLE, 2)
 
 
 def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, monkeypatch):
-    monkeypatch.setattr(hardware, "_on_linux", lambda: True)
+    monkeypatch.setattr(host, "on_linux", lambda: True)
     vendor(torch_world, "raise ImportError", device_nodes=("/dev/no-such-npu",))
     assert judge(pinned=True).status is Status.BROKEN
 

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_core.distributed import cores
-from accel_core.distributed.cores import Cores, share_out
+from accel_core.distributed.plan import Cores, share_out
 
 
 @pytest.fixture
 def machine(tmp_path: Path):
-    """Write a machine's `/sys`: NUMA nodes, siblings of cores, devices."""
+    """Write a machine's `/sys`: NUMA nodes, and which cores are hyper-threads of one."""
 
-    def write(nodes=None, siblings=None, devices=None, quota=None) -> str:
+    def write(nodes=None, siblings=None) -> str:
         files = {f"devices/system/node/node{node}/cpulist": text for node, text in (nodes or {}).items()}
         for core, text in (siblings or {}).items():
             files[f"devices/system/cpu/cpu{core}/topology/thread_siblings_list"] = text
-        for address, text in (devices or {}).items():
-            files[f"bus/pci/devices/{address}/numa_node"] = text
-        for group, text in (quota or {}).items():
-            files[f"fs/cgroup/{group}/cpu.max"] = text
         for name, text in files.items():
             file = tmp_path / "sys" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -77,32 +71,8 @@ def test_a_quota_of_the_control_group_limits_the_threads_not_the_cores(machine):
 
 @pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
 def test_malformed_files_count_as_absent(machine, text):
-    root = machine({0: text}, {0: text}, {"0000:3b:00.0": text})
-    assert cores.numa_nodes(root) == {}
-    assert cores.device_node("0000:3B:00.0", root) is None
+    root = machine({0: text}, {0: text})
     assert ids(share_out([None, None], range(4), root)) == [(0, 1), (2, 3)]
-
-
-def test_a_device_is_near_the_node_that_the_kernel_says(machine):
-    root = machine(devices={"0000:3b:00.0": "1", "0000:3c:00.0": "-1"})
-    assert cores.device_node("0000:3B:00.0", root) == 1
-    assert cores.device_node("0000:3c:00.0", root) is None
-    assert cores.device_node("0000:ff:00.0", root) is None
-    assert cores.device_node(None, root) is None
-
-
-def test_the_quota_is_the_least_of_all_groups_above(machine, tmp_path):
-    root = machine(quota={"": "max 100000", "a": "400000 100000", "a/b": "250000 100000"})
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
-    assert cores.cpu_quota(root) == 2.5
-    (tmp_path / "proc/self/cgroup").write_text("nonsense\n")
-    assert cores.cpu_quota(root) is None
-
-
-@given(st.lists(st.integers(0, 500), unique=True).map(sorted))
-def test_ranges_are_read_as_they_are_written(numbers):
-    assert cores.parse_ranges(cores.as_ranges(numbers)) == (tuple(numbers) or None)
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 63), min_size=1))
@@ -115,13 +85,3 @@ def test_no_core_is_lost_and_none_is_given_twice_where_there_are_enough(count, a
         sizes = sorted(len(share.ids) for share in shares)
         assert sizes[-1] - sizes[0] <= 1
     assert all(share.threads >= 1 for share in shares)
-
-
-def test_this_process_says_what_it_may_use():
-    if hasattr(os, "sched_getaffinity"):
-        assert cores.allowed_cores() == os.sched_getaffinity(0)
-
-
-def test_where_nothing_can_be_bound_nothing_is(monkeypatch):
-    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
-    assert cores.allowed_cores() is None

@@ -10,7 +10,7 @@ from accel_testing.plugins import ACCELERATOR
 
 from accel_core import BackendNotFoundError, LaunchError, SettingError
 from accel_core.distributed import launch
-from accel_core.distributed.launch import Machine
+from accel_core.distributed.plan import Machine, describe, plan_ranks
 
 NEEDS_TORCHRUN = pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's")
 UUIDS = [f"MLU-{n}1111111-2222-3333-4444-555555555555" for n in range(2)]
@@ -125,13 +125,13 @@ def sixteen_cores(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys" / name).write_text(text)
-    monkeypatch.setattr("accel_core.distributed.cores.allowed_cores", lambda: frozenset(range(16)))
+    monkeypatch.setattr("accel_core.machine.host.allowed_cores", lambda: frozenset(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return str(tmp_path)
 
 
 def plan(root, *arguments, machine=MACHINE):
-    return launch.plan_ranks(launch.parse([*arguments, "train.py", "--lr", "1"]), machine, root)
+    return plan_ranks(launch.parse([*arguments, "train.py", "--lr", "1"]), machine, root)
 
 
 @NEEDS_TORCHRUN
@@ -204,7 +204,7 @@ class TestPlan:
 
     def test_the_plan_is_told_in_words(self, sixteen_cores):
         arguments = launch.parse(["--nnodes", "2", "--communication-backend", "gloo", "train.py"])
-        text = launch.describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))
+        text = describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))
         assert text.splitlines() == [
             "mlu (accel-mlu 1.0) over gloo, 2 devices here, nodes 2",
             "all ranks: DS_ACCELERATOR=mlu ACCEL_COMMUNICATION_BACKEND=gloo",

@@ -12,7 +12,7 @@ import pytest
 from accel_core import LaunchError, RankLostError, RankMismatchError, SettingError
 from accel_core.distributed.agreement import Record, agree
 from accel_core.distributed.process_group import _device_index
-from accel_core.distributed.rank import Rank, read_rank
+from accel_core.distributed.rendezvous import Rank, read_rank
 from accel_core.distributed.watch import Watch
 
 VARIABLES = {

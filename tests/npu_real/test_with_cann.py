@@ -56,8 +56,8 @@ CHOOSE = "import accel_core, json; acc = accel_core.get_accelerator()\n"
 
 def test_it_is_chosen_when_there_is_a_card(with_cann):
     code = (
-        "from accel_core.machine import hardware\n"
-        "hardware.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
+        "from accel_core.machine import devices\n"
+        "devices.device_nodes = lambda *_: ('/dev/davinci0', '/dev/davinci1')\n"
         f"{CHOOSE}s = accel_core.selection()\n"
         "(npu,) = [v for v in s.verdicts if v.name == 'npu']\n"
         "print(json.dumps([acc.name, s.how.value, acc.is_initialized(), npu.devices]))"
@@ -99,7 +99,7 @@ def test_no_devices(with_cann):
 
 def test_no_devices_in_a_ranked_choice(with_cann):
     code = (
-        "from accel_core.machine import hardware\nhardware.device_nodes = lambda *_: ('/dev/davinci0',)\n"
+        "from accel_core.machine import devices\ndevices.device_nodes = lambda *_: ('/dev/davinci0',)\n"
         "import warnings; warnings.simplefilter('ignore')\n"
         f"{CHOOSE}v = next(v for v in accel_core.selection().verdicts if v.name == 'npu')\n"
         "print(json.dumps([acc.name, v.status.value, v.reason, v.devices]))"

@@ -7,8 +7,8 @@ import json
 LIBRARY = "libhccl.so: cannot open shared object file"
 #: The command as the user has it, on a machine that has a card.
 WITH_A_CARD = """
-from accel_core.machine import hardware
-hardware.device_nodes = lambda *_: ("/dev/davinci0",)
+from accel_core.machine import devices
+devices.device_nodes = lambda *_: ("/dev/davinci0",)
 """
 ACCEL = "import sys; sys.argv = ['accel', *{0!r}]\nfrom accel_core.cli import main; main()\n"
 

@@ -11,7 +11,7 @@ from accel_mps import BACKEND, accel_explain
 
 MAC = (
     "import platform; sys.platform = 'darwin'; platform.machine = lambda: {machine!r}; "
-    "hardware._on_linux = lambda: False"
+    "host.on_linux = lambda: False"
 )
 
 

@@ -15,14 +15,14 @@ SURFACES = Path(__file__).parents[3] / "tests" / "simulated" / "surfaces"
 
 _JUDGE = """
 import json, sys
-import accel_core.machine.hardware as hardware
+from accel_core.machine import devices, host
 from accel_core.detection.discovery import discover
 from accel_core.detection.probe import probe
 from accel_core.settings import Settings
-devices = tuple(hardware.PciDevice(*device) for device in {pci!r})
-hardware._on_linux = lambda: True
-hardware.pci_devices = lambda root="/": devices
-hardware.device_nodes = lambda patterns, root="/": ()
+bus = tuple(devices.PciDevice(*device) for device in {pci!r})
+host.on_linux = lambda: True
+devices.pci_devices = lambda root="/": bus
+devices.device_nodes = lambda patterns, root="/": ()
 {code}
 candidates = discover()
 found = [c for c in candidates if c.name == {name!r}]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core._support.packages import is_installed
 from accel_core.accelerators._streams import HostEvent, HostStream
 from accel_core.accelerators.interface import Accelerator
-from accel_core.machine import hardware
+from accel_core.machine import host
 from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class CPUAccelerator(Accelerator):
 
     @cached_property
     def _nodes(self) -> int:
-        return hardware.numa_nodes_with_cores()
+        return host.numa_node_count()
 
     def current_device(self) -> int:
         """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
@@ -169,14 +169,14 @@ class CPUAccelerator(Accelerator):
         """Bytes of the host, or of the control group (container) where that allows less."""
         import psutil
 
-        total, limit = int(psutil.virtual_memory().total), hardware.cgroup_memory_limit()
+        total, limit = int(psutil.virtual_memory().total), host.cgroup_memory_limit()
         return total if limit is None else min(total, limit)
 
     def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
         import psutil
 
-        free, left = int(psutil.virtual_memory().available), hardware.cgroup_memory_available()
+        free, left = int(psutil.virtual_memory().available), host.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -19,8 +18,8 @@ from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core.backend import API_LEVEL, Backend
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.machine import hardware
-from accel_core.machine.hardware import Evidence
+from accel_core.machine import host
+from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _api_level(backend: Backend) -> Outcome | None:
 
 
 def _platform(backend: Backend) -> Outcome | None:
-    if hardware.platform_matches(backend.platforms):
+    if host.platform_matches(backend.platforms):
         return None
     return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(backend.platforms)} only")
 
@@ -243,10 +242,10 @@ def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome |
     if not evidence or evidence.nodes or not (backend.device_nodes and backend.hardware):
         return None
     device = f"{_article(backend.hardware)} {backend.hardware}"
-    if backend.driver_file and not Path(root, backend.driver_file.lstrip("/")).exists():
+    if backend.driver_file and not host.path_exists(backend.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
         return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
-    if hardware.in_container(root):
+    if host.in_container(root):
         reason = f"the host has {device} ({evidence}), but this container has no {backend.device_nodes[0]}"
         return Outcome(Status.NO_DEVICE, reason, backend.container_hint, devices=0)
     return None  # some drivers make their nodes at the first use

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from accel_core.detection.discovery import installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
-from accel_core.machine import hardware
+from accel_core.machine import vendors
 from accel_core.settings import Pin, Settings
 
 __all__ = [
@@ -27,7 +27,7 @@ def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
         f"pip install {known.distribution}"
-        for known in hardware.known_hardware()
+        for known in vendors.known_hardware()
         # An integrated GPU is in every other laptop: not worth a warning at every start.
         if known.backend not in covered and not known.integrated
     )
@@ -44,7 +44,7 @@ def not_found(asked: str, pin: Pin) -> str:
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
     # A name that we know is no slip of the finger: its plugin is missing.
-    close = [] if pin.distribution or pin.name in hardware.FIRST_PARTY else _close(pin.name, names)
+    close = [] if pin.distribution or pin.name in vendors.FIRST_PARTY else _close(pin.name, names)
     if close:
         message += f" Did you mean {close[0]!r}?"
     return f"{message} {_next(_install(pin))}"
@@ -57,7 +57,7 @@ def _close(name: str, names: list[str]) -> list[str]:
 
 
 def _install(pin: Pin) -> str:
-    distribution = pin.distribution or hardware.FIRST_PARTY.get(pin.name, "")
+    distribution = pin.distribution or vendors.FIRST_PARTY.get(pin.name, "")
     return (
         f"pip install {distribution}"
         if distribution

@@ -29,7 +29,7 @@ from accel_core.detection.records import (
     verdict,
 )
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
-from accel_core.machine import hardware
+from accel_core.machine import devices
 from accel_core.settings import Settings
 
 __all__ = ["Group", "answer_in_child", "inspect", "probe"]
@@ -91,8 +91,8 @@ def probe(
     return verdict(candidate, outcome, evidence, (time.perf_counter() - start) * 1e3)
 
 
-def _evidence(candidate: Candidate | Unloaded) -> hardware.Evidence | None:
-    return hardware.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
+def _evidence(candidate: Candidate | Unloaded) -> devices.Evidence | None:
+    return devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
 
 
 def _ask(candidate: Candidate, settings: Settings, group: Group, *, pinned: bool, isolated: bool) -> Outcome:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError
-from accel_core.machine.hardware import Evidence
+from accel_core.machine.devices import Evidence
 from accel_core.settings import Pin
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`accel run`: torchrun's own launcher, told what the chosen accelerator needs.
+"""`accel run`: the command line, what the accelerator says of this host, and torchrun's own launcher.
 
 The accelerator is asked in a child process, so that the launcher, which lives as long as the job, holds
 neither a vendor's package nor a device.
@@ -12,16 +12,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from accel_core import errors
 from accel_core._support import child as isolation
 from accel_core._support.torch_import import import_torch
-from accel_core.distributed import cores
+from accel_core.distributed.plan import Machine, RankPlan, bypasses_worker, common_variables
 from accel_core.errors import AccelError, BackendUnavailableError, LaunchError
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR, parse_pin
+from accel_core.settings import DS_ACCELERATOR, parse_pin
 
-__all__ = ["Machine", "RankPlan", "ask_machine", "check_script", "describe", "launch", "parse", "plan_ranks"]
+__all__ = ["ask_machine", "check_script", "launch", "parse"]
 
 #: Seconds for the child that asks the accelerator; torch alone may take half of this from a network disk.
 _PATIENCE = 120.0
@@ -30,35 +30,6 @@ _ABOUT = """Start the ranks of a distributed job on this host: torchrun, for wha
 
 Without --nproc-per-node, one rank for each device (on the CPU: for each NUMA node). Each rank is bound to
 cores near its device. DS_ACCELERATOR is set to what was chosen here, so that all ranks choose the same."""
-
-
-class Machine(NamedTuple):
-    """What the accelerator says of this host."""
-
-    #: Name, and `name@distribution` where only that says which is meant.
-    name: str
-    pin: str
-    origin: str
-    is_cpu: bool
-    devices: int
-    communication: str
-    #: Of each device: its name in torch, its PCI address, the variables that make only it visible.
-    names: list[str]
-    pci: list[str | None]
-    alone: list[dict[str, str]]
-    #: Why devices cannot be shown one by one; empty where they can.
-    not_alone: str
-    #: The warning of the choice, if there was one.
-    warning: str
-
-
-class RankPlan(NamedTuple):
-    """What one rank on this host gets."""
-
-    device: str
-    #: As the kernel writes a list of cores; empty: not bound.
-    cores: str
-    environment: dict[str, str]
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -81,10 +52,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _with_ours(found: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    found.prog, found.usage, found.description = "accel run", _USAGE, _ABOUT
-    found.formatter_class = argparse.RawDescriptionHelpFormatter
-    ours = found.add_argument_group("options of accel")
+def _with_ours(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.prog, parser.usage, parser.description = "accel run", _USAGE, _ABOUT
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    ours = parser.add_argument_group("options of accel")
     ours.add_argument("--backend", metavar="NAME", help="accelerator to use, as DS_ACCELERATOR names one")
     ours.add_argument(
         "--communication-backend", metavar="NAME", help="torch.distributed's backend [the accelerator's own]"
@@ -95,7 +66,17 @@ def _with_ours(found: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )  # fmt: skip
     ours.add_argument("--no-bind", action="store_true", help="do not bind ranks to cores")
     ours.add_argument("--dry-run", action="store_true", help="print what each rank would get, start nothing")
-    return found
+    return parser
+
+
+def check_script(arguments: argparse.Namespace) -> None:
+    """Raise `LaunchError` for a script that is not there."""
+    if arguments.module or arguments.no_python or Path(arguments.training_script).exists():
+        return
+    raise LaunchError(
+        f"{arguments.training_script}: there is no such script in {Path.cwd()}. For a module use -m, for a "
+        "command --no-python."
+    )
 
 
 # --- asking the accelerator ----------------------------------------------------------------------------
@@ -128,7 +109,7 @@ def ask_machine(backend: str | None) -> Machine:
 
 
 def _answer(_arguments: dict[str, object], _say: Callable[[str], None]) -> dict[str, Any]:
-    """In the child: choose, and tell."""
+    """In the child: choose, and describe what was chosen."""
     import warnings
 
     from accel_core import current
@@ -167,11 +148,11 @@ def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str
     ids = tuple(range(count)) if ids is None else ids
     if len(ids) < count:
         return [], f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}"
-    found: list[dict[str, str]] = []
+    alone: list[dict[str, str]] = []
     for item in ids[:count]:
-        found.append({})
-        accelerator.set_visible_devices_envs(found[-1], [item])
-    return found, ""
+        alone.append({})
+        accelerator.set_visible_devices_envs(alone[-1], [item])
+    return alone, ""
 
 
 def _pci(accelerator: Any, index: int) -> str | None:
@@ -181,122 +162,6 @@ def _pci(accelerator: Any, index: int) -> str | None:
     except Exception:
         return None
     return address
-
-
-# --- the plan ------------------------------------------------------------------------------------------
-
-
-def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/") -> list[RankPlan]:
-    """What each rank on this host gets.
-
-    Raises `LaunchError` for more ranks than devices, and for a device that cannot be shown alone.
-    """
-    count = _count(arguments, machine)
-    if arguments.one_device_per_rank and machine.not_alone:
-        raise LaunchError(f"--one-device-per-rank cannot be had: {machine.not_alone}")
-    if arguments.one_device_per_rank and _hands_off(arguments):
-        raise LaunchError("--one-device-per-rank goes neither with --run-path nor with --virtual-local-rank")
-    shares = _shares(arguments, machine, count, root)
-    plans = []
-    for rank in range(count):
-        environment = {}
-        if arguments.one_device_per_rank and not machine.is_cpu:
-            environment.update(machine.alone[rank])
-        if shares and not os.environ.get("OMP_NUM_THREADS"):
-            environment["OMP_NUM_THREADS"] = str(shares[rank].threads)
-        device = "cpu" if machine.is_cpu else machine.names[rank]
-        plans.append(RankPlan(device, cores.as_ranges(shares[rank].ids) if shares else "", environment))
-    return plans
-
-
-def _count(arguments: argparse.Namespace, machine: Machine) -> int:
-    wanted: str = arguments.nproc_per_node
-    if wanted == "auto":
-        count = machine.devices
-        if count == 0:
-            raise LaunchError(
-                f"{machine.name} has no device on this host, so there is no rank to start. "
-                f"See accel why {machine.name}, or choose another with --backend."
-            )
-    else:
-        count = _torch_count(wanted)
-    if count < 1:
-        raise LaunchError(f"--nproc-per-node {wanted}: expected 1 or more ranks")
-    if count > machine.devices and not machine.is_cpu:
-        raise LaunchError(
-            f"--nproc-per-node {wanted}: {count} ranks and {machine.devices} {machine.name} "
-            f"device{'' if machine.devices == 1 else 's'}. Start at most {machine.devices}, or choose "
-            "another accelerator with --backend."
-        )
-    return count
-
-
-def _torch_count(wanted: str) -> int:
-    """A number, or torchrun's own words: cpu, gpu, xpu, a device type."""
-    from torch.distributed.run import determine_local_world_size
-
-    try:
-        return int(determine_local_world_size(wanted))
-    except (ValueError, RuntimeError) as error:
-        raise LaunchError(
-            f"--nproc-per-node {wanted!r} is not valid: {error}. Expected a number, or auto."
-        ) from None
-
-
-def check_script(arguments: argparse.Namespace) -> None:
-    """Raise `LaunchError` for a script that is not there."""
-    if arguments.module or arguments.no_python or Path(arguments.training_script).exists():
-        return
-    raise LaunchError(
-        f"{arguments.training_script}: there is no such script in {Path.cwd()}. For a module use -m, for a "
-        "command --no-python."
-    )
-
-
-def _shares(
-    arguments: argparse.Namespace, machine: Machine, count: int, root: str
-) -> list[cores.Cores] | None:
-    """The cores of each rank; `None` where ranks are not bound: switched off, torchrun does it, or no way."""
-    allowed = cores.allowed_cores()
-    unbound = arguments.no_bind or getattr(arguments, "numa_binding", None) or _hands_off(arguments)
-    if unbound or not allowed:
-        return None
-    near = [None if machine.is_cpu else cores.device_node(machine.pci[rank], root) for rank in range(count)]
-    return cores.share_out(near, allowed, root, quota=cores.cpu_quota(root))
-
-
-def _hands_off(arguments: argparse.Namespace) -> bool:
-    """Whether our worker cannot stand before the script: it would not run, or not know which rank it is."""
-    return bool(arguments.run_path or getattr(arguments, "virtual_local_rank", False))
-
-
-def describe(machine: Machine, arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> str:
-    """The plan for people: a line for the job and one for each rank on this host."""
-    name = f"{machine.name} ({machine.origin})" if machine.origin else machine.name
-    devices = f"{machine.devices} device{'' if machine.devices == 1 else 's'} here"
-    lines = [
-        f"{name} over {_communication(machine, arguments)}, {devices}, nodes {arguments.nnodes}",
-        f"all ranks: {_assignments(_common(machine, arguments))}",
-    ]
-    for rank, plan in enumerate(plans):
-        bound = f"cores {plan.cores}" if plan.cores else "not bound"
-        said = [f"local rank {rank}: {plan.device}", bound, _assignments(plan.environment)]
-        lines.append(", ".join(part for part in said if part))
-    return "\n".join(lines)
-
-
-def _assignments(environment: dict[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in environment.items())
-
-
-def _common(machine: Machine, arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables that every rank gets from the launcher's environment."""
-    communication = _communication(machine, arguments)
-    return {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-
-
-def _communication(machine: Machine, arguments: argparse.Namespace) -> str:
-    return str(arguments.communication_backend or machine.communication)
 
 
 # --- the launch ----------------------------------------------------------------------------------------
@@ -310,7 +175,7 @@ def launch(arguments: argparse.Namespace, machine: Machine, plans: Sequence[Rank
     from torch.distributed.elastic.multiprocessing.errors import record
     from torch.distributed.run import run
 
-    os.environ.update(_common(machine, arguments))
+    os.environ.update(common_variables(machine, arguments))
     threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
     if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
         os.environ["OMP_NUM_THREADS"] = str(min(threads))  # else torchrun sets 1 and warns
@@ -319,7 +184,7 @@ def launch(arguments: argparse.Namespace, machine: Machine, plans: Sequence[Rank
         # learn of, and in which they find what the first ones left (pytorch#135712).
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     arguments.nproc_per_node = str(len(plans))
-    if not _hands_off(arguments):
+    if not bypasses_worker(arguments):
         _insert_worker(arguments, plans)
     record(run)(arguments)
 

@@ -6,8 +6,6 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accel_core import current
 from accel_core._support.torch_import import import_torch
 from accel_core.distributed.agreement import Record, agree, depart_last
-from accel_core.distributed.rank import Rank, read_rank
+from accel_core.distributed.rendezvous import Rank, meet, read_rank, second_connection
 from accel_core.distributed.watch import Watch
 from accel_core.errors import AccelError, LaunchError, RankLostError
 from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
@@ -179,7 +177,7 @@ def init_process_group(
         raise LaunchError(f"silence={silence!r} is not valid, expected seconds above 0")
     me = read_rank(rank, world_size, rendezvous=store is None and init_method is None)
     wait = timeout or distributed.constants.default_pg_timeout
-    met, address = _meet(me, init_method, store, wait)
+    met, address = meet(me, init_method, store, wait)
 
     chosen, problem = _choose(me, backend)
     try:
@@ -191,7 +189,8 @@ def init_process_group(
     assert chosen is not None
     ours = distributed.PrefixStore(name, met)
     # A connection of its own: one that waits in a collective's set-up would hold up the beats.
-    watch = Watch(distributed.PrefixStore(name, _second(met, silence)), me.rank, hosts, silence, address)
+    beats = distributed.PrefixStore(name, second_connection(met, silence))
+    watch = Watch(beats, me.rank, hosts, silence, address)
     watch.start()
     try:
         distributed.init_process_group(
@@ -209,54 +208,6 @@ def init_process_group(
             raise
         raise loss from error
     return RankContext(me, chosen, ours, watch, wait)
-
-
-def _meet(me: Rank, init_method: str | None, store: Store | None, timeout: timedelta) -> tuple[Store, str]:
-    """The store that all ranks share, and where it is."""
-    if store is not None:
-        return store, _address(store, "the store that was given")
-    distributed = import_torch().distributed
-    method = init_method or "env://"
-    with _explained(me, method, timeout):
-        found: Store = next(distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout))[0]
-    found.set_timeout(timeout)
-    return found, _address(found, method)
-
-
-@contextmanager
-def _explained(me: Rank, method: str, timeout: timedelta) -> Iterator[None]:
-    where = (
-        f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if method == "env://" else method
-    )
-    try:
-        yield
-    except RuntimeError as error:
-        if "EADDRINUSE" in str(error):  # torch's DistNetworkError has it in its text alone
-            raise LaunchError(
-                f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "
-                "not ended. Give another one to every rank, with MASTER_PORT or torchrun's --master-port."
-            ) from error
-        raise RankLostError(
-            f"{me} did not meet the {me.world_size - 1} others at {where} within "
-            f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}. See that rank 0's host is up, "
-            "that a firewall lets this port through, and that every host runs the same command."
-        ) from error
-
-
-def _address(store: Store, otherwise: str) -> str:
-    host, port = getattr(store, "host", None), getattr(store, "port", None)
-    return f"{host}:{port}" if host and port else otherwise
-
-
-def _second(met: Store, silence: float) -> Store:
-    """Another connection to a TCP store; other stores hold nothing up, and serve as they are."""
-    distributed = import_torch().distributed
-    if not isinstance(met, distributed.TCPStore):
-        return met
-    second: Store = distributed.TCPStore(
-        met.host, met.port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=silence)
-    )
-    return second
 
 
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from accel_core.distributed.cores import parse_ranges
+from accel_core.machine.host import parse_ranges
 
 __all__ = ["main"]
 

@@ -20,9 +20,9 @@ __all__ = ["Machine", "simulated"]
 
 _PROBE = """
 import json, os, sys
-from accel_core.machine import hardware
-hardware.device_nodes = lambda patterns, root="/": tuple({nodes!r})
-hardware.pci_devices = lambda root="/": ()
+from accel_core.machine import devices
+devices.device_nodes = lambda patterns, root="/": tuple({nodes!r})
+devices.pci_devices = lambda root="/": ()
 from accel_core.detection.discovery import discover
 from accel_core.detection.probe import probe
 from accel_core.settings import Settings

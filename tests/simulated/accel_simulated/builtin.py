@@ -38,7 +38,7 @@ def install(name: str) -> None:
     def change_version(module: ModuleType) -> None:
         setattr(module, name, "0.0 (simulated)")  # what a build for the vendor has there
 
-    def change_hardware(module: ModuleType) -> None:
+    def change_platform(module: ModuleType) -> None:
         module.platform_matches = lambda platforms: True
 
     def change_distributed(module: ModuleType) -> None:
@@ -51,7 +51,7 @@ def install(name: str) -> None:
     # torch._C comes first of all: torch's Python is built on it.
     _change("torch._C", before=lambda: device.load(name), after=change_c)
     if name == "mps":  # of which accel_core knows that it is on Macs only
-        _change("accel_core.machine.hardware", before=lambda: None, after=change_hardware)
+        _change("accel_core.machine.host", before=lambda: None, after=change_platform)
     else:
         _change("torch.version", before=lambda: None, after=change_version)
     if VENDORS[name].collective:

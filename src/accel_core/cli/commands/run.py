@@ -12,7 +12,7 @@ from accel_core.errors import AccelError, SettingError
 if TYPE_CHECKING:
     import argparse
 
-    from accel_core.distributed.launch import Machine, RankPlan
+    from accel_core.distributed.plan import Machine, RankPlan
 
 __all__ = ["run"]
 
@@ -27,18 +27,18 @@ def run(arguments: tuple[str, ...]) -> None:
     It takes torchrun's options and its own, in any order: accel run --help shows them all. The exit status
     is torchrun's: 0 when every rank succeeded.
     """
-    from accel_core.distributed import launch
+    from accel_core.distributed import launch, plan
 
     try:
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
         parsed = launch.parse(arguments)
         launch.check_script(parsed)
         machine = launch.ask_machine(parsed.backend)
-        plans = launch.plan_ranks(parsed, machine)
+        plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)
         if parsed.dry_run:
-            click.echo(launch.describe(machine, parsed, plans))
+            click.echo(plan.describe(machine, parsed, plans))
             return
         _launch(parsed, machine, plans)
     except AccelError as error:

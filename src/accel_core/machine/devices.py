@@ -1,0 +1,173 @@
+"""Devices, found without torch and without any vendor's package: on the PCI bus and by their nodes in `/dev`.
+
+Every function takes `root`, the folder under which `/sys` and `/dev` are looked for, and treats what cannot
+be read as absent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import NamedTuple
+
+from accel_core.backend import Backend
+from accel_core.machine import host
+
+__all__ = [
+    "Evidence",
+    "PciDevice",
+    "device_nodes",
+    "evidence",
+    "matches_node",
+    "matches_pci",
+    "numa_node_of",
+    "pci_devices",
+]
+
+
+class PciDevice(NamedTuple):
+    """One PCI function; the ids are lower-case hexadecimal without `0x`."""
+
+    #: `"0000:00:04.0"`: domain, bus, slot, function.
+    address: str
+    #: Four digits: `"10de"`.
+    vendor: str
+    #: Four digits: `"2335"`.
+    device: str
+    #: Six digits, class, subclass, interface: `"030200"`.
+    class_code: str
+
+    def __str__(self) -> str:
+        return f"{self.vendor}:{self.device} at {self.address}"
+
+
+class Evidence(NamedTuple):
+    """Signs that a device is present; false when there are none."""
+
+    #: Device nodes that exist: `"/dev/nvidia0"`.
+    nodes: tuple[str, ...] = ()
+    #: PCI functions, as `str(PciDevice)` writes them.
+    pci: tuple[str, ...] = ()
+    #: The platform itself, where the device is a part of it: `"Apple silicon"`.
+    platform: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.nodes or self.pci or self.platform)
+
+    def __str__(self) -> str:
+        parts = (_enumerate(self.nodes), f"PCI {_enumerate(self.pci)}" if self.pci else "", self.platform)
+        return "; ".join(part for part in parts if part)
+
+
+def _enumerate(items: tuple[str, ...], most: int = 4) -> str:
+    """The first few items by comma; a machine with 16 cards must not fill the screen."""
+    rest = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + rest
+
+
+def evidence(backend: Backend, root: str = "/") -> Evidence | None:
+    """What of `backend`'s hardware is here.
+
+    `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not
+    Linux. A false `Evidence` means "looked, and there is nothing".
+    """
+    if not host.on_linux() or not (backend.device_nodes or backend.pci_ids):
+        return None
+    bus = pci_devices(root) if backend.pci_ids else ()
+    functions = tuple(str(device) for device in bus if matches_pci(device, backend.pci_ids))
+    return Evidence(device_nodes(backend.device_nodes, root), functions)
+
+
+# --- The PCI bus ---------------------------------------------------------------------------------------
+
+_BUS = "/sys/bus/pci/devices"
+
+
+@lru_cache(maxsize=8)
+def pci_devices(root: str = "/") -> tuple[PciDevice, ...]:
+    """The PCI functions that the kernel lists, by address; empty where it lists none.
+
+    Read once a process: a server has hundreds, and every backend asks.
+    """
+    functions = (
+        _pci_device(address, host.read_text(f"{_BUS}/{address}/modalias", root))
+        for address in host.names_in(_BUS, root)
+    )
+    return tuple(sorted(function for function in functions if function is not None))
+
+
+def _pci_device(address: str, modalias: str) -> PciDevice | None:
+    """The function that the kernel describes so to its module loader; `None` for a device of another kind.
+
+    In one file, of fixed width: `pci:v000010DEd00002335sv000010DEsd000016C1bc03sc02i00`, which are vendor,
+    device, their subsystem's, base class, subclass and interface (Linux, scripts/mod/file2alias.c,
+    `do_pci_entry`). A regular expression would take longer to compile than the whole bus takes to read.
+    """
+    markers = (modalias[:9], modalias[13:18], modalias[42:44], modalias[46:48], modalias[50:51])
+    if markers != ("pci:v0000", "d0000", "bc", "sc", "i") or len(modalias) != 53:
+        return None
+    ids = modalias.lower()
+    return PciDevice(address, ids[9:13], ids[18:22], ids[44:46] + ids[48:50] + ids[51:53])
+
+
+def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
+    """Whether `device` fits one of `"vendor"`, `"vendor:device"` and `"vendor/class"` (the first digits)."""
+    return any(_matches_pci(device, *pattern.lower().partition("/")[::2]) for pattern in patterns)
+
+
+def _matches_pci(device: PciDevice, ids: str, class_prefix: str) -> bool:
+    vendor, _, product = ids.partition(":")
+    return (
+        device.vendor == vendor
+        and (not product or device.device == product)
+        and device.class_code.startswith(class_prefix)
+    )
+
+
+def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
+    """The NUMA node of the PCI device; `None` where the kernel does not know it."""
+    text = host.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
+    return host.parse_number(text)  # the kernel writes -1 for "not known"
+
+
+# --- Device nodes --------------------------------------------------------------------------------------
+
+
+def device_nodes(patterns: Iterable[str], root: str = "/") -> tuple[str, ...]:
+    """The paths that fit any of the glob patterns (`"/dev/nvidia[0-9]*"`), in natural order."""
+    names: dict[str, list[str]] = {}  # in each folder, which is listed once
+    return tuple(
+        sorted({path for pattern in patterns for path in _paths(pattern, root, names)}, key=_natural)
+    )
+
+
+def _paths(pattern: str, root: str, names: dict[str, list[str]]) -> Iterator[str]:
+    """The paths that fit one pattern.
+
+    A pattern is only compiled where a name begins as it does: most machines have none of most vendors'
+    nodes, and every process that chooses asks for all of them.
+    """
+    folder, _, name = pattern.rpartition("/")
+    if any(wildcard in folder for wildcard in "*?["):
+        from glob import glob  # not at the top: no vendor that we know needs it
+
+        yield from (f"/{path}" for path in glob(pattern.lstrip("/"), root_dir=root))
+        return
+    if folder not in names:
+        names[folder] = host.names_in(folder, root)
+    fixed = name.partition("*")[0].partition("?")[0].partition("[")[0]
+    yield from (
+        f"{folder}/{entry}" for entry in names[folder] if entry.startswith(fixed) and fnmatchcase(entry, name)
+    )
+
+
+def matches_node(path: str, patterns: Iterable[str]) -> bool:
+    """Whether `path`, which `device_nodes` gave for these and other patterns, is there because of these."""
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A sort key that puts `nvidia2` before `nvidia10`."""
+    return [(len(part), part) if part.isdigit() else (0, part) for part in re.split(r"([0-9]+)", text)]

@@ -1,0 +1,128 @@
+"""Vendors with a first-party plugin, and which of their devices are here: known without the plugin.
+
+What a plugin itself says of its hardware stands in its declaration. A test holds this table against the
+declarations and lists the differences that are meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from accel_core.machine import devices, host
+from accel_core.machine.devices import Evidence, PciDevice
+
+__all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware"]
+
+
+class KnownHardware(NamedTuple):
+    """An accelerator found on this machine, and the plugin that drives it."""
+
+    #: For people: `"NVIDIA GPU"`.
+    label: str
+    #: Name of the backend: `"cuda"`.
+    backend: str
+    #: The first-party distribution that brings it: `"accel-cuda"`.
+    distribution: str
+    evidence: Evidence
+    #: A part of the processor. Most machines with one were not bought to train on it.
+    integrated: bool = False
+
+
+class Vendor(NamedTuple):
+    """One kind of device, and what on a machine belongs to it alone."""
+
+    label: str
+    backend: str
+    nodes: tuple[str, ...] = ()
+    pci: tuple[str, ...] = ()
+    platform: str = ""
+    integrated: bool = False
+    #: Which of the PCI functions that fit `pci` count.
+    counts: Callable[[PciDevice], bool] = lambda _: True
+
+
+def _is_integrated_intel(device: PciDevice) -> bool:
+    """Intel's integrated GPU, and its virtual functions, always sit in slot 2 of the first bus.
+
+    igt-gpu-tools, lib/igt_device_scan.h, `INTEGRATED_I915_GPU_PCI_ID`.
+    """
+    return device.address.startswith("0000:00:02.")
+
+
+def _is_amd_compute(device: PciDevice) -> bool:
+    """Not one of the ATI chips that only draw a server's console: Rage XL, RV100, ES1000 (pci.ids)."""
+    return device.device not in ("4752", "5159", "515e")
+
+
+#: Only ids and nodes that belong to one vendor: `/dev/dri` and `/dev/accel` are shared by many, and
+#: `/dev/dxg` (WSL2) says nothing of the maker. In this order they are named to a user. "pci.ids" is
+#: https://pci-ids.ucw.cz of 2023-04-10.
+VENDORS = (
+    # Display controllers of pci.ids' 10de: an NVSwitch is a bridge. /dev/nvidia0: jax-ml/jax,
+    # jax/_src/hardware_utils.py. A Jetson's GPU is no PCI device: /dev/nvhost-ctrl-gpu is in NVIDIA's nvgpu,
+    # include/uapi/linux/nvgpu.h; /dev/nvgpu/igpu0, from L4T 36 on, in tinygrad/tinygrad,
+    # tinygrad/runtime/support/nv/tegradev.py. On WSL2 Windows' NVIDIA driver brings libcuda.so.1:
+    # https://docs.nvidia.com/cuda/wsl-user-guide/
+    Vendor(
+        "NVIDIA GPU",
+        "cuda",
+        nodes=(
+            "/dev/nvidia[0-9]*",
+            "/dev/nvhost-ctrl-gpu",
+            "/dev/nvgpu/igpu[0-9]*",
+            "/usr/lib/wsl/lib/libcuda.so.1",
+        ),
+        pci=("10de/03",),
+    ),
+    # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)
+    # and processing accelerators (Instinct); which class a card has is without a first-hand source.
+    Vendor("AMD GPU", "cuda", nodes=("/dev/kfd",), pci=("1002/03", "1002/12"), counts=_is_amd_compute),
+    # /dev/davinci0: Ascend/pytorch, docker/devel/README.md and docker/OVERVIEW.md. d801 is a 910A, d802 a
+    # 910B, d803 a 910C, d500 an inference card: without a first-hand source. Not all of 19e5 (pci.ids:
+    # Huawei), nor by class: so the ZIP engines of Kunpeng processors show.
+    Vendor(
+        "Ascend NPU",
+        "npu",
+        nodes=("/dev/davinci[0-9]*",),
+        pci=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
+    ),
+    # Linux, drivers/accel/habanalabs/common/habanalabs_drv.c, `PCI_VENDOR_ID_HABANALABS`; pci.ids' 1da3.
+    Vendor("Intel Gaudi", "hpu", pci=("1da3",)),
+    # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
+    # first-hand source.
+    Vendor("Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",)),
+    # Display controllers of pci.ids' 8086. No node is Intel's alone.
+    Vendor("Intel discrete GPU", "xpu", pci=("8086/03",), counts=lambda d: not _is_integrated_intel(d)),
+    Vendor("Intel integrated GPU", "xpu", pci=("8086/03",), integrated=True, counts=_is_integrated_intel),
+    # Without a first-hand source: the driver is not public. Users give docker `--device /dev/tcaicard0`. Not
+    # /dev/sdaa: that is the 27th SCSI disk.
+    Vendor("Tecorigin SDAA card", "sdaa", nodes=("/dev/tcaicard[0-9]*",)),
+    # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md. No PCI id is public.
+    Vendor("Biren GPU", "supa", nodes=("/dev/biren/card_[0-9]*",)),
+    # torch 2.13, torch/backends/mps/__init__.py. It is a part of Apple silicon, without node or PCI id.
+    Vendor("Apple GPU", "mps", platform="darwin-arm64"),
+)
+
+#: Which distribution of ours brings a backend: `"cuda"` is in `"accel-cuda"`.
+FIRST_PARTY: Mapping[str, str] = {vendor.backend: f"accel-{vendor.backend}" for vendor in VENDORS}
+
+
+def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
+    """The accelerators on this machine for which a first-party plugin exists or is planned."""
+    linux = host.on_linux()
+    bus = devices.pci_devices(root) if linux else ()
+    nodes = devices.device_nodes([node for vendor in VENDORS for node in vendor.nodes], root) if linux else ()
+    present = []
+    for vendor in VENDORS:
+        evidence = Evidence(
+            tuple(node for node in nodes if devices.matches_node(node, vendor.nodes)),
+            tuple(str(d) for d in bus if devices.matches_pci(d, vendor.pci) and vendor.counts(d)),
+            "Apple silicon" if vendor.platform and host.platform_matches((vendor.platform,)) else "",
+        )
+        if evidence:
+            distribution = FIRST_PARTY[vendor.backend]
+            present.append(
+                KnownHardware(vendor.label, vendor.backend, distribution, evidence, vendor.integrated)
+            )
+    return tuple(present)

@@ -1,0 +1,168 @@
+"""Files, platform, container marks, NUMA nodes and cores, on trees built on disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_core.machine import host
+
+# --- Files and platform --------------------------------------------------------------------------------
+
+
+def test_files_are_read_below_the_root(machine):
+    machine.write("proc/thing", " text\n")
+    assert host.read_text("/proc/thing", machine.path) == "text"
+    assert host.names_in("/proc", machine.path) == ["thing"]
+    assert host.path_exists("/proc/thing", machine.path)
+    assert host.path_exists("/proc", machine.path)
+
+
+@pytest.mark.parametrize("path", ["/absent", "/proc/thing/below", "/nul\0"])
+def test_what_cannot_be_read_is_absent(machine, path):
+    machine.write("proc/thing")
+    assert host.read_text(path, machine.path) == ""
+    assert host.names_in(path, machine.path) == []
+    assert not host.path_exists(path, machine.path)
+
+
+def test_a_folder_that_may_not_be_searched_is_absent(machine):
+    if not hasattr(os, "geteuid") or os.geteuid() == 0:
+        pytest.skip("root may search every folder")
+    machine.write("closed/file", "text")
+    (machine.root / "closed").chmod(0)
+    try:
+        assert not host.path_exists("/closed/file", machine.path)
+        assert host.read_text("/closed/file", machine.path) == ""
+    finally:
+        (machine.root / "closed").chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine_name", "wanted", "fits"),
+    [
+        ("linux", "x86_64", (), True),
+        ("linux", "x86_64", ("linux",), True),
+        ("linux", "x86_64", ("win32", "linux-x86_64"), True),
+        ("linux", "x86_64", ("linux-aarch64",), False),
+        ("darwin", "arm64", ("darwin-arm64",), True),
+        ("darwin", "x86_64", ("darwin-arm64",), False),
+        ("win32", "AMD64", ("win32-amd64",), True),
+        ("win32", "AMD64", ("linux", "darwin"), False),
+    ],
+)
+def test_platforms(monkeypatch, platform, machine_name, wanted, fits):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr("platform.machine", lambda: machine_name)
+    assert host.platform_matches(wanted) is fits
+
+
+# --- Containers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        ".dockerenv",
+        "run/.containerenv",
+        "run/host/container-manager",
+        ".singularity.d/runscript",
+    ],
+)
+def test_a_container_by_its_mark(machine, mark):
+    assert not host.in_container(machine.path)
+    machine.write(mark)
+    assert host.in_container(machine.path)
+
+
+@pytest.mark.parametrize(
+    "first", ["# Kubernetes-managed hosts file.", "# Kubernetes-managed hosts file (host network)."]
+)
+def test_a_pod_by_its_hosts_file(machine, first):
+    """containerd, which most clusters run, leaves no mark in the file system."""
+    machine.write("etc/hosts", f"{first}\n127.0.0.1\tlocalhost\n")
+    assert host.in_container(machine.path)
+
+
+def test_a_hosts_file_of_anybodys_is_no_pod(machine):
+    machine.write("etc/hosts", "127.0.0.1 localhost # Kubernetes-managed hosts file\n")
+    assert not host.in_container(machine.path)
+
+
+@pytest.mark.parametrize(("text", "container"), [("lxc", True), ("wsl", False), ("", False)])
+def test_a_container_by_what_systemd_in_it_wrote(machine, text, container):
+    machine.write("run/systemd/container", f"{text}\n")
+    assert host.in_container(machine.path) is container
+
+
+def test_this_machine_can_be_asked():
+    assert host.in_container() in (True, False)
+    assert host.numa_node_count() >= 1
+
+
+# --- NUMA nodes and cores ------------------------------------------------------------------------------
+
+
+class TestNuma:
+    def write(self, machine, *lists):
+        for node, cores in enumerate(lists):
+            machine.write(f"sys/devices/system/node/node{node}/cpulist", f"{cores}\n")
+
+    def test_nodes_with_cores_count(self, machine):
+        self.write(machine, "0-31", "32-63", "")  # the third has memory only, as with CXL or HBM
+        assert host.numa_node_count(machine.path) == 2
+        assert sorted(host.numa_nodes(machine.path)) == [0, 1]
+
+    def test_at_least_one(self, machine):
+        assert host.numa_node_count(machine.path) == 1
+
+    def test_only_folders_of_nodes_are_nodes(self, machine):
+        self.write(machine, "0-1")
+        for name in ("nodes", "node", "7", "has_cpu"):
+            machine.write(f"sys/devices/system/node/{name}/cpulist", "0-1\n")
+        assert host.numa_nodes(machine.path) == {0: (0, 1)}
+
+    @pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
+    def test_malformed_lists_count_as_absent(self, machine, text):
+        self.write(machine, text)
+        assert host.numa_nodes(machine.path) == {}
+
+
+def test_hyper_threads_of_a_core_belong_together(machine):
+    for core in range(8):
+        file = f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
+        machine.write(file, f"{core % 4},{core % 4 + 4}\n")
+    assert host.physical_cores(range(8), machine.path) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert host.physical_cores({7, 2, 3}, machine.path) == [(2,), (3, 7)]
+    assert host.physical_cores([9], machine.path) == [(9,)]
+
+
+@given(st.lists(st.integers(0, 500), unique=True).map(sorted))
+def test_ranges_are_read_as_they_are_written(numbers):
+    assert host.parse_ranges(host.format_ranges(numbers)) == (tuple(numbers) or None)
+
+
+def test_this_process_says_what_it_may_use():
+    if hasattr(os, "sched_getaffinity"):
+        assert host.allowed_cores() == os.sched_getaffinity(0)
+
+
+def test_where_nothing_can_be_bound_nothing_is(monkeypatch):
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    assert host.allowed_cores() is None
+
+
+def test_importing_it_is_cheap():
+    """The CPU's accelerator, and the worker that starts each rank, need nothing else of the machine."""
+    code = (
+        "import sys, accel_core; before = set(sys.modules); import accel_core.machine.host\n"
+        "print(*sorted(m for m in set(sys.modules) - before"
+        " if m.startswith('accel_core') or m in ('torch', 'psutil', 'platform', 'dataclasses', 'typing')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["accel_core.machine", "accel_core.machine.host"]

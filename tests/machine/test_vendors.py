@@ -1,0 +1,215 @@
+"""Hardware that is known without its plugin, on trees built on disk, and against what plugins declare."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from accel_core.backend import Backend
+from accel_core.machine import devices
+from accel_core.machine.devices import PciDevice
+from accel_core.machine.vendors import FIRST_PARTY, VENDORS, known_hardware
+
+H200 = PciDevice("0000:00:04.0", "10de", "2335", "030200")
+
+
+def test_asking_needs_neither_torch_nor_psutil():
+    """Nor `platform`, on Linux: a process without torch would pay more for it than for the answer."""
+    code = (
+        "import sys, accel_core.machine.vendors, accel_core.machine.visible_devices\n"
+        "before = {*sys.modules}; accel_core.machine.vendors.known_hardware()\n"
+        "print([m for m in ('torch', 'psutil', 'pluggy', 'importlib.metadata') if m in sys.modules],"
+        " 'platform' in {*sys.modules} - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", str(sys.platform == "darwin")]
+
+
+def test_this_machine_can_be_asked():
+    assert isinstance(known_hardware(), tuple)
+
+
+def test_the_bus_and_each_folder_are_read_once(machine, monkeypatch):
+    """Every process without a usable device asks, before it does anything else."""
+    machine.pci(H200.address, H200.vendor, H200.device, H200.class_code)
+    machine.write("dev/nvidia0")
+    listed = []
+    real = devices.host.names_in
+    monkeypatch.setattr(devices.host, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
+    assert len(known_hardware(machine.path)) == 1
+    assert sorted(listed) == ["/dev", "/dev/biren", "/dev/nvgpu", "/sys/bus/pci/devices", "/usr/lib/wsl/lib"]
+
+
+class TestKnownHardware:
+    def labels(self, machine):
+        return [known.label for known in known_hardware(machine.path)]
+
+    def test_an_empty_machine(self, machine):
+        assert known_hardware(machine.path) == ()
+
+    def test_nvidia(self, machine):
+        machine.pci(H200.address, H200.vendor, H200.device, H200.class_code)
+        (known,) = known_hardware(machine.path)
+        assert (known.label, known.backend, known.distribution) == ("NVIDIA GPU", "cuda", "accel-cuda")
+        assert str(known.evidence) == "PCI 10de:2335 at 0000:00:04.0"
+        assert not known.integrated
+
+    @pytest.mark.parametrize(
+        ("vendor", "device", "class_code", "name"),
+        [
+            ("1234", "1111", "030000", "QEMU standard VGA"),
+            ("1af4", "1050", "038000", "VirtIO GPU"),
+            ("1b36", "0100", "030000", "QXL"),
+            ("15ad", "0405", "030000", "VMware SVGA"),
+            ("1414", "5353", "030000", "Hyper-V"),
+            ("1013", "00b8", "030000", "Cirrus"),
+            ("1a03", "2000", "030000", "ASPEED console"),
+            ("102b", "0536", "030000", "Matrox console"),
+            ("1002", "515e", "030000", "ATI ES1000 console"),
+            ("1002", "aaf0", "040300", "AMD sound"),
+            ("10de", "22a3", "068000", "NVSwitch"),
+            ("19e5", "a250", "120000", "Kunpeng ZIP engine"),
+            ("8086", "7d1d", "120000", "Intel NPU"),
+        ],
+    )
+    def test_what_is_no_accelerator(self, machine, vendor, device, class_code, name):
+        machine.pci("0000:00:02.0", vendor, device, class_code)
+        assert self.labels(machine) == []
+
+    @pytest.mark.parametrize(
+        ("vendor", "device", "class_code", "label"),
+        [
+            ("1002", "744c", "030000", "AMD GPU"),
+            ("1002", "74a1", "120000", "AMD GPU"),
+            ("19e5", "d802", "120000", "Ascend NPU"),
+            ("1da3", "1020", "120000", "Intel Gaudi"),
+            ("cabc", "0370", "120000", "Cambricon MLU"),
+        ],
+    )
+    def test_by_pci(self, machine, vendor, device, class_code, label):
+        machine.pci("0000:81:00.0", vendor, device, class_code)
+        assert self.labels(machine) == [label]
+
+    @pytest.mark.parametrize(
+        ("node", "label"),
+        [
+            ("/dev/nvidia0", "NVIDIA GPU"),
+            ("/dev/nvhost-ctrl-gpu", "NVIDIA GPU"),
+            ("/usr/lib/wsl/lib/libcuda.so.1", "NVIDIA GPU"),
+            ("/dev/kfd", "AMD GPU"),
+            ("/dev/davinci7", "Ascend NPU"),
+            ("/dev/cambricon_dev0", "Cambricon MLU"),
+            ("/dev/tcaicard0", "Tecorigin SDAA card"),
+            ("/dev/biren/card_0", "Biren GPU"),
+        ],
+    )
+    def test_by_node(self, machine, node, label):
+        machine.write(node)
+        assert self.labels(machine) == [label]
+
+    @pytest.mark.parametrize(
+        "node",
+        [
+            "/dev/nvidiactl",
+            "/dev/davinci_manager",
+            "/dev/sdaa",
+            "/dev/dxg",
+            "/dev/dri/renderD128",
+            "/dev/accel/accel0",
+        ],
+    )
+    def test_nodes_that_prove_nothing(self, machine, node):
+        machine.write(node)
+        assert self.labels(machine) == []
+
+    def test_intel_discrete_and_integrated_are_told_apart(self, machine):
+        machine.pci("0000:00:02.0", "8086", "a780", "030000")
+        machine.pci("0000:03:00.0", "8086", "e20b", "030000")
+        found = {k.label: (str(k.evidence), k.integrated) for k in known_hardware(machine.path)}
+        assert found == {
+            "Intel discrete GPU": ("PCI 8086:e20b at 0000:03:00.0", False),
+            "Intel integrated GPU": ("PCI 8086:a780 at 0000:00:02.0", True),
+        }
+
+    def test_apple_by_platform(self, machine, monkeypatch):
+        machine.write("dev/nvidia0")  # not looked at: this is no Linux
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr("platform.machine", lambda: "arm64")
+        (known,) = known_hardware(machine.path)
+        assert (known.backend, str(known.evidence)) == ("mps", "Apple silicon")
+
+    def test_every_backend_has_its_distribution(self):
+        assert FIRST_PARTY["cuda"] == "accel-cuda"
+        assert all(distribution == f"accel-{name}" for name, distribution in FIRST_PARTY.items())
+
+
+# --- The table against the declarations ----------------------------------------------------------------
+
+PLUGINS = Path(__file__).parents[2] / "plugins"
+ANY_GPU = "WSL2's node for any maker's GPU: only torch's build, which the plugin asks, says whose it is"
+OTHER_SYSTEMS = "torch has it on other systems too, and only Linux shows its devices in files"
+
+#: What only the table has, or only the plugin's declaration, each with the reason.
+DIFFERENCES: dict[tuple[str, str, str], str] = {
+    ("cuda", "declaration", "/dev/dxg"): ANY_GPU,
+    ("cuda", "table", "/usr/lib/wsl/lib/libcuda.so.1"): "says that the GPU behind /dev/dxg is NVIDIA's",
+    ("cuda", "table", "linux"): OTHER_SYSTEMS,
+    # Linux, drivers/misc/habanalabs/common/device.c; later drivers have the nodes of the shared class accel.
+    ("hpu", "declaration", "/dev/hl[0-9]*"): "of older drivers alone, and the bus shows every Gaudi",
+    ("xpu", "declaration", "/dev/dxg"): ANY_GPU,
+    ("xpu", "declaration", "win32"): OTHER_SYSTEMS,
+}
+
+
+def declared() -> dict[str, list[Backend]]:
+    """The first-party declarations, by the name of the backend."""
+    backends: dict[str, list[Backend]] = {}
+    for module in sorted(folder.name for folder in PLUGINS.glob("accel_*")):
+        plugin = importlib.import_module(module).accel_backends()
+        for backend in plugin if isinstance(plugin, list | tuple) else [plugin]:
+            backends.setdefault(backend.name, []).append(backend)
+    return backends
+
+
+def in_table(name: str) -> set[str]:
+    rows = [vendor for vendor in VENDORS if vendor.backend == name]
+    # A row without a platform of its own is looked for on Linux alone.
+    return {fact for row in rows for fact in (*row.nodes, *row.pci, row.platform or "linux")}
+
+
+def in_declaration(backends: Iterable[Backend]) -> set[str]:
+    return {fact for b in backends for fact in (*b.device_nodes, *b.pci_ids, *b.platforms)}
+
+
+@pytest.mark.skipif(not PLUGINS.is_dir(), reason="an sdist of accel-core has no plugins")
+class TestDeclarations:
+    @pytest.fixture(autouse=True)
+    def _plugins(self, monkeypatch):
+        for path in PLUGINS.glob("*/src"):
+            monkeypatch.syspath_prepend(str(path))
+
+    def test_table_and_declarations_differ_only_where_it_is_meant(self):
+        differences = set()
+        for name, backends in declared().items():
+            table, declaration = in_table(name), in_declaration(backends)
+            differences |= {(name, "table", fact) for fact in table - declaration}
+            differences |= {(name, "declaration", fact) for fact in declaration - table}
+        assert differences == set(DIFFERENCES)
+
+    def test_every_row_has_its_plugin_and_every_plugin_its_row(self):
+        assert {vendor.backend for vendor in VENDORS} == set(declared()) == set(FIRST_PARTY)
+
+    def test_the_distribution_to_install_is_the_one_that_declares_the_backend(self):
+        for distribution in FIRST_PARTY.values():
+            project = PLUGINS / distribution.replace("-", "_") / "pyproject.toml"
+            assert f'\nname = "{distribution}"\n' in project.read_text()
+
+    @pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.label)
+    def test_no_node_and_no_pci_id_is_of_two_backends(self, vendor):
+        others = [row for row in VENDORS if row.backend != vendor.backend]
+        assert not {*vendor.nodes, *vendor.pci} & {fact for row in others for fact in (*row.nodes, *row.pci)}
