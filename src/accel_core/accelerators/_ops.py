@@ -57,11 +57,10 @@ class Ops(Base):
     """Operators that need a build, found by name: plugins', other providers', accel-core's own."""
 
     #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
-    _op_providers: Callable[[Backend], Iterable[OpProvider]] | None
+    _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._op_providers = None
         self._op_builder_classes: dict[str, type[Any]] = {}
 
     def op_builder_dir(self) -> str:
