@@ -6,7 +6,6 @@ sides work on the same four float32 tensors, so that they meet the same memory, 
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +19,8 @@ from benchmarks.harness import Row, in_turns, ratio_row, show
 
 #: Parameters, and pairs that are measured.
 SIZES = ((10_000_000, 201), (100_000_000, 31))
-#: The bounds of issue 4; the last is for information.
-DEEPSPEED, FOREACH, FUSED = 1.0, 0.5, math.inf
+#: The bounds: no slower than the two compiled ones, twice as fast as the one made of torch's functions.
+DEEPSPEED, FOREACH, FUSED = 1.0, 0.5, 1.0
 _RATE, _BETAS, _EPS = 1e-3, (0.9, 0.999), 1e-8
 
 Tensors = tuple[torch.Tensor, ...]
@@ -40,7 +39,7 @@ def rows(sizes: tuple[tuple[int, int], ...] = SIZES) -> list[Row]:
         for peer, bound, make in (
             ("DeepSpeed CPUAdam", DEEPSPEED, lambda t: _extension(theirs, t)),
             ("torch.optim.Adam(foreach=True)", FOREACH, lambda t: _torch(t, foreach=True)),
-            ("torch.optim.Adam(fused=True), for information", FUSED, lambda t: _torch(t, fused=True)),
+            ("torch.optim.Adam(fused=True)", FUSED, lambda t: _torch(t, fused=True)),
         ):
             other = make(tensors)
             step(), other()  # threads are started, pages are touched

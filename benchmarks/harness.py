@@ -14,6 +14,9 @@ from time import perf_counter_ns
 from rich.console import Console
 from rich.table import Table
 
+#: Processes that ran or waited in the minute before the benchmark, which is then not among them.
+_LOAD_BEFORE = os.getloadavg()[0]
+
 
 @dataclass(frozen=True)
 class Row:
@@ -79,7 +82,9 @@ def child_seconds(code: str, environ: Mapping[str, str] | None = None) -> float:
 
 def show(title: str, rows: Sequence[Row]) -> int:
     """Print the table; 0 when every figure is within its bound, else 1."""
-    table = Table(title=title)
+    after = os.getloadavg()[0]  # with the benchmark's own threads
+    load = f"load average {_LOAD_BEFORE:.2f} before, {after:.2f} after"
+    table = Table(title=title, caption=f"{os.cpu_count()} processors, {load}")
     for column in ("what", "peer"):
         table.add_column(column)
     for column in ("ours", "peer's", "figure", "bound"):

@@ -9,11 +9,15 @@
 
 #if defined(__GNUC__)
 #define INLINE inline __attribute__((always_inline))
-#define RESTRICT __restrict__
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
 #define PREFETCH(address, for_writing) __builtin_prefetch(address, for_writing)
 #else
 #define INLINE __forceinline
-#define RESTRICT __restrict
+#define INDEPENDENT __pragma(loop(ivdep))
 #define PREFETCH(address, for_writing)
 #endif
 
