@@ -23,9 +23,7 @@ SIMULATED = HERE.parent / "simulated"
 sys.path[:0] = [str(SIMULATED), str(HERE / "training")]
 
 from accel_simulated import VENDORS, CannotBuildError, build, environment  # noqa: E402 - found by the line above
-
-# Here, because the process of xdist that prints does not look into the folders below.
-from ds_training.table import pytest_terminal_summary  # noqa: E402, F401
+from ds_training import table as training  # noqa: E402
 
 #: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
 ACME = """
@@ -47,6 +45,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(skip)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """What the folders below report: the process of xdist that prints does not look into them."""
+    training.pytest_terminal_summary(terminalreporter)
+    found: list[list[Any]] = [
+        value
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        for name, value in report.user_properties
+        if name == "deepspeed class"
+    ]
+    if found:
+        terminalreporter.section("DeepSpeed's accelerator classes and ours")
+        for row in (("vendor", "members", "cases", "equal", "different", "ours, open"), *sorted(found)):
+            terminalreporter.line("".join(f"{cell:>12}" for cell in row))
 
 
 @pytest.fixture(scope="session")

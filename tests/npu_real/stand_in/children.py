@@ -19,6 +19,8 @@ __all__ = ["Ended", "Run", "run"]
 
 #: Variables that would decide what a child sees.
 _STEERING = ("ACCEL_", "ASCEND", "DS_", "HCCL", "STANDIN_", "TORCH_", "PYTORCH_", "LD_LIBRARY_PATH", "LOCAL_")
+#: Where the children find `stand_in` and `checks`, and what all tests share.
+_OURS = (Path(__file__).parents[1], Path(__file__).parents[2] / "support")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def run(code: str, *, cann: Path | None = None, timeout: float = 300, **variable
     """Run `code` with this Python; `cann`: where CANN's libraries are, as after `source set_env.sh`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
     libraries = {"LD_LIBRARY_PATH": str(cann)} if cann is not None else {}
-    environ = {**kept, "PYTHONPATH": str(Path(__file__).parents[1]), **libraries, **variables}
+    environ = {**kept, "PYTHONPATH": os.pathsep.join(map(str, _OURS)), **libraries, **variables}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environ,

@@ -7,8 +7,11 @@ from habana_frameworks.torch.hpu._sim_mode import is_lazy
 from habana_frameworks.torch.hpu.events import Event
 from habana_frameworks.torch.hpu.memory import (
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
+    mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_stats,
     reset_peak_memory_stats,

@@ -1,5 +1,7 @@
 """`torch.hpu.memory`, simulated: the vendor's own keys, and its whole budget as what is reserved."""
 
+import warnings as _sim_warnings
+
 from accel_simulated.parts import memory as _sim_memory
 from accel_simulated.shape import fill
 
@@ -34,6 +36,24 @@ def memory_reserved(device=None):
 
 def max_memory_reserved(device=None):
     return memory_stats(device)["Limit"]
+
+
+# As in HabanaAI/gaudi-pytorch-bridge, habana_frameworks/torch/hpu/memory.py.
+
+
+def mem_get_info(device=None):
+    stats = memory_stats(device)
+    return stats["Limit"] - stats["InUse"], stats["Limit"]
+
+
+def memory_cached(device=None):
+    _sim_warnings.warn("memory_cached is deprecated", FutureWarning, stacklevel=2)
+    return memory_reserved(device)
+
+
+def max_memory_cached(device=None):
+    _sim_warnings.warn("max_memory_cached is deprecated", FutureWarning, stacklevel=2)
+    return max_memory_reserved(device)
 
 
 fill(globals(), "torch.hpu.memory")

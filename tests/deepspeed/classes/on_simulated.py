@@ -1,0 +1,31 @@
+"""Runs beside a simulated device, or on the processor: asks DeepSpeed's class and ours, gives the answers."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from typing import Any
+
+__all__ = ["report"]
+
+
+def report(vendor: str) -> dict[str, Any]:
+    """What `answers.compare` says of the vendor."""
+    # DeepSpeed logs to stdout, whose last line is the answer.
+    with contextlib.redirect_stdout(sys.stderr):
+        import torch  # noqa: F401 - its file on disk says that it is a CPU build; imported, it has the device
+
+        import accel_core
+
+        ours = accel_core.accelerator(vendor)
+        module = importlib.import_module(f"deepspeed.accelerator.{vendor}_accelerator")
+        theirs = getattr(module, f"{vendor.upper()}_Accelerator")()
+        # Here, because they import torch, which must not be sooner than the vendor's package.
+        from accel_testing.deepspeed_classes.answers import compare
+        from accel_testing.deepspeed_classes.cases import cases
+        from accel_testing.deepspeed_classes.device import Device
+        from own_cases import DEVICES, own_cases
+
+        device = Device(vendor, **DEVICES.get(vendor, {}))
+        return compare(theirs, ours, {**cases(device), **own_cases(vendor)})

@@ -1,0 +1,181 @@
+"""What is asked of one vendor alone: members that only its class has, and what only its device shows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from accel_testing.deepspeed_classes.answers import Case
+from accel_testing.deepspeed_classes.device import Cases, member, members
+
+__all__ = ["DEVICES", "own_cases"]
+
+#: Where the device differs from `Device`'s defaults.
+DEVICES: Mapping[str, Mapping[str, Any]] = {
+    "hpu": {"last_generator": 0},
+    "mps": {"last": 0, "last_generator": 0},
+}
+
+
+def own_cases(vendor: str) -> dict[str, Case]:
+    """The vendor's own cases, and those of every simulated device."""
+    own: dict[str, Callable[[], Cases]] = {
+        "cpu": _cpu, "cuda": _cuda, "hpu": _hpu, "mlu": _vendor_ranges, "mps": _mps, "supa": _supa,
+        "xpu": _xpu,
+    }  # fmt: skip
+    return {"range_push: under torch's profiler": _profiled, **(own[vendor]() if vendor in own else {})}
+
+
+def _profiled(acc: Any) -> Any:
+    """Whether torch's profiler sees the range."""
+    with torch.autograd.profiler.profile() as seen:
+        acc.range_push("a step")
+        acc.range_pop()
+    return any(event.name == "a step" for event in seen.function_events)
+
+
+def _vendor_ranges() -> Cases:
+    """How many ranges are open at the vendor's profiler, after a push and after its pop."""
+    from accel_simulated.parts import ranges
+
+    def reached(acc: Any) -> Any:
+        ranges._open.clear()
+        acc.range_push("step", domain="training")
+        pushed = len(ranges._open)
+        acc.range_pop(domain="training")
+        return [pushed, len(ranges._open)]
+
+    return {"range_push: at the vendor's profiler": reached}
+
+
+def _supa() -> Cases:
+    return {**_vendor_ranges(), **members("communication_backend_version"), **_attributes("class_dict")}
+
+
+def _attributes(*names: str) -> Cases:
+    return {name: lambda acc, name=name: _plain(getattr(acc, name)) for name in names}
+
+
+def _plain(value: object) -> str:
+    return "callable" if callable(value) else type(value).__name__
+
+
+def _cuda() -> Cases:
+    abilities = (
+        "is_bf16_supported", "is_fp16_supported", "is_triton_supported", "prefer_triton_grouped_mm",
+        "supported_dtypes",
+    )  # fmt: skip
+
+    def on(capability: tuple[int, int], name: str) -> Case:
+        def ask(acc: Any) -> Any:
+            with _properties(torch.cuda, major=capability[0], minor=capability[1]):
+                return getattr(acc, name)()
+
+        return ask
+
+    def without_device(name: str) -> Case:
+        def ask(acc: Any) -> Any:
+            with _no_device():
+                return getattr(acc, name)()
+
+        return ask
+
+    def deprecated(acc: Any) -> Any:
+        with (
+            mock.patch.dict(os.environ, DS_ALLOW_DEPRECATED_FP16="1"),
+            _properties(torch.cuda, major=6, minor=0),
+        ):
+            return acc.is_fp16_supported()
+
+    def by_uuid(acc: Any) -> Any:
+        with mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="GPU-8f6b"):
+            return acc.available_memory() == torch.cuda.mem_get_info()[0]
+
+    return {
+        **members("communication_backend_version"),
+        **_attributes("class_dict"),
+        **{
+            f"{name}: of capability {c}.{m}": on((c, m), name)
+            for name in abilities
+            for c, m in ((7, 5), (6, 0))
+        },
+        "is_fp16_supported: of capability 6.0, allowed": deprecated,
+        "available_memory: with devices named by UUID": by_uuid,
+        **{
+            f"{name}: without a device": without_device(name)
+            for name in ("is_available", "device_count", *abilities)
+        },
+    }
+
+
+def _xpu() -> Cases:
+    def lacking(lack: str, name: str) -> Case:
+        def ask(acc: Any) -> Any:
+            with _properties(torch.xpu, **{lack: False}):
+                return getattr(acc, name)()
+
+        return ask
+
+    return {
+        "is_bf16_supported: emulated": lacking("has_bfloat16_conversions", "is_bf16_supported"),
+        "supported_dtypes: bfloat16 emulated": lacking("has_bfloat16_conversions", "supported_dtypes"),
+        "is_fp64_supported: of a card without": lacking("has_fp64", "is_fp64_supported"),
+    }
+
+
+@contextmanager
+def _properties(module: Any, **values: object) -> Iterator[None]:
+    """The simulated device with these properties."""
+    make = module._get_device_properties
+
+    def changed(index: int) -> Any:
+        properties = make(index)
+        vars(properties).update(values)
+        return properties
+
+    with mock.patch.object(module, "_get_device_properties", changed):
+        yield
+
+
+@contextmanager
+def _no_device() -> Iterator[None]:
+    """A machine without devices: what torch's C part counts, and what torch.cuda keeps of it."""
+    from accel_simulated import device
+
+    with mock.patch.object(device, "count", 0), mock.patch.object(torch.cuda, "_cached_device_count", None):
+        yield
+
+
+def _hpu() -> Cases:
+    def made_anew(acc: Any) -> Any:
+        """What making another one leaves in the process."""
+        torch.use_deterministic_algorithms(False)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PT_HPU")}
+        with mock.patch.dict(os.environ, kept, clear=True):
+            type(acc)(*([acc.backend] if hasattr(acc, "backend") else []))
+            return [*sorted(os.environ.keys() - kept.keys()), torch.are_deterministic_algorithms_enabled()]
+
+    return {
+        **_attributes("apply_hpu_workarounds", "class_dict"),
+        "apply_hpu_workarounds: by making one": made_anew,
+    }
+
+
+def _mps() -> Cases:
+    return {
+        **_attributes("seed"),
+        "set_per_process_memory_fraction": member("set_per_process_memory_fraction", 0.5),
+    }
+
+
+def _cpu() -> Cases:
+    def without_size(acc: Any) -> Any:
+        with mock.patch.dict(os.environ):
+            del os.environ["LOCAL_SIZE"]
+            return acc.device_count() >= 1
+
+    return {**_attributes("get_rss", "reset_rss"), "device_count: without LOCAL_SIZE": without_size}

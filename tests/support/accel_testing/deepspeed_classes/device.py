@@ -1,0 +1,52 @@
+"""The device on which both classes are asked, and how a case is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from accel_testing.deepspeed_classes.answers import Case
+
+__all__ = ["MEGABYTE", "Cases", "Device", "member", "members"]
+
+MEGABYTE = 1 << 20
+#: By name: the member, or "member: what about it".
+Cases = Mapping[str, Case]
+
+
+@dataclass(frozen=True)
+class Device:
+    """The device on which both are asked."""
+
+    #: torch's device type.
+    type: str
+    #: The highest index of a device, and of a device that has a generator of its own.
+    last: int = 1
+    last_generator: int = 1
+    #: One of the `torch.compile` backends that are registered here.
+    compile_backend: str = "eager"
+
+    def name(self, index: int) -> str:
+        """The device's name in torch."""
+        return f"{self.type}:{index}"
+
+    def draw(self, index: int = 0) -> torch.Tensor:
+        """Numbers that the device's generator gives next."""
+        return torch.rand(3, device=self.name(index)).cpu()
+
+    def block(self, size: int = MEGABYTE) -> torch.Tensor:
+        """That many bytes on the current device."""
+        return torch.empty(size, dtype=torch.uint8, device=self.type)
+
+
+def member(name: str, *arguments: Any, **named: Any) -> Case:
+    """The case that calls the member of that name."""
+    return lambda acc: getattr(acc, name)(*arguments, **named)
+
+
+def members(*names: str) -> dict[str, Case]:
+    """Members called without arguments."""
+    return {name: member(name) for name in names}
