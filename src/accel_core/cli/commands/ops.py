@@ -5,18 +5,19 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from accel_core import current
+from accel_core.accelerators.interface import Accelerator
 from accel_core.cli import options, text
+from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
-
-if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
-    from accel_core.ops.catalogue import OpCandidate
-    from accel_core.settings import Pin
+from accel_core.ops import catalogue, deepspeed_builders
+from accel_core.ops.catalogue import OpCandidate
+from accel_core.settings import Pin
 
 __all__ = ["command"]
 
@@ -38,8 +39,6 @@ def command(ctx: click.Context, op: str | None, *, backend: Pin | None, as_json:
     """
     with answering(as_json=as_json) as output:
         options.read_settings()
-        from accel_core.cli.accelerator import named_or_chosen
-
         accelerator, _ = named_or_chosen(backend)
         known = accelerator._op_candidates()
         names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
@@ -73,9 +72,7 @@ def _word(name: str) -> str:
 
 
 def _document(accelerator: Accelerator, table: dict[str, tuple[OpCandidate, ...]]) -> dict[str, Any]:
-    from accel_core import current
-    from accel_core.integrations import deepspeed
-    from accel_core.ops import deepspeed_builders
+    from accel_core.integrations import deepspeed  # an integration, so not at the top
 
     source = accelerator.backend.provenance
     with current.use_accelerator(accelerator):
@@ -90,8 +87,6 @@ def _document(accelerator: Accelerator, table: dict[str, tuple[OpCandidate, ...]
 
 
 def _op(op: str, candidates: tuple[OpCandidate, ...]) -> dict[str, Any]:
-    from accel_core.ops import catalogue
-
     used = catalogue.choose(candidates)
     return {"op": op, "candidates": [_candidate(c, used=c is used) for c in candidates]}
 
