@@ -23,7 +23,7 @@ def document(*arguments):
 
 seen = {{"list": document("list"), "why": document("why"), "cases": {{}}}}
 for name in {names!r}:
-    seen["cases"][name] = document("why", name).get("cases", [])
+    seen["cases"][name] = document("why", name).get("backends", [])
 if {texts!r}:
     seen["texts"] = {{name: run("why", name)[1] for name in {names!r}}}
     seen["texts"]["list"] = run("list")[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import runpy
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from accel_testing.children import SIMULATED
 from click.testing import CliRunner
 
 from accel_core import __version__, settings
+from accel_core.cli import commands
 from accel_core.cli.app import accel as command
 from accel_core.cli.output import Output
 
@@ -48,6 +50,33 @@ def test_every_command_has_help(name):
     result = invoke(name, "-h")
     assert result.exit_code == 0
     assert result.output.startswith(f"Usage: accel {name}")
+
+
+def test_the_table_of_commands_is_the_folder():
+    assert [module.name for module in pkgutil.iter_modules(commands.__path__)] == list(commands.SUMMARIES)
+    for name, summary in commands.SUMMARIES.items():
+        assert command.commands[name].name == name
+        assert command.commands[name].get_short_help_str(1000) == summary
+
+
+def test_a_slip_of_the_finger_gets_a_suggestion():
+    result = invoke("lits")
+    assert result.exit_code == 2
+    assert "Did you mean 'list'?" in result.output
+
+
+MODULES = frozenset(f"accel_core.cli.commands.{name}" for name in commands.SUMMARIES)
+
+
+def test_help_and_completion_import_no_command_and_a_command_no_other(accel):
+    assert accel("--help", watched=MODULES).stderr.endswith("loaded: []")
+    words = {"_ACCEL_COMPLETE": "bash_complete", "COMP_WORDS": "accel w", "COMP_CWORD": "1"}
+    done = accel(watched=MODULES, **words)
+    assert done.stdout.split() == ["plain,why"]
+    assert done.stderr.endswith("loaded: []")
+    assert accel("completion", "bash", watched=MODULES).stderr.endswith(
+        "loaded: ['accel_core.cli.commands.completion']"
+    )
 
 
 def test_the_module_runs_as_the_command(monkeypatch, capsys):

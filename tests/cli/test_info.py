@@ -1,4 +1,4 @@
-"""`accel info`: the portrait of a live accelerator."""
+"""`accel info`: what a live accelerator is and can do."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 
 def only(document):
     """The one case of a document."""
-    assert len(document["cases"]) == 1
-    return document["cases"][0]
+    assert len(document["backends"]) == 1
+    return document["backends"][0]
 
 
 def test_says_what_would_be_chosen_and_why_not_the_others(accel):
@@ -140,7 +140,7 @@ def test_all_claimants_of_a_name_are_told(accel):
     accel.install("npu", distribution="first-npu")
     accel.install("npu", distribution="second-npu")
     document = accel.json("why", "npu", status=1)
-    assert [c["distribution"] for c in document["cases"]] == ["first-npu", "second-npu"]
+    assert [c["distribution"] for c in document["backends"]] == ["first-npu", "second-npu"]
     assert accel("why", "npu").stdout.count(": conflict.") == 2
     assert only(accel.json("why", "npu@First_Npu", status=1))["distribution"] == "first-npu"
 

@@ -6,6 +6,7 @@ import importlib
 import sys
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -112,14 +113,14 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
     monkeypatch.setattr(survey, "probe", probe)
     monkeypatch.setattr(isolation.subprocess, "Popen", Noted)
 
-    class Impatient(survey.ThreadPoolExecutor):
+    class Impatient(futures.ThreadPoolExecutor):
         """Ctrl-C arrives in the thread that waits, before the first result is there."""
 
         def map(self, judge, candidates):
             futures = [self.submit(judge, c) for c in candidates]
             return (f.result() for f in reversed(futures))
 
-    monkeypatch.setattr(survey, "ThreadPoolExecutor", Impatient)
+    monkeypatch.setattr(futures, "ThreadPoolExecutor", Impatient)
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         ask(read({"ACCEL_PROBE_TIMEOUT": "30"}))
@@ -135,3 +136,18 @@ def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monk
     start = time.monotonic()
     assert isolation.run(importlib.import_module("the_job").work, {}, 1.5).timed_out
     assert time.monotonic() - start < 5
+
+
+def test_no_process_and_no_thread_pool_where_nothing_can_be_probed(world):
+    """What is absent costs neither; the pool alone takes as long to import as finding all plugins."""
+    world.backend("aa", 900, vendor_import="no_such_vendor")
+    done = world.child(
+        "import sys\n"
+        "from accel_core.detection.survey import survey\n"
+        "from accel_core.settings import read\n"
+        "found = survey(read())\n"
+        "assert {v.status.value for v in found.verdicts} == {'not_installed'}, found\n"
+        "print(sorted({'concurrent.futures', 'accel_core._support.child'} & set(sys.modules)))",
+        torch="none",
+    )
+    assert done.stdout.strip() == "[]"

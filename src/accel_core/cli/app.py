@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import click
+from collections import UserDict
+from importlib import import_module
+from typing import Any
 
-from accel_core import __version__
-from accel_core.cli.commands.completion import completion
-from accel_core.cli.commands.deepspeed import deepspeed
-from accel_core.cli.commands.env import env
-from accel_core.cli.commands.info import info
-from accel_core.cli.commands.list import list_backends
-from accel_core.cli.commands.ops import ops
-from accel_core.cli.commands.run import run
-from accel_core.cli.commands.why import why
+import click
+from click.shell_completion import CompletionItem
+
+from accel_core._version import __version__
+from accel_core.cli import commands
+from accel_core.settings import VARIABLES
 
 __all__ = ["accel"]
 
@@ -34,13 +33,42 @@ _STATUSES = (
 )
 
 
+class _Commands(UserDict[str, Any]):
+    """The commands by name, each imported when it is used.
+
+    No import hides in a string: a module of the folder `commands` is the command of its name, and a test
+    holds the folder against the table of summaries.
+    """
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self.data:
+            raise KeyError(name)
+        command: click.Command = import_module(f"{commands.__name__}.{name}").command
+        return command
+
+
 class _Group(click.Group):
-    """A group whose help ends with examples, the exit statuses and the environment variables."""
+    """A group that lists its commands without importing them.
+
+    Its help ends with examples, the exit statuses and the environment variables.
+    """
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(commands.SUMMARIES.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin with `incomplete`."""
+        names = [
+            CompletionItem(name, help=summary)
+            for name, summary in commands.SUMMARIES.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections that follow the list of commands."""
-        from accel_core.settings import VARIABLES
-
         variables = [(variable.name, variable.help) for variable in VARIABLES]
         for title, rows in (
             ("Examples", _EXAMPLES),
@@ -51,7 +79,11 @@ class _Group(click.Group):
                 formatter.write_dl(list(rows))
 
 
-@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    cls=_Group,
+    commands=_Commands(commands.SUMMARIES),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
 @click.version_option(__version__, message="accel-core %(version)s")
 def accel() -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
@@ -59,7 +91,3 @@ def accel() -> None:
     accel finds the installed backends, tries each in a process of its own, and says why one is chosen and
     the others are not. Listing works without torch.
     """
-
-
-for command in (list_backends, info, why, ops, run, deepspeed, env, completion):
-    accel.add_command(command)

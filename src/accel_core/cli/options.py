@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-if TYPE_CHECKING:
-    from accel_core.settings import Pin, Settings
+from accel_core.detection.discovery import installed_names
+from accel_core.settings import ACCEL_PROBE_TIMEOUT, Pin, Settings, parse_pin, read
 
 __all__ = ["as_json", "backend_name", "backend_option", "probe_timeout", "read_settings"]
 
@@ -45,21 +45,15 @@ def probe_timeout(command: F) -> F:
 
 def read_settings(timeout: float | None = None) -> Settings:
     """The settings in the environment, with the time that the command line gives; raises `SettingError`."""
-    from accel_core.settings import read
-
     settings = read()
     return settings if timeout is None else settings._replace(probe_timeout=timeout)
 
 
 def _pin(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Pin | None:
-    from accel_core.settings import parse_pin
-
     return None if value is None else _parsed(parse_pin, value)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    from accel_core.settings import ACCEL_PROBE_TIMEOUT
-
     return None if value is None else _parsed(ACCEL_PROBE_TIMEOUT.parse, value)
 
 
@@ -73,6 +67,4 @@ def _parsed(parse: Callable[[str], T], value: str) -> T:
 
 def _installed(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names that are installed, from metadata: no plugin is imported for a press of the tab key."""
-    from accel_core.detection.discovery import installed_names
-
     return [CompletionItem(name) for name in installed_names() if name.startswith(incomplete.lower())]

@@ -10,11 +10,12 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TextIO
 
 import click
 
+from accel_core.cli.page import Part
 from accel_core.errors import AccelError, SettingError
 
 __all__ = ["Output", "answering"]
@@ -54,6 +55,12 @@ class Output:
                 file.write(data)
         elif self._stream is not None:
             self._stream.write(data.decode(self._encoding))
+
+    def write_page(self, parts: Iterable[Part]) -> None:
+        """Write one page for people."""
+        from accel_core.cli.render import to_text  # here, as rich takes longer to import than all of us
+
+        self.write(to_text(parts, self.width, in_colour=self.in_colour))
 
     def write_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document, in ASCII: valid whatever the encoding of stdout."""
@@ -96,6 +103,8 @@ def answering(*, as_json: bool) -> Iterator[Output]:
     else is a fault of ours and keeps its traceback.
     """
     output = Output(sys.stdout)
+    # For the whole process, on purpose: it is the command's own, and what a plugin's thread prints must not
+    # reach stdout either. Descriptor 1 is not enough where sys.stdout is another stream.
     with contextlib.redirect_stdout(sys.stderr):
         try:
             yield output

@@ -1,22 +1,19 @@
-"""Text for people, by rich: tables that fill a terminal, or lines of any length for a pipe."""
+"""Pages to text, by rich: tables that fill a terminal, or lines of any length for a pipe."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from accel_core.cli.output import Output
+from accel_core.cli import page
+from accel_core.cli.page import Cell, Row
 
-__all__ = ["Cell", "Row", "bullets", "facts", "heading", "listing", "paragraph", "to_text"]
-
-#: A text and its style.
-Cell = tuple[str, str]
-Row = Sequence[Cell]
+__all__ = ["to_text"]
 
 #: Spaces between columns.
 _GAP = 2
@@ -28,68 +25,67 @@ _COLUMN = 8
 _ENDLESS = 10_000
 
 
-def to_text(parts: Iterable[RenderableType], output: Output) -> str:
-    """The parts as text for `output`: as wide as it is, in colour where it takes colour."""
-    page = io.StringIO()
+def to_text(parts: Iterable[page.Part], width: int | None, *, in_colour: bool) -> str:
+    """The parts as text of at most `width` columns (`None`: no limit), with escape codes or without."""
+    text = io.StringIO()
     console = Console(
-        file=page,
-        width=output.width or _ENDLESS,
-        force_terminal=output.in_colour,
-        color_system="auto" if output.in_colour else None,
+        file=text,
+        width=width or _ENDLESS,
+        force_terminal=in_colour,
+        color_system="auto" if in_colour else None,
         highlight=False,
         markup=False,
         emoji=False,
         legacy_windows=False,
     )
     for part in parts:
-        console.print(part)
+        for renderable in _rendered(part, width):
+            console.print(renderable)
     # rich fills each line up to the width, which would wrap in any narrower window.
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
-def paragraph(*cells: Cell) -> Text:
-    """Words that run on, wrapped as wide as the page."""
-    return Text.assemble(*cells)
+def _rendered(part: page.Part, width: int | None) -> Iterator[RenderableType]:
+    if isinstance(part, page.Paragraph):
+        yield Text.assemble(*part.cells)
+    elif isinstance(part, page.Heading):
+        yield Text(f"\n{part.text}", style="bold")
+    elif isinstance(part, page.Facts):
+        yield _facts(part)
+    elif isinstance(part, page.Bullets):
+        yield _bullets(part)
+    else:
+        yield from _table(part, width)
 
 
-def heading(text: str) -> Text:
-    """A heading, after an empty line."""
-    return Text(f"\n{text}", style="bold")
-
-
-def facts(rows: Iterable[tuple[str, str]]) -> Padding:
-    """Names and values in two columns; values wrap in their own, and a row without value is left out."""
+def _facts(facts: page.Facts) -> Padding:
     table = _grid()
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows:
+    for name, value in facts.rows:
         if value:
             table.add_row(name, value)
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def bullets(items: Iterable[tuple[str, Text]]) -> Padding:
-    """Paragraphs that hang on a mark each."""
+def _bullets(bullets: page.Bullets) -> Padding:
     table = _grid()
     table.add_column(no_wrap=True, justify="right")
     table.add_column(overflow="fold")
-    for mark, item in items:
-        table.add_row(mark, item)
+    for item in bullets.items:
+        table.add_row("-", Text.assemble(*item.cells))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
-def listing(titles: Sequence[str], rows: Sequence[Row], output: Output) -> list[RenderableType]:
-    """A table whose last column is prose: beside the others on a wide page, below each row on a narrow one.
-
-    The last cell of a row is prose; a cell after it, where there is one, is prose for a line of its own.
-    """
+def _table(table: page.Table, width: int | None) -> list[RenderableType]:
+    titles, rows = table
     columns = len(titles) - 1
     widths = [max(len(titles[i]), *(_cells(row[i][0]) for row in rows)) for i in range(columns)]
-    if output.width is None:
+    if width is None:
         return [_wide(titles, rows, widths, separator="; ")]
-    if sum(widths) + _GAP * columns + _LAST <= output.width:
+    if sum(widths) + _GAP * columns + _LAST <= width:
         return [_wide(titles, rows, widths, separator="\n")]
-    return _narrow(titles, rows, _shrunk(widths, output.width - _GAP * (columns - 1)))
+    return _narrow(titles, rows, _shrunk(widths, width - _GAP * (columns - 1)))
 
 
 def _wide(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], separator: str) -> Table:

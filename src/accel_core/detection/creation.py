@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
 
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import autoload_restored, import_torch
-from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, InvalidAcceleratorError
+
+if TYPE_CHECKING:
+    from accel_core.accelerators.interface import Accelerator
 
 __all__ = ["create", "installed_imports"]
 
@@ -24,6 +27,9 @@ def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> A
     `InvalidAcceleratorError` when the plugin builds something else. What vendors print while they are
     imported goes to stderr.
     """
+    # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
+    from accel_core.accelerators.interface import Accelerator
+
     backend = candidate.backend
     with stdout_to_stderr():
         import_torch()

@@ -8,10 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from accel_core._support import child
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.discovery import discover, find
@@ -66,20 +64,15 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
     group = Group.of(discover())
     claims = conflicts(group.candidates, settings)
 
-    def judge(candidate: Candidate | Unloaded) -> Verdict:
+    def without_probing(candidate: Candidate | Unloaded) -> Verdict:
         clash = conflict(candidate, claims)
         if clash is not None:
             return verdict(candidate, clash)
-        if probing:
-            return _in_full(candidate, settings, group)
         return inspect(candidate, settings, Outcome(Status.NOT_PROBED, "installed, and not probed"))
 
-    with ThreadPoolExecutor(max_workers=max(1, len(group.candidates))) as pool:
-        try:
-            verdicts = tuple(pool.map(judge, group.candidates))
-        except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
-            child.end_all()
-            raise
+    verdicts = tuple(map(without_probing, group.candidates))
+    if probing:
+        verdicts = _probed(verdicts, settings, group)
     missing = missing_plugins(c.name for c in group.candidates)
     if not probing:
         return Survey(verdicts, None, missing)
@@ -93,17 +86,46 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
     return Survey(verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing)
 
 
+def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> tuple[Verdict, ...]:
+    """The verdicts, those replaced that probing says more of."""
+    pairs = list(zip(group.candidates, verdicts, strict=True))
+    unsettled = [candidate for candidate, first in pairs if _says_more(candidate, first)]
+    if not unsettled:
+        return verdicts
+    # Here, for they take longer to import than all else, and on most machines nothing is left to probe.
+    from concurrent.futures import ThreadPoolExecutor
+
+    from accel_core._support import child
+
+    with ThreadPoolExecutor(max_workers=len(unsettled)) as pool:
+        try:
+            probed = list(pool.map(lambda candidate: _in_full(candidate, settings, group), unsettled))
+        except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
+            child.end_all()
+            raise
+    later = {id(candidate): found for candidate, found in zip(unsettled, probed, strict=True)}
+    return tuple(later.get(id(candidate), first) for candidate, first in pairs)
+
+
+def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:
+    """Whether probing says more of a candidate than the verdict that was had without."""
+    return first.status is Status.NOT_PROBED or (
+        first.status is Status.NO_DEVICE and _can_be_broken(candidate)
+    )
+
+
+def _can_be_broken(candidate: Candidate | Unloaded) -> bool:
+    """Whether a vendor's package is installed, which need not work."""
+    return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
+
+
 def _in_full(candidate: Candidate | Unloaded, settings: Settings, group: Group) -> Verdict:
     """The verdict, and what else is wrong: without a device a broken vendor package would stay unseen.
 
     Absent hardware remains the verdict, for no mended package changes that.
     """
     first = probe(candidate, settings, group, isolated=True)
-    if (
-        first.status is not Status.NO_DEVICE
-        or isinstance(candidate, Unloaded)
-        or installed_imports(candidate.backend) in ([], ["torch"])
-    ):
+    if first.status is not Status.NO_DEVICE or not _can_be_broken(candidate):
         return first
     beyond = probe(candidate, settings, group, pinned=True, isolated=True)
     if not beyond.status.is_failure:

@@ -1,1 +1,18 @@
-"""The commands of `accel`, a file each."""
+"""The commands of `accel`, a module each: the command `accel why` is `why.command`."""
+
+from __future__ import annotations
+
+__all__ = ["SUMMARIES"]
+
+#: Each command and its line in `accel --help`, which is the first sentence of its own help: a list that can
+#: be shown without importing them.
+SUMMARIES = {
+    "completion": "Print the script for shell completion.",
+    "deepspeed": "Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.",
+    "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",
+    "info": "Show what the chosen accelerator, or NAME, is and can do.",
+    "list": "List every backend, in the order in which they rank.",
+    "ops": "List the operators of the chosen accelerator, and who provides each.",
+    "run": "Start the ranks of a script on this host, as torchrun does.",
+    "why": "Say what would be chosen and why each other is not.",
+}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 from click.shell_completion import ShellComplete, get_completion_class
 
-__all__ = ["completion"]
+__all__ = ["command"]
 
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command()
+@click.command("completion")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+def command(ctx: click.Context, shell: str) -> None:
     """Print the script for shell completion.
 
     \b

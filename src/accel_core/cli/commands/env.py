@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import click
 
 from accel_core.cli import options
+from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import answering
+from accel_core.distributed import environment
+from accel_core.settings import Pin
 
-if TYPE_CHECKING:
-    from accel_core.settings import Pin
-
-__all__ = ["env"]
+__all__ = ["command"]
 
 
-@click.command()
+@click.command("env")
 @options.backend_name
 @click.option(
     "--format",
@@ -25,7 +24,7 @@ __all__ = ["env"]
     default="shell",
     help="export lines for a shell [default], one JSON object, or DeepSpeed's .deepspeed_env.",
 )
-def env(name: Pin | None, *, form: str) -> None:
+def command(name: Pin | None, *, form: str) -> None:
     """Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.
 
     DS_ACCELERATOR with that accelerator's name, and what is set here of ACCEL_*, GLOO_*, OMP_*, PYTHON*,
@@ -34,10 +33,7 @@ def env(name: Pin | None, *, form: str) -> None:
     with answering(as_json=form == "json") as output:
         options.read_settings()
         environ = dict(os.environ)  # before a vendor's package adds its own
-        from accel_core.cli.live import live_accelerator
-        from accel_core.distributed import environment
-
-        accelerator, _ = live_accelerator(name)
+        accelerator, _ = named_or_chosen(name)
         variables = environment.forwarded(accelerator, environ)
         if form == "json":
             output.write_json(variables)

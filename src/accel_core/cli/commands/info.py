@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-from accel_core.cli import options
-from accel_core.cli.output import Output, answering
+from accel_core._support.torch_import import import_torch
+from accel_core.accelerators._streams import HostStream
+from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators.records import DeviceProperties
+from accel_core.cli import options, text
+from accel_core.cli.accelerator import named_or_chosen
+from accel_core.cli.output import answering
+from accel_core.cli.page import Facts, Heading, Part, Table, paragraph
+from accel_core.detection.records import CAUGHT, How, root_cause
+from accel_core.errors import UnsupportedError
+from accel_core.settings import Pin
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+__all__ = ["command"]
 
-    from accel_core.settings import Pin
+T = TypeVar("T")
 
-__all__ = ["info"]
-
-#: Capabilities that the page tells in words of its own.
-_TOLD = ("is_triton_supported", "supports_graphs", "is_fp8_supported", "is_fp64_supported")
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
+#: Capabilities that have lines of their own on the page.
+_OWN_LINES = ("is_triton_supported", "supports_graphs", "is_fp8_supported", "is_fp64_supported")
 
 
-@click.command()
+@click.command("info")
 @options.backend_name
 @options.as_json
 @click.pass_context
-def info(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
+def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
     Its devices and their memory, data types, communication and compile backends, streams, graphs and
@@ -33,97 +40,153 @@ def info(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     """
     with answering(as_json=as_json) as output:
         options.read_settings()  # settings are judged before torch takes its second to import
-        document = _document(name)
+        accelerator, how = named_or_chosen(name)
+        document = {**_document(accelerator), "how": how.value if how else None}
         if as_json:
             output.write_json(document)
         else:
-            output.write(_page(document, output))
+            output.write_page(_page(document))
     ctx.exit(1 if document["problems"] else 0)
 
 
-def _document(name: Pin | None) -> dict[str, Any]:
-    """The portrait of the accelerator, and how it came to be chosen."""
-    from accel_core.cli.live import live_accelerator
-    from accel_core.cli.portrait import portray
+# --- the document --------------------------------------------------------------------------------------
 
-    accelerator, how = live_accelerator(name)
-    return {**portray(accelerator), "how": how.value if how else None}
+
+class _Questions:
+    """Asks, and notes what fails: one wedged device must not hide what the others say."""
+
+    def __init__(self) -> None:
+        self.problems: dict[str, str] = {}
+
+    def __call__(self, what: str, ask: Callable[[], T]) -> T | None:
+        """The answer; `None` where the device has none, or where the vendor's code fails."""
+        try:
+            return ask()
+        except UnsupportedError:
+            return None
+        except CAUGHT as error:
+            self.problems[what] = root_cause(error)
+            return None
+
+
+def _document(accelerator: Accelerator) -> dict[str, Any]:
+    """What the accelerator is and can do, as JSON can hold it; may initialise the device."""
+    ask, backend = _Questions(), accelerator.backend
+    source = backend.provenance
+    count = ask("device_count()", accelerator.device_count)
+    capabilities = ask("capabilities()", accelerator.capabilities)
+    version = ask("communication_backend_version()", accelerator.communication_backend_version)
+    visible = ask("visible_device_ids()", accelerator.visible_device_ids)
+    return {
+        "name": accelerator.name,
+        "distribution": source.distribution if source else "",
+        "version": source.version if source else "",
+        "description": backend.description,
+        "url": backend.url,
+        "priority": backend.priority,
+        "device_type": ask("device()", lambda: accelerator.device().type),
+        "vendor_import": list(backend.vendor_imports),
+        "torch": str(import_torch().__version__),
+        "devices": [_device_document(accelerator, index, ask) for index in range(count or 0)],
+        "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
+        "communication_backend": ask("communication_backend_name()", accelerator.communication_backend_name),
+        "communication_backend_version": None if version is None else list(version),
+        "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend),
+        "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
+        "capabilities": capabilities.to_dict() if capabilities else {},
+        "op_builders": dict(ask("op_builders()", accelerator.op_builders) or {}),
+        "visible_devices_envs": ask("visible_devices_envs()", accelerator.visible_devices_envs),
+        "visible_device_ids": None if visible is None else list(visible),
+        "export_envs": ask("export_envs()", accelerator.export_envs),
+        "problems": ask.problems,
+    }
+
+
+def _device_document(accelerator: Accelerator, index: int, ask: _Questions) -> dict[str, Any]:
+    nothing = DeviceProperties(name="")
+    properties = ask(f"device_properties({index})", lambda: accelerator.device_properties(index)) or nothing
+    capability = properties.capability
+    return {
+        "index": index,
+        "torch_device": ask(f"device_name({index})", lambda: accelerator.device_name(index)),
+        **properties.to_dict(),
+        "capability": None if capability is None else list(capability),
+        "available_memory": ask(f"available_memory({index})", lambda: accelerator.available_memory(index)),
+    }
+
+
+def _dtype(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _is_host_stream(stream: object) -> bool:
+    """Whether the class only stands for streams, on a device whose calls end when their work is done."""
+    return isinstance(stream, type) and issubclass(stream, HostStream)
 
 
 # --- the page ------------------------------------------------------------------------------------------
 
 
-def _page(doc: dict[str, Any], output: Output) -> str:
-    from accel_core.cli import render
-
-    return render.to_text(
-        [*_identity(doc), *_devices(doc, output), *_abilities(doc), *_problems(doc)], output
-    )
+def _page(doc: dict[str, Any]) -> list[Part]:
+    return [*_identity(doc), *_devices(doc), *_abilities(doc), *_problems(doc)]
 
 
-def _identity(doc: dict[str, Any]) -> list[RenderableType]:
-    from accel_core.cli import render, words
-    from accel_core.detection.records import How
-
+def _identity(doc: dict[str, Any]) -> list[Part]:
     source = f" ({doc['distribution']} {doc['version']})"
-    what = f": {words.clean(doc['description'])}" if doc["description"] else ""
+    what = f": {text.clean(doc['description'])}" if doc["description"] else ""
     return [
-        render.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
-        render.facts(
+        paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
+        Facts(
             (
                 ("chosen as", How(doc["how"]).words if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
                 ("device type", str(doc["device_type"])),
                 ("vendor import", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
-                ("read on", words.clean(doc["url"])),
+                ("read on", text.clean(doc["url"])),
             )
         ),
     ]
 
 
-def _devices(doc: dict[str, Any], output: Output) -> list[RenderableType]:
-    from accel_core.cli import render, words
-
+def _devices(doc: dict[str, Any]) -> list[Part]:
     devices = doc["devices"]
-    parts: list[RenderableType] = [render.heading(words.count(len(devices), "device"))]
+    parts: list[Part] = [Heading(text.count(len(devices), "device"))]
     rows = [
         [
             (str(device["index"]), ""),
             (str(device["torch_device"] or "-"), "bold"),
             (_size(device["total_memory"]), ""),
             (_size(device["available_memory"]), ""),
-            (words.clean(_product(device)), ""),
+            (text.clean(_product(device)), ""),
         ]
         for device in devices
     ]
-    return [*parts, *render.listing(_TITLES, rows, output)] if rows else parts
+    return [*parts, Table(_TITLES, rows)] if rows else parts
 
 
 def _product(device: dict[str, Any]) -> str:
     """The device's name and what else the vendor says of it."""
     capability = device["capability"]
-    said = (
+    parts = (
         device["name"],
         f"capability {'.'.join(map(str, capability))}" if capability else "",
         f"{device['multiprocessors']} compute units" if device["multiprocessors"] else "",
         f"PCI {device['pci_address']}" if device["pci_address"] else "",
         str(device["uuid"] or ""),
     )
-    return ", ".join(part for part in said if part)
+    return ", ".join(part for part in parts if part)
 
 
-def _abilities(doc: dict[str, Any]) -> list[RenderableType]:
-    from accel_core.cli import render, words
-
+def _abilities(doc: dict[str, Any]) -> list[Part]:
     can: dict[str, bool] = doc["capabilities"]
     version = ".".join(map(str, doc["communication_backend_version"] or ()))
     ids = doc["visible_device_ids"]
     visible = ", ".join(doc["visible_devices_envs"] or ())
-    others = {name: yes for name, yes in can.items() if name not in _TOLD}
+    others = {name: yes for name, yes in can.items() if name not in _OWN_LINES}
     return [
-        render.heading("What it can do"),
-        render.facts(
+        Heading("What it can do"),
+        Facts(
             (
                 ("train in", ", ".join(doc["dtypes"] or ())),
                 ("fp8, fp64", f"{_yes(can.get('is_fp8_supported'))}, {_yes(can.get('is_fp64_supported'))}"),
@@ -132,7 +195,7 @@ def _abilities(doc: dict[str, Any]) -> list[RenderableType]:
                 ("Triton", _yes(can.get("is_triton_supported"))),
                 ("graphs", _yes(can.get("supports_graphs"))),
                 ("streams", _yes(doc["streams"], no="no, work is done when the call returns")),
-                ("operators", words.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
+                ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
                 ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
                 ("says yes to", ", ".join(name for name, yes in others.items() if yes)),
@@ -142,13 +205,11 @@ def _abilities(doc: dict[str, Any]) -> list[RenderableType]:
     ]
 
 
-def _problems(doc: dict[str, Any]) -> list[RenderableType]:
-    from accel_core.cli import render, words
-
+def _problems(doc: dict[str, Any]) -> list[Part]:
     if not doc["problems"]:
         return []
-    failed = ((what, words.clean(why)) for what, why in doc["problems"].items())
-    return [render.heading("What failed"), render.facts(failed)]
+    failed = ((what, text.clean(why)) for what, why in doc["problems"].items())
+    return [Heading("What failed"), Facts(failed)]
 
 
 def _yes(answer: bool | None, no: str = "no") -> str:

@@ -5,32 +5,31 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from accel_core.cli import options
+from accel_core import current
+from accel_core.accelerators.interface import Accelerator
+from accel_core.cli import options, text
+from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import Output, answering
+from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
+from accel_core.ops.catalogue import OpCandidate, Operator
+from accel_core.settings import Pin
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from accel_core.accelerators.interface import Accelerator
-    from accel_core.ops.catalogue import OpCandidate, Operator
-    from accel_core.settings import Pin
-
-__all__ = ["ops"]
+__all__ = ["command"]
 
 _TITLES = ("OP", "PROVIDER", "BUILT", "VERDICT", "REASON")
 _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 
-@click.command()
+@click.command("ops")
 @click.argument("op", required=False, metavar="[NAME]")
 @options.backend_option
 @options.as_json
 @click.pass_context
-def ops(ctx: click.Context, op: str | None, *, backend: Pin | None, as_json: bool) -> None:
+def command(ctx: click.Context, op: str | None, *, backend: Pin | None, as_json: bool) -> None:
     """List the operators of the chosen accelerator, and who provides each.
 
     With NAME (FusedAdam, fused_adam or FusedAdamBuilder): all who provide it, in the order in which they are
@@ -39,16 +38,14 @@ def ops(ctx: click.Context, op: str | None, *, backend: Pin | None, as_json: boo
     """
     with answering(as_json=as_json) as output:
         options.read_settings()
-        from accel_core.cli.live import live_accelerator
-
-        accelerator, _ = live_accelerator(backend)
+        accelerator, _ = named_or_chosen(backend)
         known = accelerator.operators()
         names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
         document = _document(accelerator, [known[name] for name in names])
         if as_json:
             output.write_json(document)
         else:
-            output.write((_page if op is None else _details)(document, output))
+            output.write_page((_page if op is None else _details)(document))
     ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
 
 
@@ -74,8 +71,7 @@ def _word(name: str) -> str:
 
 
 def _document(accelerator: Accelerator, operators: Iterable[Operator]) -> dict[str, Any]:
-    from accel_core import current
-    from accel_core.integrations import deepspeed
+    from accel_core.integrations import deepspeed  # an integration, so not at the top
 
     source = accelerator.backend.provenance
     with current.use_accelerator(accelerator):
@@ -118,67 +114,60 @@ def _used(op: dict[str, Any]) -> dict[str, Any]:
 # --- the pages -----------------------------------------------------------------------------------------
 
 
-def _page(doc: dict[str, Any], output: Output) -> str:
+def _page(doc: dict[str, Any]) -> list[Part]:
     """The table of all operators."""
-    from accel_core.cli import render
-
     rows = [_row(op) for op in doc["ops"]]
-    parts: list[RenderableType] = [*render.listing(_TITLES, rows, output), ""]
-    parts.append(render.paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc)))
-    return render.to_text(parts, output)
+    note = paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc))
+    return [Table(_TITLES, rows), Paragraph(), note]
 
 
-def _more(doc: dict[str, Any]) -> tuple[str, str]:
-    said = "`accel ops NAME` says more."
-    return (said if doc["deepspeed"] else f"{said} DeepSpeed, which has operators too, is not installed.", "")
+def _more(doc: dict[str, Any]) -> Cell:
+    more = "`accel ops NAME` says more."
+    return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
 
 
-def _row(op: dict[str, Any]) -> list[tuple[str, str]]:
-    from accel_core.cli import words
-
+def _row(op: dict[str, Any]) -> list[Cell]:
     used = _used(op)
     before = op["candidates"][: op["candidates"].index(used)]
     passed = "; ".join(f"{c['provider']}: {c['reason']}" for c in before)
     return [
-        (words.clean(op["op"]), "bold"),
-        (words.clean(used["provider"]), ""),
+        (text.clean(op["op"]), "bold"),
+        (text.clean(used["provider"]), ""),
         (_built(used), ""),
         (_verdict(used), _STYLES[_verdict(used)]),
-        (words.clean(used["reason"]), ""),
-        (f"passed over: {words.clean(passed)}" if passed else "", "dim"),
+        (text.clean(used["reason"]), ""),
+        (f"passed over: {text.clean(passed)}" if passed else "", "dim"),
     ]
 
 
-def _details(doc: dict[str, Any], output: Output) -> str:
+def _details(doc: dict[str, Any]) -> list[Part]:
     """All candidates of one operator."""
-    from accel_core.cli import render, words
-
     (op,) = doc["ops"]
     used = _used(op)
     clause = "is used" if used["compatible"] else "would be asked, and cannot be used"
-    parts: list[RenderableType] = [
-        render.paragraph(
-            (words.clean(op["op"]), "bold"),
-            (f" on {doc['backend']}: {words.clean(used['provider'])} {clause}.", ""),
+    parts: list[Part] = [
+        paragraph(
+            (text.clean(op["op"]), "bold"),
+            (f" on {doc['backend']}: {text.clean(used['provider'])} {clause}.", ""),
         )
     ]
     for candidate in op["candidates"]:
         mark = "* " if candidate["used"] else ""
-        parts.append(render.heading(f"{mark}{words.clean(candidate['provider'])}"))
+        parts.append(Heading(f"{mark}{text.clean(candidate['provider'])}"))
         parts.append(
-            render.facts(
+            Facts(
                 (
                     ("verdict", _verdict(candidate)),
-                    ("reason", words.clean(candidate["reason"])),
+                    ("reason", text.clean(candidate["reason"])),
                     ("built", _built(candidate)),
-                    ("source", words.clean(candidate["source"])),
-                    ("file", words.clean(candidate["file"] or "")),
+                    ("source", text.clean(candidate["source"])),
+                    ("file", text.clean(candidate["file"] or "")),
                 )
             )
         )
     if not used["compatible"]:
-        parts += [render.heading("What to do"), render.paragraph((_advice(doc), ""))]
-    return render.to_text(parts, output)
+        parts += [Heading("What to do"), paragraph((_advice(doc), ""))]
+    return parts
 
 
 def _advice(doc: dict[str, Any]) -> str:

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from accel_core.distributed import launch, plan
+from accel_core.distributed.plan import Machine, RankPlan
 from accel_core.errors import AccelError, SettingError
 
-if TYPE_CHECKING:
-    import argparse
-
-    from accel_core.distributed.plan import Machine, RankPlan
-
-__all__ = ["run"]
+__all__ = ["command"]
 
 _UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
 
-@click.command(context_settings=_UNTOUCHED, add_help_option=False)
+@click.command("run", context_settings=_UNTOUCHED, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def run(arguments: tuple[str, ...]) -> None:
+def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
 
     It takes torchrun's options and its own, in any order: accel run --help shows them all. The exit status
     is torchrun's: 0 when every rank succeeded.
     """
-    from accel_core.distributed import launch, plan
-
     try:
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
         parsed = launch.parse(arguments)
@@ -48,8 +43,6 @@ def run(arguments: tuple[str, ...]) -> None:
 
 def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
-    from accel_core.distributed import launch
 
     try:
         launch.launch(parsed, machine, plans)

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import click
 
-from accel_core.cli import options
+from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
+from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
+from accel_core.detection.choose import choose
+from accel_core.detection.messages import not_found
+from accel_core.detection.records import Selection, Verdict
+from accel_core.detection.survey import Survey, survey
+from accel_core.errors import BackendNotFoundError
+from accel_core.settings import Pin, Settings
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from accel_core.cli.standing import Standing
-    from accel_core.detection.records import Selection, Verdict
-    from accel_core.settings import Pin, Settings
-
-__all__ = ["why"]
+__all__ = ["command"]
 
 
-@click.command()
+@click.command("why")
 @options.backend_name
 @options.probe_timeout
 @options.as_json
 @click.pass_context
-def why(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
+def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """Say what would be chosen and why each other is not.
 
     With NAME: whether that backend is usable, why, and what ranks above it. The exit status is 0 when
@@ -33,128 +33,183 @@ def why(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json:
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        answer = _of_one if name else _of_all
-        good = answer(name, settings, output, as_json=as_json)
-    ctx.exit(0 if good else 1)
+        if name is None:
+            usable = _explain_choice(settings, output, as_json=as_json)
+        else:
+            usable = _explain_backend(name, settings, output, as_json=as_json)
+    ctx.exit(0 if usable else 1)
 
 
 # --- the whole choice ----------------------------------------------------------------------------------
 
 
-def _of_all(_: Pin | None, settings: Settings, output: Output, *, as_json: bool) -> bool:
-    """Answer for the whole choice; whether something is chosen."""
-    from accel_core.detection.choose import choose
-
+def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> bool:
+    """Write the record of the choice; whether something is chosen."""
     selection = choose(settings, os.environ, isolated=True).selection
     if as_json:
         output.write_json(selection.to_dict())
     else:
-        from accel_core.cli import render
-
-        output.write(render.to_text(_choice(selection), output))
+        output.write_page(_choice_page(selection))
     return selection.chosen is not None
 
 
-def _choice(selection: Selection) -> list[RenderableType]:
-    from accel_core.cli import render
-
+def _choice_page(selection: Selection) -> list[Part]:
     headline = _headline(selection)
-    parts: list[RenderableType] = [render.paragraph(*headline)]
-    rest = _untold(selection, headline[-1][0])
-    if rest:
-        parts.append(render.heading("Why not the others" if selection.chosen else "What was considered"))
-        parts.append(render.bullets(("-", render.paragraph(*_said(v))) for v in rest))
+    parts: list[Part] = [Paragraph(headline)]
+    others = _others(selection, headline[-1][0])
+    if others:
+        parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
+        parts.append(Bullets([Paragraph(_in_words(verdict)) for verdict in others]))
     if selection.missing_plugins:
-        parts.append(render.heading("Hardware without its plugin"))
-        parts.append(
-            render.bullets(("-", render.paragraph((line, ""))) for line in selection.missing_plugins)
-        )
+        parts.append(Heading("Hardware without its plugin"))
+        parts.append(Bullets([paragraph((line, "")) for line in selection.missing_plugins]))
     if selection.environ:
-        parts.append(render.heading("Environment"))
-        parts.append(render.facts((name, repr(value)) for name, value in selection.environ.items()))
+        parts.append(Heading("Environment"))
+        parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
     return parts
 
 
-def _headline(selection: Selection) -> list[tuple[str, str]]:
-    from accel_core.cli import words
-
+def _headline(selection: Selection) -> list[Cell]:
     if selection.chosen:
         how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
-    return [("Nothing can be chosen. ", "bold red"), (words.clean(selection.problem.partition("\n")[0]), "")]
+    return [("Nothing can be chosen. ", "bold red"), (text.clean(selection.problem.partition("\n")[0]), "")]
 
 
-def _untold(selection: Selection, told: str) -> list[Verdict]:
-    """The verdicts that the headline does not tell: not the chosen one, and not the one it failed for."""
-    from accel_core.cli import words
-
+def _others(selection: Selection, headline: str) -> list[Verdict]:
+    """The verdicts that are not in the headline: neither the chosen one nor the one that it failed for."""
     if selection.chosen:
         return [v for v in selection.verdicts if v.name != selection.chosen or not v.usable]
-    return [v for v in selection.verdicts if words.clean(v.reason) not in told]
+    return [v for v in selection.verdicts if text.clean(v.reason) not in headline]
 
 
-def _said(verdict: Verdict) -> list[tuple[str, str]]:
+def _in_words(verdict: Verdict) -> list[Cell]:
     """One backend's verdict as a running text."""
-    from accel_core.cli import words
-
-    source = f"{words.clean(str(verdict.provenance))}, " if verdict.provenance.distribution else ""
-    said = [(words.clean(verdict.name), "bold"), (f" ({source}priority {verdict.priority}): ", "dim")]
-    said.append((words.status(verdict), words.style(verdict)))
+    source = f"{text.clean(str(verdict.provenance))}, " if verdict.provenance.distribution else ""
+    cells = [
+        (text.clean(verdict.name), "bold"),
+        (f" ({source}priority {verdict.priority}): ", "dim"),
+        (text.status(verdict), text.style(verdict)),
+    ]
     if verdict.reason:
-        said.append((f": {words.clean(verdict.reason)}", ""))
+        cells.append((f": {text.clean(verdict.reason)}", ""))
     if verdict.hint:
-        said.append((f"\nhint: {words.clean(verdict.hint)}", "dim"))
-    return said
+        cells.append((f"\nhint: {text.clean(verdict.hint)}", "dim"))
+    return cells
 
 
 # --- one backend ---------------------------------------------------------------------------------------
 
 
-def _of_one(name: Pin | None, settings: Settings, output: Output, *, as_json: bool) -> bool:
-    """Answer for the backend that `name` means, or the several that claim the name; whether one is usable."""
-    from accel_core.cli.standing import standings
+class _Standing(NamedTuple):
+    """One backend among all: its verdict, its rank, and what the choice makes of it."""
 
-    assert name is not None
-    meant = standings(name, settings)
+    verdict: Verdict
+    #: Its place in the order, from 1, and how many there are.
+    rank: int
+    total: int
+    #: What ranks above it, usable or not.
+    above: tuple[Verdict, ...]
+    chosen: bool
+    #: What the choice makes of it, as a sentence.
+    sentence: str
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        return {
+            **self.verdict.to_dict(),
+            "usable": self.verdict.usable,
+            "chosen": self.chosen,
+            "standing": self.sentence,
+            "rank": self.rank,
+            "of": self.total,
+            "outranked_by": [
+                {"name": v.name, "distribution": v.provenance.distribution, "status": v.status.value}
+                for v in self.above
+            ],
+        }
+
+
+def _explain_backend(name: Pin, settings: Settings, output: Output, *, as_json: bool) -> bool:
+    """Write of the backend that `name` means, or the several that claim the name; whether one is usable."""
+    standings = _standings(name, settings)
     if as_json:
-        output.write_json({"name": str(name), "cases": [standing.to_dict() for standing in meant]})
+        output.write_json({"name": str(name), "backends": [standing.to_dict() for standing in standings]})
     else:
-        from accel_core.cli import render
+        parts: list[Part] = []
+        for standing in standings:
+            parts += [*([Paragraph()] if parts else []), *_backend_page(standing)]
+        output.write_page(parts)
+    return any(standing.verdict.usable for standing in standings)
 
-        pages = [_details(standing) for standing in meant]
-        output.write("\n\n".join(render.to_text(page, output) for page in pages))
-    return any(standing.verdict.usable for standing in meant)
+
+def _standings(pin: Pin, settings: Settings) -> list[_Standing]:
+    """Every backend that `pin` means; raises `BackendNotFoundError` when there is none."""
+    surveyed = survey(settings)
+    meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
+    if not meant:
+        raise BackendNotFoundError(not_found(f"accel why {pin}", pin))
+    return [_standing(verdict, surveyed, settings) for verdict in meant]
 
 
-def _details(standing: Standing) -> list[RenderableType]:
-    from accel_core.cli import render, words
+def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
+    choice = surveyed.choice
+    assert choice is not None
+    above = surveyed.verdicts[: surveyed.verdicts.index(verdict)]
+    candidate = choice.candidate
+    chosen = next((v for v in choice.selection.verdicts if candidate and v.is_about(candidate)), None)
+    # A pin needs no device: what was pinned has the verdict that it has as a pin.
+    pinned = choice.selection.verdicts if settings.pins else ()
+    verdict = next((v for v in pinned if v.is_about(verdict)), verdict)
+    is_chosen = chosen is not None and chosen.is_about(verdict)
+    return _Standing(
+        verdict=verdict,
+        rank=len(above) + 1,
+        total=len(surveyed.verdicts),
+        above=above,
+        chosen=is_chosen,
+        sentence=_sentence(verdict, chosen, settings, is_chosen=is_chosen),
+    )
 
+
+def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, is_chosen: bool) -> str:
+    by = f" by {settings.asked}" if settings.pins else ""
+    if is_chosen:
+        return f"It would be chosen{by}."
+    if chosen is None:
+        return f"Nothing would be chosen{by}."
+    if verdict.usable and not by:
+        return f"{chosen.name} is usable too and ranks above it, so {chosen.name} would be chosen."
+    return f"{chosen.name} would be chosen{by}."
+
+
+def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
     place = f"{standing.rank} of {standing.total}, with priority {v.priority}"
-    above = ", ".join(f"{other.name} ({words.status(other)})" for other in standing.above)
-    cause = words.clean(v.cause)
+    above = ", ".join(f"{other.name} ({text.status(other)})" for other in standing.above)
+    cause = text.clean(v.cause)
     return [
-        render.paragraph(
-            (words.clean(v.name), "bold"),
-            (f" ({words.clean(str(v.provenance))}): ", "dim"),
-            (words.status(v), words.style(v)),
+        paragraph(
+            (text.clean(v.name), "bold"),
+            (f" ({text.clean(str(v.provenance))}): ", "dim"),
+            (text.status(v), text.style(v)),
             (f". {standing.sentence}", ""),
         ),
-        render.facts(
+        Facts(
             (
-                ("reason", words.clean(v.reason)),
-                ("hint", words.clean(v.hint)),
+                ("reason", text.clean(v.reason)),
+                ("hint", text.clean(v.hint)),
                 ("cause", cause if cause not in v.reason else ""),
                 ("devices", "" if v.devices is None else str(v.devices)),
                 ("hardware", v.evidence),
                 ("rank", place),
                 ("above it", above),
-                ("what it is", words.clean(v.description)),
+                ("what it is", text.clean(v.description)),
                 ("device type", v.device_type),
                 ("vendor import", ", ".join(v.vendor_import)),
-                ("entry point", words.clean(v.provenance.value)),
-                ("read on", words.clean(v.url)),
+                ("entry point", text.clean(v.provenance.value)),
+                ("read on", text.clean(v.url)),
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),
             )
         ),

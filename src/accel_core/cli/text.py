@@ -1,12 +1,13 @@
-"""The words and styles that the commands share, for verdicts and for the choice. Knows nothing of rich."""
+"""The words and styles that the commands share. Knows nothing of rich."""
 
 from __future__ import annotations
 
 from accel_core.detection.records import Status, Verdict
 
-__all__ = ["clean", "count", "found", "status", "style"]
+__all__ = ["clean", "count", "remark", "status", "style"]
 
-_QUIET = (Status.NOT_PROBED, Status.BLOCKED)
+#: Not probed, or blocked by the user: nothing that anybody has to mend.
+_UNJUDGED = (Status.NOT_PROBED, Status.BLOCKED)
 
 
 def status(verdict: Verdict) -> str:
@@ -20,11 +21,11 @@ def style(verdict: Verdict) -> str:
         return "green"
     if verdict.status.is_failure:
         return "red"
-    return "dim" if verdict.status in _QUIET else "yellow"
+    return "dim" if verdict.status in _UNJUDGED else "yellow"
 
 
-def found(verdict: Verdict) -> str:
-    """What to say beside the status: the reason, else the devices, else what the backend is."""
+def remark(verdict: Verdict) -> str:
+    """What to write beside the status: the reason, else the devices, else what the backend is."""
     if verdict.reason or not verdict.usable:
         return clean(verdict.reason)
     return count(verdict.devices, "device") if verdict.devices else clean(verdict.description)
