@@ -101,8 +101,8 @@ INLINE void loop(const Scalars& scalars, const Arrays<Parameter, State>& all, Ra
     // Without that word gcc asks at every line whether the arrays overlap (it does not heed __restrict__ on
     // variables), and whether the line is a whole one: 110 instructions.
     //
-    // Measured in one process against DeepSpeed's loop, in turns, on two cores of an EPYC of family 26 (Zen 5)
-    // that other work shared; of the pairs only those in which no thread was interrupted. In the cache (0.8
+    // Measured in one process against DeepSpeed's loop, in turns, on two cores of an EPYC of family 26 (Zen
+    // 5) that other work shared; of the pairs only those in which no thread was interrupted. In the cache (0.8
     // and 8 MiB) 110 instructions took 2.0 x its time, 22 take 1.0 to 1.1 x. In memory (10 million elements)
     // the number of instructions made no difference there, and prefetching did: 0.85 x with it, 0.93 x
     // without. From 256 to 512 elements ahead it hardly matters; 1024 gain less. Slower, or no faster: asking
@@ -117,7 +117,8 @@ INLINE void loop(const Scalars& scalars, const Arrays<Parameter, State>& all, Ra
         PREFETCH(m + first + ahead, 1);
         PREFETCH(v + first + ahead, 1);
         INDEPENDENT
-        for (int64_t i = first; i < first + line; ++i) element<kind, fma, early>(s, p + i, g + i, m + i, v + i);
+        for (int64_t i = first; i < first + line; ++i)
+            element<kind, fma, early>(s, p + i, g + i, m + i, v + i);
     }
     for (int64_t i = first; i < range.end; ++i) element<kind, fma, early>(s, p + i, g + i, m + i, v + i);
 }
