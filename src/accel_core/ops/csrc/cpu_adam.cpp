@@ -99,15 +99,16 @@ INLINE void loop(const Scalars& scalars, const Arrays<Parameter, State>& all, Ra
     // A line of 64 bytes of floats at a time. Its length is constant and its elements are said to be
     // independent, so that a compiler makes nothing but vectors of it: 22 instructions a line with AVX-512.
     // Without that word gcc asks at every line whether the arrays overlap (it does not heed __restrict__ on
-    // variables), and whether the line is a whole one: 110 instructions, which took twice the time of the
-    // arithmetic on data in the cache (2.0 x DeepSpeed's loop at 0.8 and 8 MiB on an EPYC of family 26; now
-    // 1.0 to 1.1) and were the limit in memory wherever the processor is not much faster than it.
+    // variables), and whether the line is a whole one: 110 instructions.
     //
-    // In memory, asking for what comes 512 elements later gains: 0.85 x DeepSpeed's time, 0.93 without it
-    // (medians of 60 pairs, two threads, 10 million elements). From 256 to 512 elements it hardly matters,
-    // 1024 gain less. Slower, or no faster: asking for four or more lines of an array at once, prefetchw, the
-    // hints for L2 and for data used once, stores past the cache (the lines have been read already), loading
-    // eight vectors of each array before computing as DeepSpeed does, and huge pages.
+    // Measured in one process against DeepSpeed's loop, in turns, on two cores of an EPYC of family 26 (Zen
+    // 5) that other work shared; of the pairs only those in which no thread was interrupted. In the cache (0.8
+    // and 8 MiB) 110 instructions took 2.0 x its time, 22 take 1.0 to 1.1 x. In memory (10 million elements)
+    // the number of instructions made no difference there, and prefetching did: 0.85 x with it, 0.93 x
+    // without. From 256 to 512 elements ahead it hardly matters; 1024 gain less. Slower, or no faster: asking
+    // for four or more lines of an array at once, prefetchw, the hints for L2 and for data used once, stores
+    // past the cache (the lines have been read already), loading up to eight vectors of each array before
+    // computing, as DeepSpeed does, and huge pages.
     constexpr int64_t line = 16, ahead = 512;
     int64_t first = range.begin;
     for (; first + line <= range.end; first += line) {
@@ -116,7 +117,8 @@ INLINE void loop(const Scalars& scalars, const Arrays<Parameter, State>& all, Ra
         PREFETCH(m + first + ahead, 1);
         PREFETCH(v + first + ahead, 1);
         INDEPENDENT
-        for (int64_t i = first; i < first + line; ++i) element<kind, fma, early>(s, p + i, g + i, m + i, v + i);
+        for (int64_t i = first; i < first + line; ++i)
+            element<kind, fma, early>(s, p + i, g + i, m + i, v + i);
     }
     for (int64_t i = first; i < range.end; ++i) element<kind, fma, early>(s, p + i, g + i, m + i, v + i);
 }
