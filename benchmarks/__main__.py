@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import calling, finding
+from benchmarks import calling, commands, finding
 from benchmarks.harness import show
 
 if __name__ == "__main__":
-    sys.exit(show("accel_core", [*finding.rows(), *calling.rows()]))
+    sys.exit(show("accel_core", [*finding.rows(), *calling.rows(), *commands.rows()]))

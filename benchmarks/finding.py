@@ -66,7 +66,7 @@ def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool,
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         for index in range(distributions):
-            _distribution(root, index, plugin=index < plugins)
+            distribution(root, index, plugin=index < plugins)
         before = "import pluggy, importlib.metadata, accel_core.detection.discovery" if warm else ""
         ours, peer = (
             _TIMED.format(root=folder, before=before, body=body.format(plugins=plugins))
@@ -81,7 +81,7 @@ def discovery_row(distributions: int, plugins: int, bound: float, *, warm: bool,
     )
 
 
-def _distribution(root: Path, index: int, *, plugin: bool) -> None:
+def distribution(root: Path, index: int, *, plugin: bool) -> None:
     """A synthetic installed distribution; of those that are no plugins a quarter has entry points."""
     name = f"plug{index}" if plugin else f"dist{index}"
     info = root / f"{name}-1.0.dist-info"
