@@ -15,7 +15,7 @@ _HOMES = {
     "accelerators.interface": ("Accelerator",),
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hint_for"),
+    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hint_for", "hookimpl"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "detection.discovery": ("discover",),
     "errors": (
@@ -40,7 +40,6 @@ _HOMES = {
         "UnsupportedError",
     ),
     "machine.devices": ("Evidence", "evidence"),
-    "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
     "ops.catalogue": ("OpCandidate", "Operator"),
     "ops.providers": ("OpProvider",),

@@ -31,6 +31,9 @@ from accel_core.backend import (
 from accel_core.backend import (
     hint_for as hint_for,
 )
+from accel_core.backend import (
+    hookimpl as hookimpl,
+)
 from accel_core.current import (
     accelerator as accelerator,
 )
@@ -119,7 +122,6 @@ from accel_core.errors import (
 from accel_core.errors import (
     UnsupportedError as UnsupportedError,
 )
-from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.machine.devices import (
     Evidence as Evidence,
 )

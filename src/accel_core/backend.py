@@ -9,11 +9,22 @@ vendor's package.
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, overload
 
 from accel_core.errors import InvalidBackendError
 
-__all__ = ["API_LEVEL", "ENTRY_POINT_GROUP", "PROJECT", "Backend", "ProbeResult", "Provenance", "hint_for"]
+__all__ = [
+    "API_LEVEL",
+    "ENTRY_POINT_GROUP",
+    "PROJECT",
+    "Backend",
+    "ProbeResult",
+    "Provenance",
+    "hint_for",
+    "hookimpl",
+]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: The entry-point group that discovery reads.
 ENTRY_POINT_GROUP = "accel.backends"
@@ -23,6 +34,49 @@ PROJECT = "accel"
 #: What this accel-core understands. Raised when a hook, a field or a member is added; a plugin states
 #: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
 API_LEVEL = 2
+
+
+@overload
+def hookimpl(function: Function) -> Function: ...
+@overload
+def hookimpl(
+    function: None = None,
+    hookwrapper: bool = False,
+    optionalhook: bool = False,
+    tryfirst: bool = False,
+    trylast: bool = False,
+    specname: str | None = None,
+    wrapper: bool = False,
+) -> Callable[[Function], Function]: ...
+def hookimpl(
+    function: Function | None = None,
+    hookwrapper: bool = False,
+    optionalhook: bool = False,
+    tryfirst: bool = False,
+    trylast: bool = False,
+    specname: str | None = None,
+    wrapper: bool = False,
+) -> Function | Callable[[Function], Function]:
+    """Mark a function of a plugin as an implementation of one of the hooks of `accel_core.hookspecs`.
+
+    It does what `pluggy.HookimplMarker("accel")` does, options included, without importing pluggy, for
+    which a process that only looks at declarations has no use.
+    """
+
+    def mark(function: Function) -> Function:
+        options = {
+            "wrapper": wrapper,
+            "hookwrapper": hookwrapper,
+            "optionalhook": optionalhook,
+            "tryfirst": tryfirst,
+            "trylast": trylast,
+            "specname": specname,
+        }
+        setattr(function, f"{PROJECT}_impl", options)
+        return function
+
+    return mark if function is None else mark(function)
+
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
@@ -60,7 +114,9 @@ class ProbeResult(NamedTuple):
     stands_aside: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Comparing and showing are written by hand: what `dataclass` makes for so many fields costs every process a
+# millisecond.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Backend:
     """One kind of accelerator, as its plugin declares it.
 
@@ -159,6 +215,18 @@ class Backend:
         faults = list(_faults(self))
         if faults:
             raise InvalidBackendError(f"backend {self.name!r}: " + "; ".join(faults))
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == other._values() if isinstance(other, Backend) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"Backend({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:

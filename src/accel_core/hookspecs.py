@@ -1,4 +1,4 @@
-"""What a plugin may implement: pluggy hook specifications and the marker for implementations.
+"""What a plugin may implement: pluggy hook specifications.
 
 An entry point in group `accel.backends` names a module whose functions carry `hookimpl`. Importing that
 module must import neither torch nor the vendor's package. Hooks run while an accelerator is found and
@@ -8,23 +8,14 @@ built, never between the user and the device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pluggy
 
 from accel_core.backend import PROJECT, Backend, ProbeResult
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TypeVar
-
-    F = TypeVar("F", bound=Callable[..., Any])
-
-__all__ = ["hookimpl", "hookspec"]
+__all__ = ["hookspec"]
 
 hookspec = pluggy.HookspecMarker(PROJECT)
-#: Marks a function of a plugin as an implementation of one of the hooks below.
-hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec

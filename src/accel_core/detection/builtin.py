@@ -84,11 +84,6 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
     return GenericAccelerator(backend)
 
 
-def accel_op_builders(backend: Backend) -> dict[str, str]:
-    """None: the operators that accel_core brings are not a plugin's."""
-    return {}
-
-
 def accel_explain(backend: Backend, error: BaseException) -> str | None:
     """Nothing to add: our own errors name the next step."""
     return None

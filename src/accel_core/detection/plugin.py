@@ -63,8 +63,8 @@ class Hooks:
     """The hooks of some plugins, under one plugin manager that is made when it is first needed.
 
     Each plugin is called by itself, so that what one raises is its own affair: whoever calls catches it and
-    goes on to the next. `direct` is a plugin that has every hook with every argument, and is called as it
-    stands: a process that asks no other plugin never loads pluggy.
+    goes on to the next. `direct` is a plugin that has the hooks it is asked for, with every argument, and is
+    called as it stands: a process that asks no other plugin never loads pluggy.
     """
 
     def __init__(self, plugins: Iterable[object], direct: object = None) -> None:

@@ -4,7 +4,7 @@ Every function takes `root`, the folder under which `/sys` and `/dev` are looked
 be read as absent.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 import re
 from collections.abc import Iterable, Iterator

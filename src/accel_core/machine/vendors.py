@@ -4,7 +4,7 @@ What a plugin itself says of its hardware stands in its declaration. A test hold
 declarations and lists the differences that are meant.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

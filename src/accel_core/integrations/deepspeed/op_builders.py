@@ -18,8 +18,7 @@ from typing import Any
 
 from accel_core._support import metadata
 from accel_core._support.quiet import captured_stdout
-from accel_core.backend import Backend
-from accel_core.hookspecs import hookimpl
+from accel_core.backend import Backend, hookimpl
 from accel_core.integrations.deepspeed import _installed
 from accel_core.ops.providers import OpProvider
 
