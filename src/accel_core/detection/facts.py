@@ -213,7 +213,7 @@ def _is_running(backend: Backend) -> bool:
 
 
 def _hidden(backend: Backend) -> Outcome | None:
-    if not (backend.visible_devices or backend.visible_devices_filters):
+    if not any(name in os.environ for name in backend.visible_devices_filters + backend.visible_devices):
         return None
     from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other facts
 

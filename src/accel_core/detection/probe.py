@@ -192,10 +192,10 @@ def _is_well_formed(answer: ProbeResult) -> bool:
 def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    hint = explain(candidate, error, group)
-    if isinstance(error, DeclinedError):
+    if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
-        return Outcome(status, str(error), error.hint or hint, error=error)
+        return Outcome(status, str(error), error.hint, error=error)
+    hint = explain(candidate, error, group)
     if isinstance(error, (BackendUnavailableError, InvalidAcceleratorError)):
         status = Status.BROKEN if isinstance(error, BackendUnavailableError) else Status.INVALID
         return Outcome(status, str(error), hint, error=error)
