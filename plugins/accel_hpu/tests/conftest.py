@@ -17,7 +17,7 @@ _JUDGE = """
 import json, sys
 import accel_core.machine.hardware as hardware
 from accel_core.detection.discovery import discover
-from accel_core.detection.probe import probe
+from accel_core.detection.probe import Group, probe
 from accel_core.settings import Settings
 devices = tuple(hardware.PciDevice(*device) for device in {pci!r})
 hardware._on_linux = lambda: True
@@ -26,7 +26,8 @@ hardware.device_nodes = lambda patterns, root="/": ()
 {code}
 candidates = discover()
 found = [c for c in candidates if c.name == {name!r}]
-said = [probe(c, Settings(), () if {pinned!r} else candidates, pinned={pinned!r}).to_dict() for c in found]
+group = Group.of(found if {pinned!r} else candidates)
+said = [probe(c, Settings(), group, pinned={pinned!r}).to_dict() for c in found]
 watched = ("torch", "habana_frameworks", "intel_extension_for_pytorch", "intel_extension_for_deepspeed")
 print(json.dumps([said, [name for name in watched if name in sys.modules]]))
 """
