@@ -140,9 +140,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "without its driver": backend.driver_hint,
         "in a container without it": backend.container_hint,
         "visible devices": seen or NONE,
-        "filtered before by": code(backend.visible_devices_filters)
-        if backend.visible_devices_filters
-        else "",
+        "filtered before by": filters,
         "forwarded to other nodes": code(backend.export_envs, "*"),
         "set by `apply_vendor_defaults()`": code(backend.environment) if backend.environment else "",
         "communication": communication(backend),

@@ -42,7 +42,7 @@ _HOMES = {
     "machine.hardware": ("Evidence", "evidence"),
     "hookspecs": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
-    "_support.packages": ("is_installed",),
+    "_support.packages": ("is_installed", "package_folders"),
     "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
     "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),

@@ -18,7 +18,8 @@ PRIORITIES = {
     "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
     "mlu": {300}, "supa": {250}, "cuda": {200, 190},
 }  # fmt: skip
-MOST_LINES = 120
+#: Of code; a declaration may have as many as it has to say.
+MOST_LINES = 110
 
 
 def test_priorities_are_deepspeeds(plugin):
@@ -61,8 +62,8 @@ def test_finding_it_is_inert(plugin):
     assert json.loads(done.stdout) == [[], True, 1]
 
 
-def _lines_of_code(source: str, *, data: bool = True) -> int:
-    """Lines that are neither blank nor of a docstring; without `data`, nor of a declaration or its hints."""
+def _lines_of_code(source: str) -> int:
+    """Lines that are neither blank nor of a docstring, a declaration or its table of hints."""
     passed_over: set[int] = set()
     for node in ast.walk(ast.parse(source)):
         if (
@@ -70,7 +71,7 @@ def _lines_of_code(source: str, *, data: bool = True) -> int:
             and ast.get_docstring(node) is not None
         ):
             passed_over |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-        if not data and isinstance(node, ast.Assign) and _is_data(node):
+        if isinstance(node, ast.Assign) and _is_data(node):
             passed_over |= set(range(node.lineno, (node.end_lineno or 0) + 1))
     lines = enumerate(source.splitlines(), 1)
     return sum(bool(line.strip()) and number not in passed_over for number, line in lines)
@@ -85,10 +86,7 @@ def _is_data(node: ast.Assign) -> bool:
 
 def test_it_is_short(plugin):
     sources = [path.read_text() for path in (plugin / "src").rglob("*.py")]
-    assert sum(_lines_of_code(source, data=False) for source in sources) <= MOST_LINES
-    # Two kinds of hardware behind one torch.cuda have twice the data.
-    if plugin.name != "accel_cuda":
-        assert sum(map(_lines_of_code, sources)) <= MOST_LINES
+    assert sum(map(_lines_of_code, sources)) <= MOST_LINES
 
 
 def test_it_imports_only_the_public_root_of_the_core(plugin):

@@ -22,7 +22,8 @@ from accel_core.settings import Settings
 devices = tuple(hardware.PciDevice(*device) for device in {pci!r})
 hardware._on_linux = lambda: True
 hardware.pci_devices = lambda root="/": devices
-hardware.device_nodes = lambda patterns, root="/": ()
+hardware.device_nodes = lambda patterns, root="/": {nodes!r} if patterns else ()
+hardware.in_container = lambda root="/": False
 {code}
 candidates = discover()
 found = [c for c in candidates if c.name == {name!r}]
@@ -43,12 +44,16 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def judge(site: Path) -> Callable[..., Any]:
-    """`judge(name, pci=..., code=..., pinned=...)`: the verdicts in a child, and what it had imported."""
+    """`judge(name, pci=..., nodes=...)`: the verdicts in a child there, and what it had imported."""
 
     def run(
-        name: str, pci: tuple[tuple[str, str, str, str], ...] = (), code: str = "", pinned: bool = False
+        name: str,
+        pci: tuple[tuple[str, str, str, str], ...] = (),
+        code: str = "",
+        pinned: bool = False,
+        nodes: tuple[str, ...] = (),
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned)
+        source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned, nodes=nodes)
         said, imported = children.run(source, [site, *filter(None, sys.path)]).answer
         return said, imported
 

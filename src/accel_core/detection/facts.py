@@ -204,8 +204,9 @@ def _namespace(backend: Backend) -> Outcome | None:
 
 def _impersonator(backend: Backend) -> str:
     """The module that put functions of its own into torch's namespace; empty where none did."""
+    own = ("torch", *backend.wrapped_by)
     namespace = getattr(sys.modules.get("torch"), backend.device_type, None)
-    if isinstance(namespace, ModuleType) and namespace.__name__ != f"torch.{backend.device_type}":
+    if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
         return namespace.__name__
     for name in _KEY_FUNCTIONS:
         function = getattr(namespace, name, None)
@@ -213,7 +214,7 @@ def _impersonator(backend: Backend) -> str:
             function = function.func
         # The globals first: functools.wraps copies `__module__` from the function that it hides.
         origin = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
-        if origin and origin.partition(".")[0] not in ("torch", *backend.wrapped_by):
+        if origin and origin.partition(".")[0] not in own:
             return str(origin)
     return ""
 
