@@ -168,7 +168,8 @@ def install(family: list[Shipped]) -> str:
     if first.vendor:
         text += f'    pip install "{first.distribution}[vendor]"    # with {", ".join(first.vendor)}\n'
     hints = [(s.backend.install_hint, path_to(s.backend)) for s in family if s.backend.install_hint]
-    told = [f"- {where}: {hint}" if len(family) > 1 else f"- {hint}" for hint, where in hints]
+    several = len({hint for hint, _ in hints}) > 1
+    told = list(dict.fromkeys(f"- {where}: {hint}" if several else f"- {hint}" for hint, where in hints))
     return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"
 
 
