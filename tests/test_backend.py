@@ -21,7 +21,7 @@ def test_the_least_declaration_has_defaults_for_the_rest():
     backend = declare()
     assert (backend.name, backend.priority, backend.device_type) == ("npu", 700, "npu")
     assert backend.vendor_imports == ("torch",) == backend.vendor_import
-    assert backend.api_level == API_LEVEL
+    assert backend.api_level == 1  # whoever does not say wrote before there was another
     assert backend.distribution == ""
 
 
@@ -159,6 +159,21 @@ def test_an_unknown_field_of_a_newer_api_level_says_to_upgrade():
         declare(colour="red", api_level=API_LEVEL + 1)
     assert f"unknown field 'colour'; the declaration is for API level {API_LEVEL + 1}" in str(caught.value)
     assert caught.value.hint == "pip install --upgrade accel-core"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("torch_builds", ("cuda",)), ("wrapped_by", ("spaces",)), ("hardware", "NVIDIA GPU"),
+        ("shared_nodes", ("/dev/dri/renderD*",)), ("driver_file", "/proc/driver/nvidia/version"),
+        ("driver_hint", "install it"), ("container_hint", "docker run --gpus all"),
+        ("hints", (("a", "b"),)), ("visible_devices_filters", ("ROCR_VISIBLE_DEVICES",)),
+    ],
+)  # fmt: skip
+def test_a_field_of_level_2_needs_level_2(field, value):
+    assert getattr(declare(api_level=2, **{field: value}), field) == value
+    with pytest.raises(InvalidBackendError, match=f"api_level 1 has no {field}, expected api_level=2"):
+        declare(**{field: value})
 
 
 def test_a_newer_api_level_alone_is_for_the_probe_to_judge():

@@ -12,6 +12,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -26,6 +27,7 @@ END = "<!-- end of backends -->"
 #: What the notes on every backend must tell.
 HEADINGS = ("## Detection", "## Variables", "## Importing it", "## Known limits")
 NONE = "—"
+BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
 class Shipped(NamedTuple):
@@ -54,7 +56,8 @@ def section(text: str, header: str) -> str:
 def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-    from accel_core.detection.discovery import Candidate, builtin_candidates, rank
+    from accel_core.detection.discovery import builtin_candidates, rank
+    from accel_core.detection.records import Candidate
 
     found = [Shipped(c.backend, "accel-core", ()) for c in builtin_candidates()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):
@@ -71,8 +74,10 @@ def shipped(root: Path = ROOT) -> list[Shipped]:
             each = declared if isinstance(declared, list | tuple) else [declared]
             found += [Shipped(backend, distribution, vendor) for backend in each]
     # The order that `accel list` has, impersonation included.
-    candidates = {Candidate(s.backend.name, Provenance(s.distribution, ""), s.backend): s for s in found}
-    return [candidates[c] for c in rank(candidates)]
+    candidates = {
+        Candidate(replace(s.backend, provenance=Provenance(s.distribution, "")), None): s for s in found
+    }
+    return [s for c in rank(candidates) if isinstance(c, Candidate) and (s := candidates[c])]
 
 
 # ---------------------------------------------------------------------------- words
@@ -113,6 +118,7 @@ def rows(backend: Backend) -> dict[str, str]:
     if backend.visible_devices:
         first = "the first that is set of " if len(backend.visible_devices) > 1 else ""
         seen = f"{first}{code(backend.visible_devices)}: {grammar(backend)}"
+    filters = code(backend.visible_devices_filters) if backend.visible_devices_filters else ""
     slot = ", torch's PrivateUse1, of which a process has one" if backend.private_use1 else ""
     stolen = f"`torch.{backend.impersonates}`, so it ranks before it" if backend.impersonates else ""
     return {
@@ -124,10 +130,17 @@ def rows(backend: Backend) -> dict[str, str]:
         "takes over": stolen,
         "needs": code(backend.requires) if backend.requires else "",
         "made for one torch": code(backend.follows_torch) if backend.follows_torch else "",
+        "torch built with": " or ".join(BUILDS[name] for name in backend.torch_builds),
         "platforms": code(backend.platforms) if backend.platforms else "any",
+        "hardware": backend.hardware,
         "device nodes": code(backend.device_nodes),
+        "nodes that others have too": code(backend.shared_nodes) if backend.shared_nodes else "",
         "PCI ids": ", ".join(map(bus, backend.pci_ids)) or NONE,
+        "there when the driver is loaded": code([backend.driver_file]) if backend.driver_file else "",
+        "without its driver": backend.driver_hint,
+        "in a container without it": backend.container_hint,
         "visible devices": seen or NONE,
+        "filtered before by": filters,
         "forwarded to other nodes": code(backend.export_envs, "*"),
         "set by `apply_vendor_defaults()`": code(backend.environment) if backend.environment else "",
         "communication": communication(backend),
@@ -155,7 +168,8 @@ def install(family: list[Shipped]) -> str:
     if first.vendor:
         text += f'    pip install "{first.distribution}[vendor]"    # with {", ".join(first.vendor)}\n'
     hints = [(s.backend.install_hint, path_to(s.backend)) for s in family if s.backend.install_hint]
-    told = [f"- {where}: {hint}" if len(family) > 1 else f"- {hint}" for hint, where in hints]
+    several = len({hint for hint, _ in hints}) > 1
+    told = list(dict.fromkeys(f"- {where}: {hint}" if several else f"- {hint}" for hint, where in hints))
     return text + "\nWhere the vendor's part is missing, `accel why` says:\n\n" + "\n".join(told) + "\n"
 
 

@@ -43,7 +43,7 @@ _HOMES = {
     "ops.builder": ("OpBuilder",),
     "ops.catalogue": ("OpCandidate", "Operator"),
     "ops.providers": ("OpProvider",),
-    "_support.packages": ("is_installed",),
+    "_support.packages": ("is_installed", "package_folders"),
     "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
     "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),

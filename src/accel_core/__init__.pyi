@@ -1,6 +1,7 @@
 """What type checkers read of the package's root, whose names are resolved when they are first used."""
 
 from accel_core._support.packages import is_installed as is_installed
+from accel_core._support.packages import package_folders as package_folders
 from accel_core._support.torch_import import (
     TorchBuild as TorchBuild,
 )

@@ -133,8 +133,8 @@ class Backend:
     vendor_import: str | tuple[str, ...] = "torch"
     #: The class to build, `"module:Class"`; called with this declaration.
     accelerator: str = "accel_core.accelerators.torch_device:TorchAccelerator"
-    #: The accel-core API level that the plugin was written for.
-    api_level: int = API_LEVEL
+    #: The accel-core API level that the plugin was written for; 1 for those that do not say.
+    api_level: int = 1
     #: One line for people.
     description: str = ""
     #: Where users of this backend read on.
@@ -145,8 +145,7 @@ class Backend:
     requires: tuple[str, ...] = ()
     #: Distributions built for one release of torch: major and minor version must be torch's. `"torch-npu"`.
     follows_torch: tuple[str, ...] = ()
-    #: What torch must be built with, any of `TORCH_BUILDS`: `("hip",)`. Since API level 2, as all below it
-    #: that say so.
+    #: What torch must be built with, any of `TORCH_BUILDS`: `("hip",)` (level 2).
     torch_builds: tuple[str, ...] = ()
     #: Packages that put functions around torch's own with the same device still behind (level 2). Whatever
     #: else replaces functions of `torch.<device_type>`, where torch itself brings it, has taken it over.
@@ -157,13 +156,17 @@ class Backend:
     hardware: str = ""
     #: Glob patterns of the device nodes: `"/dev/davinci[0-9]*"`.
     device_nodes: tuple[str, ...] = ()
+    #: Patterns of nodes that this device has, and other makers' have too (level 2): `"/dev/dri/renderD*"`.
+    #: One of them is no sign of the device; that there is none tells of a container without its devices.
+    shared_nodes: tuple[str, ...] = ()
     #: PCI ids, `"vendor"`, `"vendor:device"` or `"vendor/class"` in lower-case hexadecimal: `"10de/03"`.
     pci_ids: tuple[str, ...] = ()
-    #: A file that is there when the kernel has the driver loaded (level 2): `"/proc/driver/nvidia/version"`.
+    #: A file or folder that is there when the kernel has the driver loaded, and only then (level 2):
+    #: `"/proc/driver/nvidia/version"`.
     driver_file: str = ""
     #: What to do where a device is on the bus and the driver is not loaded (level 2).
     driver_hint: str = ""
-    #: How to start a container with its devices (level 2): `"docker run --gpus all"`.
+    #: How to start a container with its devices (level 2): `"start it with its GPUs: docker run --gpus all"`.
     container_hint: str = ""
     #: What an error's text says, as a regular expression, and the next step for a user (level 2). The first
     #: that fits counts; upper and lower case are one. For what takes more, there is `accel_explain`.
@@ -310,6 +313,7 @@ def _faults(backend: Backend) -> list[str]:
     check("vendor_import", _is_module, "torch_npu")
     check("accelerator", _is_object, "accel_npu.accelerator:NPUAccelerator")
     check("device_nodes", _is_node, "/dev/davinci[0-9]*")
+    check("shared_nodes", _is_node, "/dev/dri/renderD*")
     check("pci_ids", _is_pci, "10de/03")
     check("driver_file", _is_node, "/proc/driver/nvidia/version", optional=True)
     check("torch_builds", TORCH_BUILDS.__contains__, "cuda")
@@ -320,6 +324,9 @@ def _faults(backend: Backend) -> list[str]:
     check("impersonates", _is_device_type, "cuda", optional=True)
     if backend.api_level < 1:
         faults.append(f"api_level {backend.api_level!r} is not 1 or more")
+    elif backend.api_level < 2 and (newer := [name for name in _LEVEL_2 if getattr(backend, name)]):
+        # An older accel-core then says "upgrade me" instead of "unknown field".
+        faults.append(f"api_level {backend.api_level} has no {', '.join(newer)}, expected api_level=2")
     if not backend.vendor_imports:
         faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
     faults += _hint_faults(backend.hints)
@@ -340,10 +347,16 @@ def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
     ]
 
 
+#: Fields that API level 1 does not have.
+_LEVEL_2 = (
+    "torch_builds", "wrapped_by", "hardware", "shared_nodes", "driver_file", "driver_hint", "container_hint",
+    "hints", "visible_devices_filters",
+)  # fmt: skip
+
 _TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
 _TUPLES = (
     "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "platforms", "device_nodes",
-    "pci_ids", "visible_devices", "visible_devices_filters", "export_envs", "environment",
+    "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs", "environment",
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import accel_core
 from accel_core import current
 from accel_core.detection.records import How
 from accel_core.errors import AcceleratorFallbackWarning
+from accel_core.machine import hardware
 
 
 def test_the_fall_back_warns_once_with_every_reason(torch_world):
@@ -103,3 +104,43 @@ def test_a_broken_package_that_only_torch_knows_is_in_the_warning(torch_world):
     torch_world.distribution("torch-foo", "1.0", {"torch.backends": {"foo": "torch_foo:autoload"}})
     with pytest.warns(AcceleratorFallbackWarning, match=r"generic .* broken: .*ImportError: libfoo\.so"):
         assert accel_core.get_accelerator().name == "cpu"
+
+
+def two_ways(world, first: str, second: str, **fields: object) -> None:
+    """One name declared twice, through one package: what `accel_probe` says of each."""
+    reason = f"{first!r} if backend.priority == 2 else {second!r}"
+    body = f"return ProbeResult(False, {reason}, 'get one')"
+    ways = [plugins.arguments("acme", priority, **fields) for priority in (2, 1)]
+    world.plugin("acme", plugins.declaring(*ways) + plugins.hook("accel_probe", "backend, others", body))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ("no A", "no B", "no A; no B"),
+        ("torch has neither", "torch has neither", "torch has neither"),
+    ],
+)
+def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, first, second, told):
+    two_ways(torch_world, first, second)
+    with pytest.warns(AcceleratorFallbackWarning) as caught:
+        accel_core.get_accelerator()
+    assert f"\n  acme (accel-acme 1.0): no device: {told}. get one\n" in str(caught[0].message)
+    assert str(caught[0].message).count("acme") == 2  # its name and its distribution
+    accel_core.set_accelerator(None)
+    monkeypatch.setenv("DS_ACCELERATOR", "acme")
+    with pytest.raises(accel_core.BackendUnavailableError) as refused:
+        accel_core.get_accelerator()
+    assert f"acme (accel-acme 1.0) is not usable: {told}. Next step: get one." in str(refused.value)
+
+
+def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
+    two_ways(torch_world, "its driver is not loaded", "no B", device_nodes=("/dev/acme",))
+    seen = {2: hardware.Evidence(pci=("fade:0001",)), 1: None}
+    monkeypatch.setattr(hardware, "evidence", lambda backend: seen.get(backend.priority))
+    with pytest.warns(AcceleratorFallbackWarning) as caught:
+        accel_core.get_accelerator()
+    text = str(caught[0].message)
+    assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
+    assert "no B" not in text
+    assert "no B" in str(accel_core.selection())

@@ -30,3 +30,20 @@ def child() -> Run:
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture
+def examine() -> str:
+    """Source of `examine(backend, evidence)`: what the core rules a declaration out by before any import."""
+    return (
+        "import sys\n"
+        "from dataclasses import replace\n"
+        "import accel_core, accel_cuda\n"
+        "from accel_core import Evidence, Provenance\n"
+        "from accel_core.detection import facts, records\n"
+        "from accel_core.settings import Settings\n"
+        "def examine(backend, evidence=Evidence(nodes=('/dev/nvidia0',))):\n"
+        "    backend = replace(backend, provenance=Provenance('accel-cuda', '0', 'cuda', 'accel_cuda'))\n"
+        "    candidate = records.Candidate(backend, accel_cuda)\n"
+        "    return facts.examine(candidate, Settings(), evidence)[0]\n"
+    )

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accel_core import SettingError  # noqa: E402
-from accel_cuda import BACKEND  # noqa: E402
+from accel_cuda import CUDA, ROCM  # noqa: E402
 from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
 
 without_cuda = pytest.mark.skipif(
@@ -21,7 +21,7 @@ without_cuda = pytest.mark.skipif(
 
 @pytest.fixture
 def acc():
-    return CUDAAccelerator(BACKEND)
+    return CUDAAccelerator(CUDA)
 
 
 @without_cuda
@@ -90,14 +90,20 @@ class At(CUDAAccelerator):
 
 
 @pytest.fixture
-def at(monkeypatch, tmp_path):
+def backend():
+    """The declaration that `at` and `described` build."""
+    return CUDA
+
+
+@pytest.fixture
+def at(monkeypatch, tmp_path, backend):
     """`at(8, 0)`: an accelerator with a device of that capability; Triton is installed."""
     (tmp_path / "triton").mkdir()
     (tmp_path / "triton" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def make(*capability: int) -> At:
-        accelerator = At(BACKEND)
+        accelerator = At(backend)
         accelerator.capability = capability
         return accelerator
 
@@ -152,7 +158,7 @@ def test_a_torch_without_grouped_mm_leaves_triton(at, monkeypatch):
 
 
 def test_without_triton(at, monkeypatch):
-    monkeypatch.setattr("accel_cuda.accelerator._installed", lambda package: False)
+    monkeypatch.setattr("accel_cuda.accelerator.is_installed", lambda package: False)
     assert at(8, 0).is_triton_supported() is False
     assert at(8, 0).prefer_triton_grouped_mm() is False
 
@@ -166,9 +172,9 @@ def test_counting_that_fails_means_not_available(acc):
 
 
 class TestROCm:
-    @pytest.fixture(autouse=True)
-    def build(self, monkeypatch):
-        monkeypatch.setattr(torch.version, "hip", "7.0.51831")
+    @pytest.fixture
+    def backend(self):
+        return ROCM
 
     @pytest.fixture
     def rocm(self, at):
@@ -211,14 +217,14 @@ class TestROCm:
 
 
 @pytest.fixture
-def described(monkeypatch):
+def described(monkeypatch, backend):
     """`described(name=...)`: an accelerator with one device that torch describes so."""
 
     def make(**properties):
         record = SimpleNamespace(**{"name": "", "total_memory": 2**34, "major": 9, "minor": 0, **properties})
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index=None: record)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-        return CUDAAccelerator(BACKEND)
+        return CUDAAccelerator(backend)
 
     return make
 
@@ -277,7 +283,7 @@ def nvtx(monkeypatch, tmp_path):
 
 
 def test_ranges_in_a_domain_go_through_nvtx(nvtx):
-    acc = CUDAAccelerator(BACKEND)
+    acc = CUDAAccelerator(CUDA)
     assert acc.supports_nvtx_domain is True
     acc.range_push("forward", domain="deepspeed", category="engine")
     acc.range_pop(domain="deepspeed")
@@ -287,8 +293,8 @@ def test_ranges_in_a_domain_go_through_nvtx(nvtx):
 
 
 def test_without_nvtx_there_are_no_domains(monkeypatch):
-    monkeypatch.setattr("accel_cuda.accelerator._installed", lambda package: False)
-    acc = CUDAAccelerator(BACKEND)
+    monkeypatch.setattr("accel_cuda.accelerator.is_installed", lambda package: False)
+    acc = CUDAAccelerator(CUDA)
     assert acc.supports_nvtx_domain is False
     acc.range_push("forward", domain="deepspeed")
     acc.range_pop(domain="deepspeed")

@@ -1,4 +1,4 @@
-"""The declaration, and that finding the plugin costs and changes nothing."""
+"""The two declarations, and that finding the plugin costs and changes nothing."""
 
 from __future__ import annotations
 
@@ -7,32 +7,48 @@ import json
 import pluggy
 import pytest
 
-import accel_core
 import accel_cuda
 from accel_core import hookspecs
-from accel_cuda import BACKEND
+from accel_cuda import CUDA, ROCM
+
+BOTH = pytest.mark.parametrize("backend", [CUDA, ROCM], ids=["CUDA", "ROCm"])
 
 
-def test_the_declaration():
-    assert (BACKEND.name, BACKEND.priority, BACKEND.device_type) == ("cuda", 200, "cuda")
-    assert BACKEND.vendor_imports == ("torch",)
-    assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.visible_devices_grammar == "cuda"
-    assert {"10de/03", "1002/03", "1002/12"} == set(BACKEND.pci_ids)
-    assert {"/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd"} <= set(BACKEND.device_nodes)
-    assert "NCCL" in BACKEND.export_envs
-    assert BACKEND.url
-    assert BACKEND.install_hint
+@BOTH
+def test_the_declaration(backend):
+    assert (backend.name, backend.device_type) == ("cuda", "cuda")
+    assert backend.vendor_imports == ("torch",)
+    assert backend.requires == ("torch>=2.6",)
+    assert backend.visible_devices_grammar == "cuda"
+    assert "/dev/dxg" in backend.device_nodes
+    assert "NCCL" in backend.export_envs
+    assert backend.url
+    assert backend.install_hint
+    assert backend.api_level == 2
 
 
-def test_which_devices_are_visible_is_not_forwarded_to_other_nodes():
-    assert not "CUDA_VISIBLE_DEVICES".startswith(BACKEND.export_envs)
+def test_what_tells_the_two_apart():
+    assert (CUDA.priority, ROCM.priority) == (200, 190)
+    assert (CUDA.torch_builds, ROCM.torch_builds) == (("cuda",), ("hip",))
+    assert (CUDA.hardware, ROCM.hardware) == ("NVIDIA GPU", "AMD GPU")
+    assert set(CUDA.pci_ids) == {"10de/03"}
+    assert set(ROCM.pci_ids) == {"1002/03", "1002/12"}
+    assert "/dev/nvidia[0-9]*" in CUDA.device_nodes
+    assert "/dev/kfd" in ROCM.device_nodes
 
 
-@pytest.mark.parametrize(("platform", "backend"), [("linux", "nccl"), ("win32", "gloo")])
-def test_the_communication_backend(child, platform, backend):
-    code = f"import sys; sys.platform = {platform!r}; import accel_cuda as a; print(a.BACKEND)"
-    assert f"communication_backend={backend!r}" in child(code)
+@BOTH
+@pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
+def test_which_devices_are_visible_is_not_forwarded_to_other_nodes(backend, variable):
+    assert not variable.startswith(backend.export_envs)
+
+
+@BOTH
+@pytest.mark.parametrize(("platform", "library"), [("linux", "nccl"), ("win32", "gloo")])
+def test_the_communication_backend(child, platform, library, backend):
+    which = "CUDA" if backend is CUDA else "ROCM"
+    code = f"import sys; sys.platform = {platform!r}; import accel_cuda as a; print(a.{which})"
+    assert f"communication_backend={library!r}" in child(code)
 
 
 def test_the_hooks_fit_the_specifications():
@@ -40,20 +56,16 @@ def test_the_hooks_fit_the_specifications():
     manager.add_hookspecs(hookspecs)
     manager.register(accel_cuda)
     manager.check_pending()
-    assert manager.hook.accel_backends() == [BACKEND]
-    error = RuntimeError("Found no NVIDIA driver on your system.")
-    assert "nvidia-smi" in manager.hook.accel_explain(backend=BACKEND, error=error)
-    answer = manager.hook.accel_probe(backend=BACKEND, others=())
-    assert answer is None or isinstance(answer, accel_core.ProbeResult)
+    assert manager.hook.accel_backends() == [[CUDA, ROCM]]
 
 
-def test_importing_it_and_probing_are_inert(child):
+def test_importing_it_and_probing_are_inert(child, examine):
     code = (
         "import json, os, sys, threading\n"
         "before = dict(os.environ)\n"
-        "import accel_cuda\n"
-        "accel_cuda.accel_probe(accel_cuda.BACKEND)\n"
-        "accel_cuda.accel_explain(accel_cuda.BACKEND, OSError('x'))\n"
+        f"{examine}"
+        "examine(accel_cuda.CUDA), examine(accel_cuda.ROCM)\n"
+        "accel_core.hint_for(OSError('x'), accel_cuda.CUDA.hints)\n"
         "heavy = ('torch', 'pynvml', 'nvtx', 'amdsmi', 'numpy', 'accel_cuda.accelerator')\n"
         "print(json.dumps([[m for m in heavy if m in sys.modules], before == dict(os.environ),"
         " threading.active_count()]))\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel_cuda import BACKEND, accel_explain
+from accel_core import hint_for
+from accel_cuda import CUDA, ROCM
 
 SEEN = [
     ("Torch not compiled with CUDA enabled", "install torch with CUDA"),
@@ -37,24 +38,25 @@ SEEN = [
 
 
 @pytest.mark.parametrize(("message", "hint"), SEEN, ids=[message[:40] for message, _ in SEEN])
-def test_known_errors(message, hint):
-    assert hint in accel_explain(BACKEND, RuntimeError(message))
+@pytest.mark.parametrize("backend", [CUDA, ROCM], ids=["CUDA", "ROCm"])
+def test_known_errors(message, hint, backend):
+    assert hint in hint_for(RuntimeError(message), backend.hints)
 
 
 @pytest.mark.parametrize(
     "message", ["", "list index out of range", "expected scalar type Half but found Float"]
 )
 def test_other_errors_get_no_hint(message):
-    assert accel_explain(BACKEND, RuntimeError(message)) is None
+    assert hint_for(RuntimeError(message), CUDA.hints) is None
 
 
 def test_the_cause_counts():
     error = ImportError("torch fails to import")
     error.__cause__ = OSError("libcudart.so.13: cannot open shared object file")
-    assert "reinstall torch" in accel_explain(BACKEND, error)
+    assert "reinstall torch" in hint_for(error, CUDA.hints)
 
 
 def test_a_ring_of_causes_ends():
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
-    assert accel_explain(BACKEND, first) is None
+    assert hint_for(first, CUDA.hints) is None

@@ -13,8 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import accel_cuda  # noqa: E402
-from accel_cuda import BACKEND  # noqa: E402
+from accel_core import hint_for  # noqa: E402
+from accel_cuda import CUDA, ROCM  # noqa: E402
 from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
 
 pytestmark = [
@@ -23,6 +23,7 @@ pytestmark = [
 ]
 
 MIB = 2**20
+BACKEND = ROCM if torch.version.hip else CUDA
 on_nvidia = pytest.mark.skipif(torch.version.hip is not None, reason="NVIDIA only")
 
 
@@ -142,7 +143,7 @@ class TestMemory:
     def test_running_out_is_explained(self, acc):
         with pytest.raises(torch.OutOfMemoryError) as caught:
             torch.empty(4 * acc.total_memory(), dtype=torch.uint8, device="cuda")
-        assert "nvidia-smi" in accel_cuda.accel_explain(BACKEND, caught.value)
+        assert "nvidia-smi" in hint_for(caught.value, BACKEND.hints)
 
 
 class TestStreamsAndEvents:

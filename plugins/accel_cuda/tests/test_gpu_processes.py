@@ -11,8 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import accel_cuda  # noqa: E402
-from accel_cuda import BACKEND  # noqa: E402
+from accel_cuda import CUDA, ROCM  # noqa: E402
 from accel_cuda.accelerator import CUDAAccelerator  # noqa: E402
 
 pytestmark = [
@@ -20,6 +19,9 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch reports no CUDA or ROCm device here"),
 ]
 
+BACKEND = ROCM if torch.version.hip else CUDA
+#: The same in a child's source.
+DECLARED = f"accel_cuda.{'ROCM' if torch.version.hip else 'CUDA'}"
 on_nvidia = pytest.mark.skipif(torch.version.hip is not None, reason="NVIDIA only")
 
 
@@ -39,9 +41,9 @@ class TestCommunication:
     def test_a_group_of_one(self, child, tmp_path):
         code = (
             "import torch, torch.distributed as dist\n"
-            "from accel_cuda import BACKEND\n"
+            "import accel_cuda\n"
             "from accel_cuda.accelerator import CUDAAccelerator\n"
-            "acc = CUDAAccelerator(BACKEND)\n"
+            f"acc = CUDAAccelerator({DECLARED})\n"
             "acc.set_device(0)\n"
             "dist.init_process_group(acc.communication_backend_name(),"
             f" init_method='file://{tmp_path}/rendezvous', rank=0, world_size=1)\n"
@@ -56,67 +58,72 @@ class TestCommunication:
 
 # What a child sees through CUDA_VISIBLE_DEVICES, and whether it can work there.
 SEE = (
-    "import json, torch, accel_cuda\n"
+    "import json, torch\n"
     "from accel_cuda.accelerator import CUDAAccelerator\n"
-    "probe = accel_cuda.accel_probe(accel_cuda.BACKEND)\n"
-    "acc = CUDAAccelerator(accel_cuda.BACKEND)\n"
+    f"backend = {DECLARED}\n"
+    "outcome = examine(backend, accel_core.evidence(backend))\n"
+    "acc = CUDAAccelerator(backend)\n"
     "count, ids = acc.device_count(), acc.visible_device_ids()\n"
     "flags = acc.capabilities().to_dict()\n"
     "total = torch.ones(8, device=acc.device()).sum().item() if count else 0\n"
     "uuid = acc.device_uuid(0) if count else None\n"
     "free = acc.available_memory(0) if count else 0\n"
-    "print(json.dumps([count, ids, flags, total, uuid, free, probe and probe.reason]))\n"
+    "print(json.dumps([count, ids, flags, total, uuid, free, outcome and outcome.reason]))\n"
 )
 
 
 class TestVisibleDevices:
-    def see(self, child, value):
+    def see(self, child, examine, value):
         names = ("count", "ids", "flags", "total", "uuid", "free", "reason")
         # Only this one: the parent may be restricted by another, and children on ROCm heed them all.
         variable = "HIP_VISIBLE_DEVICES" if torch.version.hip else "CUDA_VISIBLE_DEVICES"
-        printed = child(SEE, {"CUDA_VISIBLE_DEVICES": None, variable: value})
+        printed = child(examine + SEE, {"CUDA_VISIBLE_DEVICES": None, variable: value})
         return dict(zip(names, json.loads(printed.splitlines()[-1]), strict=True))
 
     @pytest.mark.parametrize("form", ["{0}", "{0},-1", "{0},nonsense,0"])
-    def test_by_uuid(self, acc, child, form):
+    def test_by_uuid(self, acc, child, examine, form):
         uuid = acc.device_uuid(0)
-        seen = self.see(child, form.format(uuid))
+        seen = self.see(child, examine, form.format(uuid))
         assert (seen["count"], seen["ids"], seen["uuid"]) == (1, [uuid], uuid)
         assert (seen["total"], seen["reason"]) == (8, None)
         assert seen["free"] > 0
         assert seen["flags"]["is_available"]
 
     @on_nvidia
-    def test_by_abbreviated_uuid(self, acc, child):
+    def test_by_abbreviated_uuid(self, acc, child, examine):
         uuid = acc.device_uuid(0)
         if not uuid.startswith("GPU-"):
             pytest.skip("MIG devices are not abbreviated")
-        seen = self.see(child, uuid[:-4])
+        seen = self.see(child, examine, uuid[:-4])
         assert (seen["count"], seen["ids"], seen["uuid"], seen["total"]) == (1, [uuid[:-4]], uuid, 8)
 
     @pytest.mark.parametrize("value", ["0", "0,-1"])
-    def test_by_index(self, acc, child, value):
+    def test_by_index(self, acc, child, examine, value):
         if acc.device_uuid(0).startswith("MIG-"):
             pytest.skip("MIG devices have no index")
-        seen = self.see(child, value)
+        seen = self.see(child, examine, value)
         assert (seen["count"], seen["ids"], seen["total"]) == (1, [0], 8)
 
     @pytest.mark.parametrize("value", ["", "-1", "nonsense", "0,0"])
-    def test_hidden(self, child, value):
-        seen = self.see(child, value)
+    def test_hidden(self, child, examine, value):
+        seen = self.see(child, examine, value)
         assert (seen["count"], seen["ids"]) == (0, [])
         assert f"{value!r} hides every device" in seen["reason"]
         allowed = ("is_fp64_supported", "supports_nvtx_domain")
         assert [name for name, flag in seen["flags"].items() if flag and name not in allowed] == []
 
-    def test_a_repeated_uuid_hides_every_device(self, acc, child):
+    def test_a_repeated_uuid_hides_every_device(self, acc, child, examine):
         uuid = acc.device_uuid(0)
-        assert self.see(child, f"{uuid},{uuid}")["count"] == 0
+        assert self.see(child, examine, f"{uuid},{uuid}")["count"] == 0
 
-    def test_a_running_device_is_not_hidden_any_more(self, acc, monkeypatch):
-        acc.synchronize()
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-        assert accel_cuda.accel_probe(BACKEND) is None
+    def test_a_running_device_is_not_hidden_any_more(self, child, examine):
+        code = (
+            "import os, torch\n"
+            "torch.ones(1, device='cuda')\n"
+            "os.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+            f"print(examine({DECLARED}))\n"
+        )
+        assert child(examine + code).splitlines()[-1] == "None"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
@@ -142,19 +149,19 @@ class TestFork:
     )
 
     @counts_without_driver
-    def test_everything_that_starts_no_device(self, child):
+    def test_everything_that_starts_no_device(self, child, examine):
         code = (
-            "import os, accel_cuda\n"
+            "import os\n"
             "from accel_cuda.accelerator import CUDAAccelerator\n"
-            "assert accel_cuda.accel_probe(accel_cuda.BACKEND) is None\n"
-            "acc = CUDAAccelerator(accel_cuda.BACKEND)\n"
+            f"assert examine({DECLARED}) is None\n"
+            f"acc = CUDAAccelerator({DECLARED})\n"
             "assert acc.device_count() >= 1 and acc.is_available()\n"
             "acc.visible_device_ids(), acc.communication_backend_version(), acc.memory_allocated()\n"
             "acc.device_name(0), acc.device(0), acc.is_current_stream_capturing()\n"
             "acc.lazy_call(lambda: None)\n"
             "assert not acc.is_initialized()\n"
         )
-        assert child(code + self.USE).splitlines()[-1] == "0 True True"
+        assert child(examine + code + self.USE).splitlines()[-1] == "0 True True"
 
     @counts_without_driver
     def test_choosing(self, child):
@@ -176,7 +183,7 @@ class TestFork:
 def test_the_hardware_is_seen_without_torch(child):
     code = (
         "import sys, accel_core, accel_cuda\n"
-        "found = accel_core.evidence(accel_cuda.BACKEND)\n"
+        f"found = accel_core.evidence({DECLARED})\n"
         "print(len(found.nodes) > 0, 'torch' in sys.modules)\n"
     )
     assert child(code) == "True False"

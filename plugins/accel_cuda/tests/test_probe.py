@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from accel_core import TorchBuild
-from accel_cuda import BACKEND, _obstacle
+import accel_cuda
+from accel_core import Provenance, Status, TorchBuild, evidence
+from accel_core.detection.facts import examine as examine_in_core
+from accel_core.detection.records import Candidate, Outcome
+from accel_core.settings import Settings
 
 CUDA = TorchBuild("2.13.0+cu130", cuda="13.0")
 ROCM = TorchBuild("2.13.0+rocm7.0", hip="7.0.51831")
@@ -16,20 +21,47 @@ MODALIAS = "pci:v0000{}d0000{}sv000010DEsd000016C1bc03sc02i00\n"
 
 
 @pytest.fixture
-def machine(tmp_path: Path):
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A machine with no torch imported and no variable set, as a tree of files; `torch` installs a build."""
+
     def write(path: str, text: str = "") -> None:
         file = tmp_path / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
+    def install(build: TorchBuild) -> None:
+        write("site/torch/__init__.py", "raise SystemExit('torch was imported')\n")
+        kinds = "".join(f"{name} = {getattr(build, name)!r}\n" for name in ("cuda", "hip", "xpu"))
+        write("site/torch/version.py", f"__version__ = {build.version!r}\n{kinds}")
+        metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {build.version}\n"
+        write(f"site/torch-{build.version}.dist-info/METADATA", metadata)
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
     write.root = str(tmp_path)
+    write.torch = install
+    write.setenv = monkeypatch.setenv
     write.nvidia = lambda: write("sys/bus/pci/devices/0000:00:04.0/modalias", MODALIAS.format("10DE", "2335"))
     write.amd = lambda: write("sys/bus/pci/devices/0000:00:05.0/modalias", MODALIAS.format("1002", "74A1"))
     return write
 
 
-def obstacle(machine, build, environ=()):
-    return _obstacle(BACKEND, build, dict(environ), machine.root)
+def examined(machine, backend) -> Outcome | None:
+    """What rules the declaration out."""
+    named = replace(backend, provenance=Provenance("accel-cuda", "0.1.0", "cuda", "accel_cuda"))
+    candidate = Candidate(named, accel_cuda)
+    outcome, _ = examine_in_core(candidate, Settings(), evidence(named, machine.root), root=machine.root)
+    return outcome
+
+
+def obstacle(machine, build, environ=()) -> Outcome | None:
+    """What stands against the device that `build` is for."""
+    machine.torch(build)
+    for name, value in dict(environ).items():
+        machine.setenv(name, value)
+    return examined(machine, accel_cuda.ROCM if build.hip else accel_cuda.CUDA)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +74,31 @@ def test_a_torch_without_cuda(machine, build, kind):
     assert found.reason == f"torch {build.version} is {kind} build, without CUDA and ROCm"
     assert "https://pytorch.org/" in found.hint
     # Not a device count of 0: with such a torch, a pin to cuda cannot be honoured.
-    assert (found.usable, found.stands_aside, found.devices) == (False, False, None)
+    assert (found.status, found.devices) == (Status.NO_DEVICE, None)
+
+
+def test_both_declarations_say_the_same_of_a_torch_without_either(machine):
+    machine("dev/nvidia0")
+    machine("dev/kfd")
+    machine.torch(TorchBuild("2.13.0+cpu"))
+    assert examined(machine, accel_cuda.CUDA) == examined(machine, accel_cuda.ROCM)
+
+
+@pytest.mark.parametrize(
+    ("build", "backend", "reason"),
+    [
+        (CUDA, accel_cuda.ROCM, "torch 2.13.0+cu130 is a CUDA build, without ROCm"),
+        (ROCM, accel_cuda.CUDA, "torch 2.13.0+rocm7.0 is a ROCm build, without CUDA"),
+    ],
+    ids=["CUDA", "ROCm"],
+)
+def test_a_torch_for_the_other_maker(machine, build, backend, reason):
+    machine("dev/nvidia0")
+    machine("dev/kfd")
+    machine.torch(build)
+    found = examined(machine, backend)
+    assert (found.status, found.reason, found.devices) == (Status.NO_DEVICE, reason, None)
+    assert "https://pytorch.org/" in found.hint
 
 
 def test_nothing_stands_against_it(machine):
@@ -149,25 +205,28 @@ def test_outside_linux_only_torch_and_the_variables_tell(machine, monkeypatch):
 
 
 PROBE = (
-    "import json, sys, accel_cuda\n"
-    "answer = accel_cuda.accel_probe(accel_cuda.BACKEND)\n"
-    "print(json.dumps([answer and answer._asdict(), 'torch' in sys.modules]))\n"
+    "import json, sys\n"
+    "outcome = examine(accel_cuda.CUDA)\n"
+    "print(json.dumps([outcome and outcome._asdict(), 'torch' in sys.modules]))\n"
 )
 
 
-def test_the_installed_build_is_read_without_importing_torch(child, tmp_path):
+def test_the_installed_build_is_read_without_importing_torch(child, examine, tmp_path):
     package = tmp_path / "torch"
     package.mkdir()
     (package / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
     (package / "version.py").write_text("__version__ = '2.99.0+cpu'\ncuda = None\nhip = None\n")
-    answer, imported = json.loads(child(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{PROBE}"))
+    code = f"{examine}sys.path.insert(0, {str(tmp_path)!r})\n{PROBE}"
+    answer, imported = json.loads(child(code))
     assert answer["reason"] == "torch 2.99.0+cpu is a CPU build, without CUDA and ROCm"
     assert not imported
 
 
-def test_without_torch_there_is_nothing_to_say(child):
-    code = "import sys; sys.modules['torch'] = None\nimport accel_cuda as a\nprint(a.accel_probe(a.BACKEND))"
-    assert child(code) == "None"
+def test_without_torch_that_is_all_there_is_to_say(child, examine):
+    answer, _ = json.loads(child(f"{examine}sys.modules['torch'] = None\n{PROBE}"))
+    assert answer["status"] == "not_installed"
+    assert answer["reason"].startswith("torch is not installed")
+    assert "https://pytorch.org/" in answer["hint"]
 
 
 # What a vendor's package does to torch.cuda when it is imported, for each way that is in use.
@@ -186,34 +245,33 @@ IMPERSONATORS = {
 
 
 @pytest.mark.parametrize("way", IMPERSONATORS)
-def test_it_stands_aside_when_torch_cuda_is_impersonated(child, tmp_path, way):
+def test_it_stands_aside_when_torch_cuda_is_impersonated(child, examine, tmp_path, way):
     pytest.importorskip("torch")
     package = tmp_path / "torch_vendor"
     package.mkdir()
     (package / "__init__.py").write_text("")
     (package / "transfer.py").write_text(f"import torch\n{IMPERSONATORS[way]}")
-    answer, _ = json.loads(
-        child(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport torch_vendor.transfer\n{PROBE}")
-    )
-    assert answer["stands_aside"]
-    assert not answer["usable"]
+    load = f"sys.path.insert(0, {str(tmp_path)!r})\nimport torch_vendor.transfer\n"
+    both = PROBE + PROBE.replace("CUDA", "ROCM")
+    answer, other = (json.loads(line)[0] for line in child(f"{examine}{load}{both}").splitlines())
+    assert answer["status"] == "stands_aside"
     assert answer["reason"] == "torch.cuda is impersonated by torch_vendor.transfer"
     assert "torch_vendor.transfer" in answer["hint"]
+    assert answer == other
 
 
-def test_torch_itself_is_no_impersonator(child):
+def test_torch_itself_is_no_impersonator(child, examine):
     pytest.importorskip("torch")
-    code = "import torch, accel_cuda; print(repr(accel_cuda._impersonator()))"
-    assert child(code) == "''"
+    code = f"{examine}import torch\n{PROBE}"
+    answer, _ = json.loads(child(code))
+    assert not answer or answer["status"] != "stands_aside"
 
 
-def test_wrappers_with_cuda_behind_them_are_left_alone(child, tmp_path):
+def test_wrappers_with_cuda_behind_them_are_left_alone(child, examine, tmp_path):
     pytest.importorskip("torch")
     package = tmp_path / "spaces"
     package.mkdir()
     (package / "__init__.py").write_text("import torch\ntorch.cuda.is_available = lambda: True\n")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import spaces, accel_cuda; print(repr(accel_cuda._impersonator()))"
-    )
-    assert child(code) == "''"
+    code = f"{examine}sys.path.insert(0, {str(tmp_path)!r})\nimport spaces\n{PROBE}"
+    answer, _ = json.loads(child(code))
+    assert not answer or answer["status"] != "stands_aside"

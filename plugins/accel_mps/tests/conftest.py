@@ -17,16 +17,18 @@ _JUDGE = """
 import json, sys
 from accel_core.machine import devices, host
 from accel_core.detection.discovery import discover
-from accel_core.detection.probe import probe
+from accel_core.detection.probe import Group, probe
 from accel_core.settings import Settings
 bus = tuple(devices.PciDevice(*device) for device in {pci!r})
 host.on_linux = lambda: True
 devices.pci_devices = lambda root="/": bus
-devices.device_nodes = lambda patterns, root="/": ()
+devices.device_nodes = lambda patterns, root="/": {nodes!r} if patterns else ()
+host.in_container = lambda root="/": False
 {code}
 candidates = discover()
 found = [c for c in candidates if c.name == {name!r}]
-said = [probe(c, Settings(), () if {pinned!r} else candidates, pinned={pinned!r}).to_dict() for c in found]
+group = Group.of(found if {pinned!r} else candidates)
+said = [probe(c, Settings(), group, pinned={pinned!r}).to_dict() for c in found]
 watched = ("torch", "habana_frameworks", "intel_extension_for_pytorch", "intel_extension_for_deepspeed")
 print(json.dumps([said, [name for name in watched if name in sys.modules]]))
 """
@@ -42,12 +44,16 @@ def site(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def judge(site: Path) -> Callable[..., Any]:
-    """`judge(name, pci=..., code=..., pinned=...)`: the verdicts in a child, and what it had imported."""
+    """`judge(name, pci=..., nodes=...)`: the verdicts in a child there, and what it had imported."""
 
     def run(
-        name: str, pci: tuple[tuple[str, str, str, str], ...] = (), code: str = "", pinned: bool = False
+        name: str,
+        pci: tuple[tuple[str, str, str, str], ...] = (),
+        code: str = "",
+        pinned: bool = False,
+        nodes: tuple[str, ...] = (),
     ) -> tuple[list[dict[str, Any]], list[str]]:
-        source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned)
+        source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned, nodes=nodes)
         said, imported = children.run(source, [site, *filter(None, sys.path)]).answer
         return said, imported
 

@@ -7,7 +7,8 @@ import sys
 import pytest
 from accel_testing import children, layouts
 
-from accel_mps import BACKEND, accel_explain
+from accel_core import hint_for
+from accel_mps import BACKEND
 
 MAC = (
     "import platform; sys.platform = 'darwin'; platform.machine = lambda: {machine!r}; "
@@ -26,7 +27,7 @@ def test_the_declaration():
 def test_importing_it_is_inert():
     code = (
         "import json, os, sys, threading; before = dict(os.environ)\n"
-        "import accel_mps; accel_mps.accel_explain(accel_mps.BACKEND, OSError('x'))\n"
+        "import accel_core, accel_mps; accel_core.hint_for(OSError('x'), accel_mps.BACKEND.hints)\n"
         "print(json.dumps([[m for m in ('torch', 'accel_mps.accelerator') if m in sys.modules],"
         " before == dict(os.environ), threading.active_count()]))"
     )
@@ -79,11 +80,11 @@ SEEN = [
 
 @pytest.mark.parametrize(("message", "hint"), SEEN, ids=[message[:30] for message, _ in SEEN])
 def test_known_errors(message, hint):
-    assert hint in accel_explain(BACKEND, RuntimeError(message))
+    assert hint in hint_for(RuntimeError(message), BACKEND.hints)
 
 
 @pytest.mark.parametrize(
     "message", ["", "list index out of range", "expected scalar type Half but found Float"]
 )
 def test_other_errors_get_no_hint(message):
-    assert accel_explain(BACKEND, RuntimeError(message)) is None
+    assert hint_for(RuntimeError(message), BACKEND.hints) is None

@@ -67,7 +67,7 @@ def test_importing_it_is_inert():
         "import json, os, sys\n"
         "before = dict(os.environ)\n"
         "import accel_npu\n"
-        "accel_npu.accel_explain(OSError('libhccl.so: cannot open'))\n"
+        "accel_npu.accel_explain(accel_npu.BACKEND, OSError('libhccl.so: cannot open'))\n"
         "heavy = ('torch', 'torch_npu', 'numpy', 'accel_npu.accelerator')\n"
         "print(json.dumps([[m for m in heavy if m in sys.modules], before == dict(os.environ)]))\n"
     )

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import accel_npu
-from accel_npu import accel_explain, cann_version
+from accel_core import Backend, Provenance
+from accel_core.detection.plugin import Hooks
+from accel_core.detection.probe import explain
+from accel_core.detection.records import Candidate
+from accel_npu import BACKEND, cann_version
+
+
+def explained(error: BaseException, backend: Backend = BACKEND) -> str:
+    """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
+    named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
+    candidate = Candidate(named, accel_npu)
+    return explain(candidate, error, Hooks([candidate]))
+
 
 SEEN = [
     ("libhccl.so: cannot open shared object file: No such file or directory", "set_env.sh"),
@@ -30,38 +44,45 @@ SEEN = [
 
 @pytest.mark.parametrize(("message", "hint"), SEEN, ids=[message[:40] for message, _ in SEEN])
 def test_known_errors(message, hint):
-    assert hint in accel_explain(RuntimeError(message))
+    assert hint in explained(RuntimeError(message))
 
 
 @pytest.mark.parametrize(
     "message", ["", "list index out of range", "libc10.so: cannot open shared object file"]
 )
 def test_other_errors_get_no_hint(message):
-    assert accel_explain(RuntimeError(message)) is None
+    assert explained(RuntimeError(message)) == ""
 
 
 def test_the_cause_counts():
     error = RuntimeError("Failed to load the backend extension: torch_npu.")
     error.__cause__ = ImportError("libhccl.so: cannot open shared object file")
-    assert "set_env.sh" in accel_explain(error)
+    assert "set_env.sh" in explained(error)
 
 
 def test_a_ring_of_causes_ends():
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first
-    assert accel_explain(first) is None
+    assert explained(first) == ""
+
+
+@pytest.mark.parametrize("message", [message for message, _ in SEEN])
+def test_it_says_nothing_of_others_errors(message):
+    """Of level 2, it is asked about them as well, and theirs have undefined symbols too."""
+    other = Backend(name="acme", priority=1, device_type="acme", vendor_import="torch_acme")
+    assert explained(RuntimeError(message), other) == ""
 
 
 def test_the_versions_that_do_not_fit_are_named(monkeypatch):
     monkeypatch.setattr(accel_npu, "torch_build", lambda: type("Build", (), {"version": "2.12.1+cpu"}))
-    hint = accel_explain(ImportError("undefined symbol: _ZN3c10"))
+    hint = explained(ImportError("undefined symbol: _ZN3c10"))
     assert "torch 2.12.1: install torch-npu==2.12.1" in hint
 
 
 def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):
     (tmp_path / "set_env.sh").write_text("")
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "latest"))
-    assert f"`source {tmp_path}/set_env.sh`" in accel_explain(ImportError("libhccl.so: cannot open"))
+    assert f"`source {tmp_path}/set_env.sh`" in explained(ImportError("libhccl.so: cannot open"))
 
 
 @pytest.mark.parametrize("folder", [".", "x86_64-linux", "aarch64-linux"])

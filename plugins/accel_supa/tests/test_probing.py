@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel_supa import BACKEND, accel_explain
+from accel_core import hint_for
+from accel_supa import BACKEND
 
 NODE = "/dev/biren/card_0"
 SET_ENV = "brsw_set_env.sh"
@@ -135,9 +136,9 @@ def test_it_is_ranked_before_cuda_whatever_the_numbers_say(machine):
     ],
 )
 def test_known_errors(message, hint):
-    assert hint in (accel_explain(BACKEND, RuntimeError(message)) or "")
+    assert hint in (hint_for(RuntimeError(message), BACKEND.hints) or "")
 
 
 @pytest.mark.parametrize("message", ["", "list index out of range", "libssl.so.1.1: cannot open"])
 def test_other_errors_get_no_hint(message):
-    assert accel_explain(BACKEND, RuntimeError(message)) is None
+    assert hint_for(RuntimeError(message), BACKEND.hints) is None

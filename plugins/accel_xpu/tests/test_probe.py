@@ -53,7 +53,7 @@ def test_hardware_without_packages(install, judge):
     # The simulated torch is a CPU build.
     assert (found[790]["status"], found[790]["reason"]) == (
         "no_device",
-        "torch 2.99.0+simulated (CPU build) has no XPU",
+        "torch 2.99.0+simulated is a CPU build, without XPU",
     )
     assert "index-url" in found[790]["hint"]
     assert imported == []
@@ -147,6 +147,9 @@ def test_ipex_alone_is_no_extension_for_deepspeed(install, judge):
 
 
 def test_a_torch_that_is_too_old(install, site, judge):
+    (site / "torch").unlink()
+    version = "__version__ = '2.7.1+xpu'\ncuda = hip = None\nxpu = '20250101'\n"
+    layouts._write(site, {"torch/__init__.py": "", "torch/version.py": version})
     (site / "torch-2.99.0.dist-info" / "METADATA").write_text(
         "Metadata-Version: 2.1\nName: torch\nVersion: 2.7.1\n"
     )
@@ -202,6 +205,12 @@ class TestBesideCUDA:
     def test_not_when_nobody_is_there_to_take_them(self, ask):
         other = replace(self.CUDA, name="npu", device_type="npu")
         assert ask(self.BOTH, others=(other,)) is None
+
+    def test_not_when_this_torch_is_built_for_other_devices_of_that_name(self, ask):
+        """accel-cuda declares CUDA and ROCm; AMD's devices are nothing to a torch with CUDA."""
+        rocm = replace(self.CUDA, api_level=2, torch_builds=("hip",))
+        assert ask(self.BOTH, others=(rocm,)) is None
+        assert ask(self.BOTH, others=(rocm, replace(rocm, torch_builds=("cuda",)))).stands_aside
 
     def test_rocm_counts_as_well(self, ask):
         assert ask(TorchBuild("2.13.0", hip="7.0", xpu="20250301")).stands_aside

@@ -1,8 +1,8 @@
 """What can be said of a candidate without importing torch or a vendor's package, cheapest question first.
 
-Policy and API level; platform; the vendor's package, whether it fits torch and torch fits the backend; who
-holds torch's namespace; variables that hide every device; device nodes, PCI ids and the driver; required
-distributions. No plugin is registered for any of it.
+Policy and API level; platform; the vendor's package, whether it fits torch, who holds torch's namespace;
+device nodes and PCI ids; whether torch was built for the device; variables that hide every device; the
+driver; required distributions. No plugin is registered for any of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core.backend import API_LEVEL, Backend
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.machine import host
+from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
@@ -68,11 +68,16 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[C
     yield partial(_platform, backend)
     yield partial(_installed, backend, evidence)
     yield partial(_follows_torch, backend)
+    # What no field of level 1 asks for is not held against a plugin that was written for level 1.
+    if backend.api_level >= 2:
+        yield partial(_namespace, backend)
+    running = _is_running(backend)
+    # Before torch's build: where there is no device, another build of torch is no help.
+    if not running:
+        yield partial(_hardware, backend, evidence, root)
     yield partial(_torch_builds, backend)
-    yield partial(_namespace, backend)
-    if not _is_running(backend):
+    if not running and backend.api_level >= 2:
         yield partial(_hidden, backend)
-        yield partial(_hardware, backend, evidence)
         yield partial(_driver, backend, evidence, root)
     # Last, for reading version ranges costs more than all the rest together.
     yield partial(_requirements, backend)
@@ -147,14 +152,26 @@ def _minor(text: str) -> str:
 _BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
+#: What brings a device type into torch, where that is one of several builds.
+_BUILDS_OF = {"cuda": ("cuda", "hip")}
+
+
 def _torch_builds(backend: Backend) -> Outcome | None:
-    """Whether torch was built with what the backend needs of it."""
+    """Whether torch was built with what the backend needs of it.
+
+    A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
+    """
     build = torch_build() if backend.torch_builds else None
-    if build is None or any(getattr(build, name) for name in backend.torch_builds):
+    if build is None or _has_any(build, backend.torch_builds):
         return None
-    needed = " and ".join(_BUILDS[name] for name in backend.torch_builds)
-    reason = f"torch {build.version} is {_kind(build)}, without {needed}"
+    needed = _BUILDS_OF.get(backend.device_type, backend.torch_builds)
+    lacking = " and ".join(_BUILDS[name] for name in needed if not getattr(build, name))
+    reason = f"torch {build.version} is {_kind(build)}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
+
+
+def _has_any(build: TorchBuild, names: tuple[str, ...]) -> bool:
+    return any(getattr(build, name) for name in names)
 
 
 def _kind(build: TorchBuild) -> str:
@@ -185,8 +202,9 @@ def _namespace(backend: Backend) -> Outcome | None:
 
 def _impersonator(backend: Backend) -> str:
     """The module that put functions of its own into torch's namespace; empty where none did."""
+    own = ("torch", *backend.wrapped_by)
     namespace = getattr(sys.modules.get("torch"), backend.device_type, None)
-    if isinstance(namespace, ModuleType) and namespace.__name__ != f"torch.{backend.device_type}":
+    if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
         return namespace.__name__
     for name in _KEY_FUNCTIONS:
         function = getattr(namespace, name, None)
@@ -194,7 +212,7 @@ def _impersonator(backend: Backend) -> str:
             function = function.func
         # The globals first: functools.wraps copies `__module__` from the function that it hides.
         origin = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
-        if origin and origin.partition(".")[0] not in ("torch", *backend.wrapped_by):
+        if origin and origin.partition(".")[0] not in own:
             return str(origin)
     return ""
 
@@ -212,6 +230,36 @@ def _is_running(backend: Backend) -> bool:
 # --- The device ----------------------------------------------------------------------------------------
 
 
+def _hardware(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
+    if evidence is None or evidence:
+        return None
+    sought = ", ".join([*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)])
+    if not backend.pci_ids and (outcome := _no_node(backend, sought, root)):
+        return outcome
+    build = torch_build() if backend.torch_builds else None
+    if not backend.hardware or not backend.pci_ids:
+        reason = f"this machine has none of {sought}"
+    elif build is not None and _has_any(build, backend.torch_builds):
+        reason = f"torch {build.version} is {_kind(build)}, and this machine has no {backend.hardware}"
+    else:
+        reason = f"this machine has no {backend.hardware} (none of {sought})"
+    return Outcome(Status.NO_DEVICE, reason, devices=0)
+
+
+def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
+    """What a missing node can mean where the bus does not tell whether there is a device."""
+    device = _with_article(backend.hardware)
+    if backend.container_hint and host.in_container(root):
+        reason = f"this container has none of {nodes}"
+        return Outcome(
+            Status.NO_DEVICE, reason, f"if the host has {device}, {backend.container_hint}", devices=0
+        )
+    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+        reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
+        return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
+    return None
+
+
 def _hidden(backend: Backend) -> Outcome | None:
     if not any(name in os.environ for name in backend.visible_devices_filters + backend.visible_devices):
         return None
@@ -224,37 +272,27 @@ def _hidden(backend: Backend) -> Outcome | None:
     return Outcome(Status.NO_DEVICE, str(hidden), hint, devices=0)
 
 
-def _hardware(backend: Backend, evidence: Evidence | None) -> Outcome | None:
-    if evidence is None or evidence:
-        return None
-    if not backend.hardware:
-        sought = [*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)]
-        return Outcome(Status.NO_DEVICE, f"this machine has none of {', '.join(sought)}", devices=0)
-    build = torch_build() if backend.torch_builds else None
-    if build is None:
-        return Outcome(Status.NO_DEVICE, f"this machine has no {backend.hardware}", devices=0)
-    reason = f"torch {build.version} is {_kind(build)}, and this machine has no {backend.hardware}"
-    return Outcome(Status.NO_DEVICE, reason, backend.install_hint, devices=0)
-
-
 def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
     """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
-    if not evidence or evidence.nodes or not (backend.device_nodes and backend.hardware):
+    if not evidence or evidence.nodes or not backend.hardware:
         return None
-    device = f"{_article(backend.hardware)} {backend.hardware}"
+    if devices.device_nodes(backend.shared_nodes, root):
+        return None
+    device = _with_article(backend.hardware)
     if backend.driver_file and not host.path_exists(backend.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
         return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
-    if host.in_container(root):
-        reason = f"the host has {device} ({evidence}), but this container has no {backend.device_nodes[0]}"
+    nodes = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]])
+    if nodes and backend.container_hint and host.in_container(root):
+        reason = f"the host has {device} ({evidence}), but this container has no {nodes}"
         return Outcome(Status.NO_DEVICE, reason, backend.container_hint, devices=0)
     return None  # some drivers make their nodes at the first use
 
 
-def _article(name: str) -> str:
-    """`"an"` before a vowel, and before a word in capitals that is spelled: "an NVIDIA GPU", "an MLU"."""
+def _with_article(name: str) -> str:
+    """`"an NVIDIA GPU"`, `"a Biren GPU"`: a word in capitals is spelled."""
     spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
-    return "an" if spelled or name[0] in "AEIOU" else "a"
+    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
 
 
 # --- Required distributions ----------------------------------------------------------------------------

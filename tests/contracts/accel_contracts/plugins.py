@@ -10,7 +10,7 @@ from types import ModuleType
 
 from accel_contracts import surface
 from accel_core import Backend
-from accel_core.detection.plugin import Plugin
+from accel_core.detection.plugin import declarations
 
 __all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
 
@@ -21,7 +21,7 @@ PLUGINS = sorted(path.parents[2] for path in ROOT.glob("plugins/accel_*/src/acce
 
 def declared(plugin: Path) -> Sequence[Backend]:
     """The plugin's declarations; its module is inert, so this process may import it."""
-    return Plugin(import_plugin(plugin)).backends()
+    return declarations(import_plugin(plugin))
 
 
 def import_plugin(plugin: Path) -> ModuleType:

@@ -14,8 +14,9 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # Imported for all forks at once: members import them, at two seconds each.
@@ -27,8 +28,9 @@ from torch.utils.backend_registration import rename_privateuse1_backend
 from accel_contracts.exercise import exercise
 from accel_contracts.recorder import Recorder
 from accel_contracts.surface import for_backend, load
-from accel_core import Backend
-from accel_core.detection.plugin import Plugin
+from accel_core import Backend, Provenance
+from accel_core.detection.plugin import Hooks, declarations
+from accel_core.detection.records import Candidate
 
 RUNS = ("every name", "torch.accelerator")
 
@@ -38,7 +40,7 @@ def main(folders: list[str]) -> None:
     torch._dynamo.list_backends(exclude_tags=())  # imports them, which every fork would do again
     for folder in folders:
         try:
-            backends = _plugin(folder).backends()
+            backends = declarations(_plugin(folder))
         except Exception:  # the others have their turn
             print(json.dumps({"folder": folder, "error": traceback.format_exc()}))
             continue
@@ -47,7 +49,7 @@ def main(folders: list[str]) -> None:
                 _apart(folder, place, kind)
 
 
-def _plugin(folder: str) -> Plugin:
+def _plugin(folder: str) -> ModuleType:
     """The plugin whose package lies in `folder`; its module is inert, so this process may import it."""
     [name] = [path.parent.name for path in Path(folder).glob("accel_*/__init__.py")]
     if folder not in sys.path:
@@ -57,7 +59,7 @@ def _plugin(folder: str) -> Plugin:
         for loaded in [m for m in sys.modules if m.partition(".")[0] == name]:
             del sys.modules[loaded]
         module = importlib.import_module(name)
-    return Plugin(module)
+    return module
 
 
 def _apart(folder: str, place: int, kind: str) -> None:
@@ -75,8 +77,8 @@ def _apart(folder: str, place: int, kind: str) -> None:
     os.waitpid(pid, 0)
 
 
-def _run(plugin: Plugin, place: int, kind: str) -> dict[str, Any]:
-    backend = plugin.backends()[place]
+def _run(plugin: ModuleType, place: int, kind: str) -> dict[str, Any]:
+    backend = declarations(plugin)[place]
     report = {"backend": backend.name, "run": kind, "violations": [], "problems": [], "called": []}
     surface = for_backend(backend)
     if surface is None:
@@ -84,10 +86,12 @@ def _run(plugin: Plugin, place: int, kind: str) -> dict[str, Any]:
     recorder = Recorder(surface, conditional=kind == RUNS[0])
     accelerators = [] if kind == RUNS[0] else [_accelerator_module(backend)]
     _install(backend, recorder, accelerators)
-    built = plugin.hook.accel_create(backend=backend, others=())
-    if built is None:
-        module, _, name = backend.accelerator.partition(":")
-        built = getattr(importlib.import_module(module), name)(backend)
+    candidate = Candidate(
+        replace(backend, provenance=Provenance(plugin.__name__, "", plugin.__name__)), plugin
+    )
+    given = Hooks([candidate]).of(candidate, "accel_create", backend=backend, others=())
+    module, _, name = backend.accelerator.partition(":")
+    built = given[0] if given else getattr(importlib.import_module(module), name)(backend)
     problems = exercise(built)
     violations = [v for r in (recorder, *accelerators) for v in r.violations]
     called = sorted({path for r in (recorder, *accelerators) for path in r.called})

@@ -17,7 +17,7 @@ def check_choosing_and_counting_initialise_nothing(acc):
 
 
 def check_identity(acc):
-    assert (acc.name, acc._name, acc.api_level) == ("npu", "npu", 1)
+    assert (acc.name, acc._name, acc.api_level) == ("npu", "npu", 2)
     assert acc.backend.distribution == "accel-npu"
     assert acc.device_module is torch.npu
     assert copy.deepcopy(acc.accelerator) is acc.accelerator

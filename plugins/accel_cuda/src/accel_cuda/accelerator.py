@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from accel_core import Backend, DeviceProperties, TorchAccelerator
+from accel_core import Backend, DeviceProperties, TorchAccelerator, is_installed
 
 __all__ = ["CUDAAccelerator"]
 
@@ -27,16 +25,11 @@ class CUDAAccelerator(TorchAccelerator):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        self._rocm = self._torch.version.hip is not None
+        self._rocm = "hip" in backend.torch_builds
         #: NVTX domains need NVIDIA's `nvtx` package: torch.cuda.nvtx has none.
-        self.supports_nvtx_domain = _installed("nvtx")
+        self.supports_nvtx_domain = is_installed("nvtx")
 
     # Devices
-
-    def visible_devices_envs(self) -> list[str]:
-        """Names of the visible-devices variables, the one that wins first; ROCm reads CUDA's as well."""
-        names = super().visible_devices_envs()
-        return ["HIP_VISIBLE_DEVICES", *names] if self._rocm else names
 
     def device_properties(self, device_index: int | None = None) -> DeviceProperties:
         """As torch gives them, with the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` write it."""
@@ -99,7 +92,7 @@ class CUDAAccelerator(TorchAccelerator):
 
     def is_triton_supported(self) -> bool:
         """Whether Triton is installed and the capability is at least 8."""
-        return _installed("triton") and self._capability() >= (8, 0)
+        return is_installed("triton") and self._capability() >= (8, 0)
 
     def prefer_triton_grouped_mm(self) -> bool:
         """Whether a Triton kernel beats `torch._grouped_mm` here: on capability 7 and 8.
@@ -107,7 +100,7 @@ class CUDAAccelerator(TorchAccelerator):
         The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper (9.0) on and a loop
         over the groups below; on AMD nobody has measured. A torch without `_grouped_mm` has only the loop.
         """
-        if self._rocm or not _installed("triton"):
+        if self._rocm or not is_installed("triton"):
             return False
         major, _ = self._capability()
         return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
@@ -140,10 +133,6 @@ class CUDAAccelerator(TorchAccelerator):
         except (AttributeError, ImportError):
             return None
         return tuple(int(part) for part in version[:3])
-
-
-def _installed(package: str) -> bool:
-    return package in sys.modules or find_spec(package) is not None
 
 
 def _rocm_serial(uuid: str) -> str:

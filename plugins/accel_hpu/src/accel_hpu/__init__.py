@@ -5,16 +5,34 @@ Importing this module imports neither torch nor Habana's bridge, and sets no var
 
 from __future__ import annotations
 
-from accel_core import Backend, hint_for, hookimpl
+from accel_core import Backend, hookimpl
 
 __all__ = ["BACKEND"]
 
 _INSTALL = "https://docs.habana.ai/en/latest/Installation_Guide/index.html"
 
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"not supported in lazy mode|'nonetype' object has no attribute 'startswith'",
+     "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"),
+    (r"compile-time major/minor pytorch version|undefined symbol|required_version\.txt",
+     f"install the bridge and the torch of one Gaudi release: {_INSTALL}"),
+    (r"no module named 'habana_frameworks\.torch|no module named 'habana_frameworks'",
+     f"install Gaudi's software with its PyTorch bridge: {_INSTALL}"),
+    (r"lib(synapse|hcl|hlthunk|scal|habana)[\w\-.]*\.so",
+     "install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"),
+    (r"device acquire failed|no devices? (found|available)|synstatus.*(busy|acquire)",
+     "another process holds the device: `hl-smi` shows which; one process can use one module"),
+    (r"invalid literal for int\(\)|device modules|visible_modules",
+     "HABANA_VISIBLE_MODULES takes module ids from 0 to 7, each once: `hl-smi -Q index,module_id -f csv`"),
+    (r"out of memory|allocation failed", "`hl-smi` shows which processes hold the device's memory"),
+)  # fmt: skip
+
 BACKEND = Backend(
     name="hpu",
     priority=400,
     device_type="hpu",
+    api_level=2,
     # Not `….torch.hpu`: this one registers torch.hpu, the backend hccl and the compiler as well.
     vendor_import="habana_frameworks.torch",
     accelerator="accel_hpu.accelerator:HPUAccelerator",
@@ -24,9 +42,17 @@ BACKEND = Backend(
     # Habana's media packages share the namespace `habana_frameworks`. 1.19 is the oldest bridge we have read.
     requires=("torch>=2.6", "habana-torch-plugin>=1.19"),
     platforms=("linux",),
+    hardware="Intel Gaudi",
     # /dev/accel is the kernel's folder for every maker's accelerators, so there the PCI id must tell.
     device_nodes=("/dev/hl[0-9]*",),
+    shared_nodes=("/dev/accel/accel[0-9]*",),
     pci_ids=("1da3",),
+    # HabanaAI/gohlml, hlml.go, `HLModulePath`; the package is the one of Gaudi's installation guide.
+    driver_file="/sys/module/habanalabs",
+    driver_hint="install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works",
+    # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
+    container_hint="start it with its Gaudis: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all",
+    hints=_HINTS,
     visible_devices=("HABANA_VISIBLE_MODULES",),
     visible_devices_grammar="modules",
     # Neither HABANA_VISIBLE_* nor HLS_MODULE_ID: which modules a process has is each node's own affair.
@@ -42,27 +68,3 @@ BACKEND = Backend(
 def accel_backends() -> Backend:
     """The one backend of this plugin."""
     return BACKEND
-
-
-#: What an error's text says, and what the user can do about it; the first that fits counts.
-_HINTS = (
-    (r"not supported in lazy mode|'nonetype' object has no attribute 'startswith'",
-     "set PT_HPU_LAZY_MODE=0 before torch is imported: lazy mode needs Habana's own torch"),
-    (r"compile-time major/minor pytorch version|undefined symbol|required_version\.txt",
-     f"install the bridge and the torch of one Gaudi release: {_INSTALL}"),
-    (r"no module named 'habana_frameworks\.torch|no module named 'habana_frameworks'",
-     BACKEND.install_hint),
-    (r"lib(synapse|hcl|hlthunk|scal|habana)[\w\-.]*\.so",
-     "install Gaudi's driver and runtime (habanalabs-graph); `hl-smi` shows when they work"),
-    (r"device acquire failed|no devices? (found|available)|synstatus.*(busy|acquire)",
-     "another process holds the device: `hl-smi` shows which; one process can use one module"),
-    (r"invalid literal for int\(\)|device modules|visible_modules",
-     "HABANA_VISIBLE_MODULES takes module ids from 0 to 7, each once: `hl-smi -Q index,module_id -f csv`"),
-    (r"out of memory|allocation failed", "`hl-smi` shows which processes hold the device's memory"),
-)  # fmt: skip
-
-
-@hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step after a known error of the bridge, of SynapseAI or of the driver."""
-    return hint_for(error, _HINTS)

@@ -5,39 +5,9 @@ Importing this module imports neither torch nor torch_mlu.
 
 from __future__ import annotations
 
-from accel_core import Backend, hint_for, hookimpl
+from accel_core import Backend, hookimpl
 
 __all__ = ["BACKEND"]
-
-BACKEND = Backend(
-    name="mlu",
-    priority=300,
-    device_type="mlu",
-    vendor_import="torch_mlu",
-    accelerator="accel_mlu.accelerator:MLUAccelerator",
-    description="Cambricon MLUs, through torch_mlu",
-    url="https://github.com/Cambricon/torch_mlu",
-    install_hint="install Cambricon's torch_mlu wheel for your torch: https://developer.cambricon.com/",
-    # torch.accelerator, on which accel-core builds, is there from 2.6 on.
-    requires=("torch>=2.6",),
-    platforms=("linux",),
-    device_nodes=("/dev/cambricon_dev[0-9]*",),
-    pci_ids=("cabc",),
-    # The first that is set counts, CUDA's name included.
-    visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    visible_devices_grammar="mlu",
-    export_envs=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"),
-    communication_backend="cncl",
-    compile_backend="inductor",
-    private_use1=True,
-)
-
-
-@hookimpl
-def accel_backends() -> Backend:
-    """The one backend of this plugin."""
-    return BACKEND
-
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
@@ -54,8 +24,41 @@ _HINTS = (
     (r"out of memory", "`cnmon` shows which processes hold the device's memory"),
 )  # fmt: skip
 
+BACKEND = Backend(
+    name="mlu",
+    priority=300,
+    device_type="mlu",
+    api_level=2,
+    vendor_import="torch_mlu",
+    accelerator="accel_mlu.accelerator:MLUAccelerator",
+    description="Cambricon MLUs, through torch_mlu",
+    url="https://github.com/Cambricon/torch_mlu",
+    install_hint="install Cambricon's torch_mlu wheel for your torch: https://developer.cambricon.com/",
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on.
+    requires=("torch>=2.6",),
+    platforms=("linux",),
+    hardware="Cambricon MLU",
+    device_nodes=("/dev/cambricon_dev[0-9]*",),
+    pci_ids=("cabc",),
+    # The README of Cambricon's driver 4.20.14: `cat /proc/driver/cambricon/mlus/<bus id>/information`.
+    driver_file="/proc/driver/cambricon/mlus",
+    driver_hint="install Cambricon's driver; `cnmon` shows when it works",
+    # Cambricon/pytorch_modelzoo, how its containers are started.
+    container_hint=(
+        "start it with its MLUs: docker run --device /dev/cambricon_ctl --device /dev/cambricon_dev0"
+    ),
+    hints=_HINTS,
+    # The first that is set counts, CUDA's name included.
+    visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    visible_devices_grammar="mlu",
+    export_envs=("NEUWARE_HOME", "CNCL", "TORCH_CNCL", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"),
+    communication_backend="cncl",
+    compile_backend="inductor",
+    private_use1=True,
+)
+
 
 @hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step after a known error of torch_mlu, of the driver or of a library."""
-    return hint_for(error, _HINTS)
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND

@@ -5,33 +5,9 @@ Importing this module does not import torch.
 
 from __future__ import annotations
 
-from accel_core import Backend, hint_for, hookimpl
+from accel_core import Backend, hookimpl
 
 __all__ = ["BACKEND"]
-
-BACKEND = Backend(
-    name="mps",
-    priority=500,
-    device_type="mps",
-    vendor_import="torch",
-    accelerator="accel_mps.accelerator:MPSAccelerator",
-    description="GPUs of Apple silicon, through Metal",
-    url="https://pytorch.org/docs/stable/mps.html",
-    install_hint="pip install torch, with a Python for arm64",
-    requires=("torch>=2.6",),
-    # Metal has neither device nodes nor PCI ids. An x86_64 Python under Rosetta has no Metal in its torch.
-    platforms=("darwin-arm64",),
-    export_envs=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK"),
-    communication_backend="gloo",
-    compile_backend="inductor",
-)
-
-
-@hookimpl
-def accel_backends() -> Backend:
-    """The one backend of this plugin."""
-    return BACKEND
-
 
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
@@ -46,8 +22,28 @@ _HINTS = (
      "install torch for Apple silicon, with a Python for arm64: `file $(which python3)` must say so"),
 )  # fmt: skip
 
+BACKEND = Backend(
+    name="mps",
+    priority=500,
+    device_type="mps",
+    api_level=2,
+    vendor_import="torch",
+    accelerator="accel_mps.accelerator:MPSAccelerator",
+    description="GPUs of Apple silicon, through Metal",
+    url="https://pytorch.org/docs/stable/mps.html",
+    install_hint="pip install torch, with a Python for arm64",
+    requires=("torch>=2.6",),
+    # Metal has neither device nodes nor PCI ids. An x86_64 Python under Rosetta has no Metal in its torch.
+    platforms=("darwin-arm64",),
+    hardware="Apple GPU",
+    hints=_HINTS,
+    export_envs=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK"),
+    communication_backend="gloo",
+    compile_backend="inductor",
+)
+
 
 @hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step after a known error of torch.mps."""
-    return hint_for(error, _HINTS)
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND

@@ -9,17 +9,38 @@ import os
 import re
 from pathlib import Path
 
-from accel_core import Backend, hookimpl, torch_build
+from accel_core import Backend, hint_for, hookimpl, torch_build
 
 __all__ = ["BACKEND", "cann_version"]
 
 #: DeepSpeed's four, and what else torch_npu reads.
 _FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
 
+_DRIVER = "install the Ascend driver; `npu-smi info` shows when it works"
+_DEVICES = " ".join(f"--device /dev/{n}" for n in ("davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"))
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    ("two accelerators", "torch_npu allows no other device in torch: install the CPU build of torch"),
+    ("privateuse1", "another vendor's package was imported first: use a process of its own"),
+    (r"lib(ascend_hal|dcmi|drv\w*)\.so", "install the Ascend driver; a container needs the host's as well"),
+    ("re-initialize npu in forked", "use the start method 'spawn', or touch no device before the fork"),
+    ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
+    ("invalid device id", "name a device below device_count(): ASCEND_RT_VISIBLE_DEVICES renumbers them"),
+)
+#: The same, with what is installed here.
+_HINTS_WITH_VERSIONS = (
+    ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
+    (r"lib(hccl|ascend(?!_hal)|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so", "{source}"),
+    ("undefined symbol: (acl|hccl|msprof)", "CANN {cann} does not fit torch_npu {npu}: update it"),
+    ("undefined symbol|_autoload", "torch_npu {npu} does not fit torch {torch}: install torch-npu=={torch}"),
+)
+
 BACKEND = Backend(
     name="npu",
     priority=700,
     device_type="npu",
+    api_level=2,
     vendor_import="torch_npu",
     accelerator="accel_npu.accelerator:NPUAccelerator",
     description="Huawei Ascend NPUs, through torch_npu and CANN",
@@ -27,28 +48,21 @@ BACKEND = Backend(
     install_hint="pip install 'accel-npu[vendor]', and install CANN: https://www.hiascend.com/cann",
     requires=("torch>=2.6",),
     platforms=("linux",),
+    hardware="Ascend NPU",
     # Not davinci_manager, which is there without a card; not all of 19e5: so Kunpeng hosts show ZIP engines.
     device_nodes=("/dev/davinci[0-9]*",),
     pci_ids=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
+    # hicann/driver, src/sdk_driver/pbl/drv_davinci_intf/drv_davinci_intf_host/davinci_intf_init.c.
+    driver_file="/sys/class/devdrv_manager",
+    driver_hint=_DRIVER,
+    # Ascend/pytorch, docker/OVERVIEW.md.
+    container_hint=f"start it with its NPUs: docker run {_DEVICES}, and mount the driver",
+    hints=_HINTS,
     visible_devices=("ASCEND_RT_VISIBLE_DEVICES",),
     visible_devices_grammar="ascending",
     export_envs=_FORWARDED,
     communication_backend="hccl",
     private_use1=True,
-)
-
-#: What an error's text says, and what the user can do about it; the first that fits counts.
-_HINTS = (
-    ("two accelerators", "torch_npu allows no other device in torch: install the CPU build of torch"),
-    ("privateuse1", "another vendor's package was imported first: use a process of its own"),
-    ("ascend_(home|opp|runtime|compiler)_path", "{source}"),
-    (r"lib(ascend_hal|dcmi|drv\w*)\.so", "install the Ascend driver; a container needs the host's as well"),
-    (r"lib(hccl|ascend|acl|ge_|graph|runtime|opapi|nnopbase|msprof)\w*\.so", "{source}"),
-    ("undefined symbol: (acl|hccl|msprof)", "CANN {cann} does not fit torch_npu {npu}: update it"),
-    ("undefined symbol|_autoload", "torch_npu {npu} does not fit torch {torch}: install torch-npu=={torch}"),
-    ("re-initialize npu in forked", "use the start method 'spawn', or touch no device before the fork"),
-    ("out of memory", "`npu-smi info` shows which processes hold the device's memory"),
-    ("invalid device id", "name a device below device_count(): ASCEND_RT_VISIBLE_DEVICES renumbers them"),
 )
 
 
@@ -59,13 +73,12 @@ def accel_backends() -> Backend:
 
 
 @hookimpl
-def accel_explain(error: BaseException) -> str | None:
-    """The next step after a known error of torch_npu, of CANN or of the driver."""
+def accel_explain(backend: Backend, error: BaseException) -> str | None:
+    """The next step after an error of torch_npu or of CANN that depends on what is installed."""
     from importlib import metadata  # here, because finding this plugin must cost nothing
-    from traceback import TracebackException
 
-    text = "".join(TracebackException.from_exception(error, limit=0).format()).lower()  # with the causes
-    hint = next((hint for pattern, hint in _HINTS if re.search(pattern, text)), None)
+    # Others' errors have undefined symbols too.
+    hint = hint_for(error, _HINTS_WITH_VERSIONS) if backend.name == BACKEND.name else None
     npu = next((d.version for d in metadata.distributions(name="torch-npu")), "")
     torch = getattr(torch_build(), "version", "").partition("+")[0]
     return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=_source())

@@ -5,14 +5,26 @@ Importing this module imports neither torch nor torch_sdaa.
 
 from __future__ import annotations
 
-from accel_core import Backend, hint_for, hookimpl
+from accel_core import Backend, hookimpl
 
 __all__ = ["BACKEND"]
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"lib(sdaa|sdpti|tccl|tcml|teco)\w*\.so", "source /opt/tecoai/setvars.sh"),
+    (r"undefined symbol|torch_sdaa\._c\b",
+     "install the TecoPyTorch made for your torch, with its TecoToolKit and TecoDriver"),
+    (r"privateuse1|already been (set|registered)",
+     "a process has room for one vendor: set DS_ACCELERATOR=sdaa before anything imports another's package"),
+    (r"in forked subprocess", "use the start method 'spawn', or do not touch the device before the fork"),
+    (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
+)  # fmt: skip
 
 BACKEND = Backend(
     name="sdaa",
     priority=600,
     device_type="sdaa",
+    api_level=2,
     vendor_import="torch_sdaa",
     accelerator="accel_sdaa.accelerator:SDAAAccelerator",
     description="Tecorigin cards, through torch_sdaa",
@@ -22,8 +34,12 @@ BACKEND = Backend(
     # one scheme (1.7.0, 20250827.8.35.dev0, 3.2.1b0), so none is asked for.
     requires=("torch>=2.6",),
     platforms=("linux",),
+    hardware="Tecorigin SDAA card",
     # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI disks.
     device_nodes=("/dev/tcaicard[0-9]*",),
+    # Neither PCI ids nor a file of TecoDriver have a public source. Tecorigin/modelzoo, its models' READMEs.
+    container_hint="start it with its cards: docker run --device /dev/tcaicard0",
+    hints=_HINTS,
     visible_devices=("SDAA_VISIBLE_DEVICES",),
     visible_devices_grammar="indices",
     export_envs=("TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH"),
@@ -37,21 +53,3 @@ BACKEND = Backend(
 def accel_backends() -> Backend:
     """The one backend of this plugin."""
     return BACKEND
-
-
-#: What an error's text says, and what the user can do about it; the first that fits counts.
-_HINTS = (
-    (r"lib(sdaa|sdpti|tccl|tcml|teco)\w*\.so", "source /opt/tecoai/setvars.sh"),
-    (r"undefined symbol|torch_sdaa\._c\b",
-     "install the TecoPyTorch made for your torch, with its TecoToolKit and TecoDriver"),
-    (r"privateuse1|already been (set|registered)",
-     "a process has room for one vendor: set DS_ACCELERATOR=sdaa before anything imports another's package"),
-    (r"in forked subprocess", "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`teco-smi` shows which processes hold the device's memory"),
-)  # fmt: skip
-
-
-@hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step after a known error of torch_sdaa, of the driver or of a library."""
-    return hint_for(error, _HINTS)

@@ -5,16 +5,29 @@ Importing this module imports neither torch nor torch_supa.
 
 from __future__ import annotations
 
-from accel_core import Backend, hint_for, hookimpl
+from accel_core import Backend, hookimpl
 
 __all__ = ["BACKEND"]
 
 _ENVIRONMENT = "source /usr/local/birensupa/all/latest/scripts/brsw_set_env.sh"
 
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"lib(supa|su(blas|dnn|fft|rand|da)|bccl|biren|cu)[\w\-]*\.so|libsupart functions", _ENVIRONMENT),
+    (r"undefined symbol|torch_supa\._c\b",
+     "install the torch_supa made for your torch: 1.0.0.21000 is for torch 2.10.0"),
+    (r"privateuse1|already been (set|registered)",
+     "a process has room for one vendor: set DS_ACCELERATOR=supa before anything imports another's package"),
+    (r"re-initialize supa in forked",
+     "use the start method 'spawn', or do not touch the device before the fork"),
+    (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
+)  # fmt: skip
+
 BACKEND = Backend(
     name="supa",
     priority=250,
     device_type="supa",
+    api_level=2,
     vendor_import="torch_supa",
     accelerator="accel_supa.accelerator:SUPAAccelerator",
     description="Biren GPUs, through torch_supa",
@@ -24,8 +37,15 @@ BACKEND = Backend(
     # the torch it was built for.
     requires=("torch>=2.6", "torch-supa>=1.0.0.20600"),
     platforms=("linux",),
+    hardware="Biren GPU",
     # The bus tells nothing: Biren's PCI ids have no public source.
     device_nodes=("/dev/biren/card_[0-9]*",),
+    # Biren's guide to installing BIRENSUPA Driver (2025), on its kernel module: `modprobe biren`.
+    driver_file="/sys/module/biren",
+    driver_hint="install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works",
+    # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md.
+    container_hint="start it with its GPUs: docker run --device /dev/biren/card_0",
+    hints=_HINTS,
     visible_devices=("SUPA_VISIBLE_DEVICES",),
     visible_devices_grammar="indices",
     export_envs=("BCCL", "BIREN", "SUPA", "BRTB", "LD_LIBRARY", "PATH"),
@@ -41,22 +61,3 @@ BACKEND = Backend(
 def accel_backends() -> Backend:
     """The one backend of this plugin."""
     return BACKEND
-
-
-#: What an error's text says, and what the user can do about it; the first that fits counts.
-_HINTS = (
-    (r"lib(supa|su(blas|dnn|fft|rand|da)|bccl|biren|cu)[\w\-]*\.so|libsupart functions", _ENVIRONMENT),
-    (r"undefined symbol|torch_supa\._c\b",
-     "install the torch_supa made for your torch: 1.0.0.21000 is for torch 2.10.0"),
-    (r"privateuse1|already been (set|registered)",
-     "a process has room for one vendor: set DS_ACCELERATOR=supa before anything imports another's package"),
-    (r"re-initialize supa in forked",
-     "use the start method 'spawn', or do not touch the device before the fork"),
-    (r"out of memory", "`brsmi` shows which processes hold the device's memory"),
-)  # fmt: skip
-
-
-@hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step after a known error of torch_supa, of the driver or of a library."""
-    return hint_for(error, _HINTS)

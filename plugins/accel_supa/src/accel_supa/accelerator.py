@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from importlib.util import find_spec
 
-from accel_core import TorchAccelerator
+from accel_core import TorchAccelerator, is_installed
 
 __all__ = ["SUPAAccelerator"]
 
@@ -31,7 +30,7 @@ class SUPAAccelerator(TorchAccelerator):
 
     def is_triton_supported(self) -> bool:
         """Whether there is a device and Triton, in Biren's build br-triton, is installed."""
-        return find_spec("triton") is not None and self.is_available()
+        return is_installed("triton") and self.is_available()
 
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a BRTX range, which has neither domains nor categories; never raises."""

@@ -8,27 +8,49 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
-from accel_core import Backend, ProbeResult, evidence, hidden_by, hint_for, hookimpl, torch_build
+from accel_core import Backend, ProbeResult, evidence, hidden_by, hookimpl, package_folders, torch_build
 
-__all__ = ["IPEX", "NATIVE", "accel_explain", "accel_probe"]
+__all__ = ["IPEX", "NATIVE", "accel_probe"]
+
+_INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/xpu"
+_NO_IPEX = "torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's"
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _NO_IPEX),
+    (r"(not compiled with|compiled without) xpu", _INSTALL),
+    (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
+    (r"out of memory|out_of_(device|host)_memory", "`xpu-smi ps` shows who holds the device's memory"),
+    (r"count is zero|no device of requested type|no xpu device", "see `sycl-ls`; join the group `render`"),
+    (r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol", "source oneAPI's setvars.sh"),
+    (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
+    (r"device_lost|native api failed", "look into `dmesg`, and update the GPU's driver"),
+)  # fmt: skip
 
 NATIVE = Backend(
     name="xpu",
     priority=790,
     device_type="xpu",
+    api_level=2,
     vendor_import="torch",
     accelerator="accel_xpu.accelerator:XPUAccelerator",
     description="Intel GPUs, through torch itself",
     url="https://pytorch.org/docs/stable/notes/get_start_xpu.html",
-    install_hint="pip install torch --index-url https://download.pytorch.org/whl/xpu",
+    install_hint=_INSTALL,
     requires=("torch>=2.8",),
+    torch_builds=("xpu",),
+    wrapped_by=("intel_extension_for_pytorch",),
     platforms=("linux", "win32"),
+    hardware="Intel GPU",
     # Every maker's GPU is in /dev/dri, so the PCI id must tell; /dev/dxg is WSL2's door to any GPU.
     device_nodes=("/dev/dxg",),
+    shared_nodes=("/dev/dri/renderD[0-9]*",),
     pci_ids=("8086/03",),
+    # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
+    container_hint="start it with its GPUs: docker run --device /dev/dri",
+    hints=_HINTS,
     visible_devices=("ZE_AFFINITY_MASK",),
     visible_devices_grammar="level-zero",
     # Neither all of ZE_* nor ONEAPI_*: which devices are visible is each node's own affair.
@@ -43,8 +65,9 @@ IPEX = replace(
     accelerator="accel_xpu.accelerator:IPEXAccelerator",
     description="Intel GPUs, through Intel Extension for PyTorch",
     url="https://intel.github.io/intel-extension-for-pytorch/",
-    install_hint="torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's",
+    install_hint=_NO_IPEX,
     requires=("torch>=2.6",),
+    torch_builds=(),
     # Imported beside another torch it ends the process: os._exit(127).
     follows_torch=("intel-extension-for-pytorch",),
 )
@@ -62,39 +85,20 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     if backend.vendor_imports != ("torch",):
         cpu = _is_cpu_build()
         return ProbeResult(False, "IPEX is its CPU build, without XPU", backend.install_hint) if cpu else None
-    build = torch_build()
-    if build is None or not build.xpu:
-        return ProbeResult(False, f"{build or 'torch'} has no XPU", backend.install_hint)
     # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to nobody, so it stays.
-    for other in others if build.cuda or build.hip else ():
-        found = evidence(other) if other.device_type == "cuda" else None
-        if found and not hidden_by(other, os.environ):
-            reason = f"{build} drives {other.name} devices too, and there are some: {found}"
+    build = torch_build()
+    for other in others:
+        builds = other.torch_builds or ("cuda", "hip")
+        if other.device_type != "cuda" or not any(getattr(build, name, None) for name in builds):
+            continue
+        if (present := evidence(other)) and not hidden_by(other, os.environ):
+            reason = f"{build} drives {other.name} devices too, and there are some: {present}"
             return ProbeResult(False, reason, "set DS_ACCELERATOR=xpu for the Intel GPU", stands_aside=True)
     return None
 
 
 def _is_cpu_build() -> bool:
     """Whether the installed IPEX is the one for processors, which PyPI has under the same name."""
-    folders = getattr(find_spec("intel_extension_for_pytorch"), "submodule_search_locations", None) or ()
+    folders = package_folders("intel_extension_for_pytorch")
     libraries = str([path for folder in folders for path in Path(folder).glob("*/*intel-ext-pt-?pu.*")])
     return "ext-pt-cpu" in libraries and "ext-pt-gpu" not in libraries
-
-
-#: What an error's text says, and what the user can do about it; the first that fits counts.
-_HINTS = (
-    (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", IPEX.install_hint),
-    (r"(not compiled with|compiled without) xpu", NATIVE.install_hint),
-    (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
-    (r"out of memory|out_of_(device|host)_memory", "`xpu-smi ps` shows who holds the device's memory"),
-    (r"count is zero|no device of requested type|no xpu device", "see `sycl-ls`; join the group `render`"),
-    (r"lib(sycl|ze_|mkl|ccl|ur_|intel-ext)[\w\-.]*\.so|undefined symbol", "source oneAPI's setvars.sh"),
-    (r"fp64 is not supported|aspect fp64", "this GPU has no float64: use float32"),
-    (r"device_lost|native api failed", "look into `dmesg`, and update the GPU's driver"),
-)  # fmt: skip
-
-
-@hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step after a known error of torch.xpu, of IPEX, of oneAPI or of the driver."""
-    return hint_for(error, _HINTS)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
-from accel_core import TorchAccelerator
+from accel_core import TorchAccelerator, is_installed
 
 __all__ = ["ExternalXPUAccelerator", "IPEXAccelerator", "XPUAccelerator"]
 
@@ -25,7 +24,7 @@ class XPUAccelerator(TorchAccelerator):
         """
         distributed = self._torch.distributed
         has_xccl = distributed.is_available() and getattr(distributed, "is_xccl_available", bool)()
-        if not has_xccl and find_spec("oneccl_bindings_for_pytorch") is not None:
+        if not has_xccl and is_installed("oneccl_bindings_for_pytorch"):
             import_module("oneccl_bindings_for_pytorch")  # registers `ccl` with torch.distributed
             return "ccl"
         return super().communication_backend_name()
@@ -37,7 +36,7 @@ class XPUAccelerator(TorchAccelerator):
 
     def is_triton_supported(self) -> bool:
         """Whether Triton is installed; its XPU build comes with torch's."""
-        return find_spec("triton") is not None and self.is_available()
+        return is_installed("triton") and self.is_available()
 
 
 class IPEXAccelerator(XPUAccelerator):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from accel_core import Backend, hookimpl
-from accel_xpu import IPEX, accel_explain, accel_probe
+from accel_xpu import IPEX, accel_probe
 
-__all__ = ["EXTERNAL", "accel_explain", "accel_probe"]
+__all__ = ["EXTERNAL", "accel_probe"]
 
 EXTERNAL = replace(
     IPEX,

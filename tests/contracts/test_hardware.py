@@ -1,0 +1,127 @@
+"""What each plugin's declaration tells of a device that cannot be used, on trees built on disk."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from accel_contracts.plugins import PLUGINS, declared
+
+from accel_core import Backend, Provenance, evidence
+from accel_core.detection import facts
+from accel_core.detection.records import Candidate
+
+EVERY = [backend for plugin in PLUGINS for backend in declared(plugin)]
+ON_THE_BUS = [b for b in EVERY if b.pci_ids]
+NODES_ONLY = [b for b in EVERY if b.device_nodes and not b.pci_ids]
+
+
+def each(backends):
+    return pytest.mark.parametrize("backend", backends, ids=[f"{b.name}-{b.priority}" for b in backends])
+
+
+@pytest.fixture(autouse=True)
+def _anything_is_installed(monkeypatch):
+    """A machine with every vendor's package and build, and no variable: the hardware alone tells."""
+    monkeypatch.setattr(facts, "installed_imports", lambda backend: list(backend.vendor_imports))
+    monkeypatch.setattr(facts, "torch_build", lambda: None)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    for backend in EVERY:
+        for name in (*backend.visible_devices, *backend.visible_devices_filters):
+            monkeypatch.delenv(name, raising=False)
+
+
+def reason(backend: Backend, root: Path) -> tuple[str, str]:
+    named = replace(backend, provenance=Provenance("d", "1", "e", "m"), requires=(), follows_torch=())
+    seen = evidence(named, str(root))
+    outcome, _ = facts.examine(Candidate(named, None), facts.Settings(), seen, root=str(root))
+    return (outcome.reason, outcome.hint) if outcome else ("", "")
+
+
+def write(root: Path, path: str, text: str = "") -> None:
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def card(root: Path, backend: Backend) -> None:
+    """A device of the backend's on the bus."""
+    ids, _, kind = backend.pci_ids[0].partition("/")
+    vendor, _, device = ids.upper().partition(":")
+    text = f"pci:v0000{vendor}d0000{device or '1020'}sv00000000sd00000000bc{kind or '12'}sc00i00\n"
+    write(root, "/sys/bus/pci/devices/0000:00:04.0/modalias", text)
+
+
+def a_node(pattern: str) -> str:
+    return pattern.replace("[0-9]*", "0")
+
+
+def test_every_device_has_a_name_for_people():
+    assert [b.name for b in EVERY if not b.hardware] == []
+
+
+@each(ON_THE_BUS)
+def test_no_device(tmp_path, backend):
+    assert reason(backend, tmp_path)[0].startswith(f"this machine has no {backend.hardware} (none of ")
+
+
+@each(ON_THE_BUS)
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_device_with_its_node(tmp_path, backend, shared):
+    nodes = backend.shared_nodes if shared else backend.device_nodes
+    card(tmp_path, backend)
+    for node in nodes[:1] or backend.device_nodes[:1]:
+        write(tmp_path, a_node(node))
+    write(tmp_path, "/.dockerenv")
+    assert reason(backend, tmp_path) == ("", "")
+
+
+@each([b for b in ON_THE_BUS if b.driver_file])
+def test_the_driver_is_not_loaded(tmp_path, backend):
+    card(tmp_path, backend)
+    write(tmp_path, "/.dockerenv")  # whose host lacks it
+    told, hint = reason(backend, tmp_path)
+    assert f" {backend.hardware} is on the bus (PCI " in told
+    assert told.endswith(", but its driver is not loaded")
+    assert hint == backend.driver_hint
+
+
+@each([b for b in ON_THE_BUS if b.container_hint])
+def test_a_container_without_its_devices(tmp_path, backend):
+    card(tmp_path, backend)
+    write(tmp_path, "/.dockerenv")
+    if backend.driver_file:
+        write(tmp_path, backend.driver_file)
+    told, hint = reason(backend, tmp_path)
+    assert told.startswith("the host has ")
+    assert f"but this container has no {backend.device_nodes[0]}" in told
+    assert hint == backend.container_hint
+
+
+def test_whose_driver_and_container_are_told():
+    """Intel has two drivers; no file of Tecorigin's is known."""
+    assert {b.name for b in EVERY if b.driver_file} == {"cuda", "hpu", "mlu", "npu", "supa"}
+    assert {b.name for b in EVERY if not b.container_hint} == {"mps"}
+    assert {b.name for b in NODES_ONLY} == {"sdaa", "supa"}
+
+
+@each(NODES_ONLY)
+def test_a_container_where_the_bus_does_not_tell(tmp_path, backend):
+    write(tmp_path, "/.dockerenv")
+    told, hint = reason(backend, tmp_path)
+    assert told == f"this container has none of {backend.device_nodes[0]}"
+    assert backend.container_hint in hint
+
+
+@each([b for b in NODES_ONLY if b.driver_file])
+def test_a_driver_where_the_bus_does_not_tell(tmp_path, backend):
+    told, hint = reason(backend, tmp_path)
+    assert told == (
+        f"this machine has none of {backend.device_nodes[0]}, "
+        f"and the driver of a {backend.hardware} is not loaded"
+    )
+    assert backend.driver_hint in hint
+    write(tmp_path, backend.driver_file)
+    assert reason(backend, tmp_path) == (f"this machine has none of {backend.device_nodes[0]}", "")

@@ -1,0 +1,155 @@
+"""`CUDAAccelerator`: what differs on torch.cuda from any other device module of torch."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from accel_core import Backend, DeviceProperties, TorchAccelerator
+
+__all__ = ["CUDAAccelerator"]
+
+#: AMD's architectures with 8-bit floating point units: MI300, MI350, RDNA 4.
+_HIP_FP8 = ("gfx94", "gfx95", "gfx12")
+
+
+class CUDAAccelerator(TorchAccelerator):
+    """NVIDIA GPUs, and AMD GPUs where torch was built for ROCm.
+
+    Without a device every question about abilities is answered False. Counting devices starts no driver
+    as long as NVML (on ROCm: amdsmi) answers, so a process may count, fork, and use the device in its
+    child; with MIG identifiers in `CUDA_VISIBLE_DEVICES` torch has to ask the driver.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._rocm = self._torch.version.hip is not None
+        #: NVTX domains need NVIDIA's `nvtx` package: torch.cuda.nvtx has none.
+        self.supports_nvtx_domain = _installed("nvtx")
+
+    # Devices
+
+    def visible_devices_envs(self) -> list[str]:
+        """Names of the visible-devices variables, the one that wins first; ROCm reads CUDA's as well."""
+        names = super().visible_devices_envs()
+        return ["HIP_VISIBLE_DEVICES", *names] if self._rocm else names
+
+    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+        """As torch gives them, with the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` write it."""
+        properties = super().device_properties(device_index)
+        if properties.uuid is None:
+            return properties
+        if self._rocm:
+            return replace(properties, uuid=f"GPU-{_rocm_serial(properties.uuid)}")
+        return replace(properties, uuid=f"{'MIG' if ' MIG ' in properties.name else 'GPU'}-{properties.uuid}")
+
+    def _capability(self) -> tuple[int, int]:
+        """Compute capability of the current device; `(0, 0)` without a device."""
+        if not self.is_available():
+            return (0, 0)
+        major, minor = self.device_module.get_device_capability()
+        return (major, minor)
+
+    # Memory
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Page-lock host memory with `cudaHostRegister`; False without a device.
+
+        Raises torch's `CudaError`, a `RuntimeError`, where the driver refuses.
+        """
+        if not self.is_available():
+            return False
+        self._check(self.device_module.cudart().cudaHostRegister(address, num_bytes, 0))
+        return True
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo `register_host_memory`. Raises `CudaError` for memory that is not registered."""
+        if self.is_available():
+            self._check(self.device_module.cudart().cudaHostUnregister(address))
+
+    def _check(self, status: Any) -> None:
+        self.device_module.check_error(int(status))
+
+    # Data types
+
+    def is_fp16_supported(self) -> bool:
+        """By capability: from 7; 6 only with `DS_ALLOW_DEPRECATED_FP16=1`, for it is slow there."""
+        major, _ = self._capability()
+        return major >= 7 or (major == 6 and self._allows_deprecated_fp16())
+
+    def is_fp8_supported(self) -> bool:
+        """By capability: from 8.9 (Ada, Hopper). On ROCm by architecture: MI300, MI350, RDNA 4."""
+        if self._rocm and self.is_available():
+            architecture: str = self.device_module.get_device_properties().gcnArchName
+            return architecture.startswith(_HIP_FP8)
+        return self._capability() >= (8, 9)
+
+    # Graphs
+
+    def is_current_stream_capturing(self) -> bool:
+        """Whether the current stream is capturing into a graph."""
+        # A CPU build has only a dummy behind torch.cuda's function, and before the start nothing captures.
+        return self.is_initialized() and super().is_current_stream_capturing()
+
+    # Compilation and profiling
+
+    def is_triton_supported(self) -> bool:
+        """Whether Triton is installed and the capability is at least 8."""
+        return _installed("triton") and self._capability() >= (8, 0)
+
+    def prefer_triton_grouped_mm(self) -> bool:
+        """Whether a Triton kernel beats `torch._grouped_mm` here: on capability 7 and 8.
+
+        The rule is DeepSpeed's (0.19.8): torch has a fused grouped kernel from Hopper (9.0) on and a loop
+        over the groups below; on AMD nobody has measured. A torch without `_grouped_mm` has only the loop.
+        """
+        if self._rocm or not _installed("triton"):
+            return False
+        major, _ = self._capability()
+        return major >= 7 and (major < 9 or not hasattr(self._torch, "_grouped_mm"))
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        """Open an NVTX range; never raises.
+
+        `domain` and `category` need the `nvtx` package: without it the range opens in NVTX's default domain.
+        """
+        with suppress(Exception):
+            if domain is not None and self.supports_nvtx_domain:
+                import_module("nvtx").push_range(str(msg), domain=domain, category=category)
+            else:
+                self.device_module.nvtx.range_push(str(msg))
+
+    def range_pop(self, domain: str | None = None) -> None:
+        """Close the NVTX range that this thread opened last in `domain`; never raises."""
+        with suppress(Exception):
+            if domain is not None and self.supports_nvtx_domain:
+                import_module("nvtx").pop_range(domain=domain)
+            else:
+                self.device_module.nvtx.range_pop()
+
+    # Launching
+
+    def communication_backend_version(self) -> tuple[int, ...] | None:
+        """Version of NCCL, on ROCm of RCCL: `(2, 27, 3)`; `None` in a torch without it."""
+        try:
+            version: tuple[Any, ...] = import_module("torch.cuda.nccl").version()
+        except (AttributeError, ImportError):
+            return None
+        return tuple(int(part) for part in version[:3])
+
+
+def _installed(package: str) -> bool:
+    return package in sys.modules or find_spec(package) is not None
+
+
+def _rocm_serial(uuid: str) -> str:
+    """AMD's serial number: HIP spells its 16 characters out in the bytes of the UUID."""
+    try:
+        serial = bytes.fromhex(uuid.replace("-", "")).decode("ascii")
+    except ValueError:
+        return uuid
+    return serial if serial.isalnum() else uuid
