@@ -37,7 +37,7 @@ def run() -> Callable[[Iterable[Path]], Runs]:
     def runs(folders: Iterable[Path]) -> Runs:
         import accel_core
 
-        paths = [str(HERE), str(Path(accel_core.__file__).parents[1])]
+        paths = [str(HERE), str(HERE.parent / "support"), str(Path(accel_core.__file__).parents[1])]
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-m", "accel_contracts.running", *map(str, folders)]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from accel_contracts import surface
 from accel_contracts.plugins import ROOT, declared, everything
 from accel_contracts.static import Report, Use, scan
+from accel_testing import surfaces
 
 ACCELERATORS = ROOT / "src" / "accel_core" / "accelerators"
 
@@ -24,7 +24,7 @@ def test_names_and_calls_are_the_vendors(plugin):
 
 def test_the_vendor_import_is_the_surfaces_package(plugin):
     for backend in declared(plugin):
-        found = surface.for_backend(backend)
+        found = surfaces.for_backend(backend)
         tops = {module.partition(".")[0] for module in backend.vendor_imports}
         assert found is not None
         assert tops <= {"torch", *found.packages}
@@ -81,10 +81,10 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
         n for names, _ in tables for n in names
     }
     in_torch = {name for _, names in tables for name in names} - {""}
-    vendors = [surface.load(name) for name in surface.files() if name != "torch_accelerator"]
+    vendors = [surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"]
     known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
     assert asked - known == set()
-    assert in_torch <= surface.load("torch_accelerator").modules["torch.accelerator"].keys()
+    assert in_torch <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
     assert len(asked) > 30
 
 

@@ -6,14 +6,10 @@ pytest's process must not have its torch broken by torch_npu's autoload.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from accel_testing.children import Ended, run_python, without
 
 __all__ = ["Ended", "Run", "run"]
 
@@ -21,35 +17,11 @@ __all__ = ["Ended", "Run", "run"]
 _STEERING = ("ACCEL_", "ASCEND", "DS_", "HCCL", "STANDIN_", "TORCH_", "PYTORCH_", "LD_LIBRARY_PATH", "LOCAL_")
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a child ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def answer(self) -> Any:
-        """The last line of stdout, as JSON."""
-        assert self.returncode == 0, self.stdout + self.stderr
-        return json.loads(self.stdout.splitlines()[-1])
-
-
 Run = Callable[..., Ended]
 
 
 def run(code: str, *, cann: Path | None = None, timeout: float = 300, **variables: str) -> Ended:
     """Run `code` with this Python; `cann`: where CANN's libraries are, as after `source set_env.sh`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(_STEERING)}
     libraries = {"LD_LIBRARY_PATH": str(cann)} if cann is not None else {}
-    environ = {**kept, "PYTHONPATH": str(Path(__file__).parents[1]), **libraries, **variables}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    own = {"PYTHONPATH": str(Path(__file__).parents[1]), **libraries, **variables}
+    return run_python(["-c", code], {**without(*_STEERING), **own}, timeout=timeout)
