@@ -67,10 +67,8 @@ def run_on(
     variables = environment(vendor, environ, path=path)
     command = _command(script, arguments)
     port = free_port()
-    places = [
-        {**as_rank(rank, processes, port), "LOCAL_WORLD_SIZE": str(processes)} for rank in range(processes)
-    ]
-    started = [start(command, {**variables, **(place if processes > 1 else {})}) for place in places]
+    places = [as_rank(rank, processes, port) if processes > 1 else {} for rank in range(processes)]
+    started = [start(command, {**variables, **place}) for place in places]
     run = Run(tuple(finish(process, timeout, check=False) for process in started))
     failed = [ended for ended in run.ended if ended.returncode]
     if check and failed:

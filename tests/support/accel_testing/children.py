@@ -1,4 +1,4 @@
-"""Child processes: started with the environment that a test says, waited for, and ended with what they forked.
+"""Child processes: started with what a test says, waited for, and ended with what they forked.
 
 Everything that starts Python goes through `start` and `finish`; the folders' own fixtures say with what.
 """
@@ -85,7 +85,7 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True) -> Ended:
-    """Wait for it, and end what it forked; raises `AssertionError` if it was too slow, unless `check` is False."""
+    """Wait for it, and end what it forked; `check`: raise `AssertionError` if it was too slow."""
     late = ""
     try:
         stdout, stderr = process.communicate(timeout=timeout)
@@ -120,6 +120,7 @@ def as_rank(rank: int, count: int, port: int) -> dict[str, str]:
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
@@ -135,7 +136,7 @@ def run(
     timeout: float = 60,
     cwd: Path | None = None,
 ) -> Ended:
-    """Run `code` with this `sys.path`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
+    """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
     flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
     arguments = ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
     return run_python(arguments, clean_environment(**(variables or {})), timeout=timeout, cwd=cwd)

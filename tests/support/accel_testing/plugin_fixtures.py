@@ -1,4 +1,4 @@
-"""Fixtures of the plugins' tests: a machine that is simulated, a device to drive, the vendor's surface, a child.
+"""Fixtures of the plugins' tests: a simulated machine, a device to drive, the vendor's surface, a child.
 
 A plugin's `conftest.py` imports those that its tests use.
 """
