@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import nox
 import nox.project
 import nox.virtualenv
+from filelock import FileLock  # virtualenv brings it
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
@@ -186,6 +187,19 @@ def prepare(
     extra: tuple[str, ...] = (),
 ) -> None:
     """Fill the session's environment: dependency groups, torch if wanted, our distributions editable."""
+    with FileLock(ROOT / ".nox" / "filling.lock"):  # what sessions share is made once, though two run at once
+        fill(session, groups, torch, project, plugins, extra)
+
+
+def fill(
+    session: nox.Session,
+    groups: tuple[str, ...],
+    torch: bool,
+    project: bool,
+    plugins: bool,
+    extra: tuple[str, ...],
+) -> None:
+    """Do what `prepare` says, unless the environment's digest says that it is done."""
     home = torch_home(session) if torch else None
     environment = Path(session.virtualenv.location)
     wanted = group(*groups) if groups else []
