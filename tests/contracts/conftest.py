@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accel_testing.children import untraced
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
@@ -38,7 +39,7 @@ def run() -> Callable[[Iterable[Path]], Runs]:
         import accel_core
 
         paths = [str(HERE), str(HERE.parent / "support"), str(Path(accel_core.__file__).parents[1])]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        environ = {**untraced(os.environ), "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-m", "accel_contracts.running", *map(str, folders)]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr

@@ -76,7 +76,9 @@ class Machine:
         )  # fmt: skip
         source = REPOSITORY / "plugins" / self.plugin / "src"
         path: list[str | Path] = [self.site, children.SIMULATED, source, *sys.path]
-        answer: dict[str, Any] = children.run(code, path, variables, bare=False, strict=False).answer
+        answer: dict[str, Any] = children.run(
+            code, path, variables, bare=False, strict=False, traced=False
+        ).answer
         return answer
 
 

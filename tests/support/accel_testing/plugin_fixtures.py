@@ -52,7 +52,7 @@ def judge(site: Path) -> Callable[..., Any]:
         name: str, pci: tuple[tuple[str, str, str, str], ...] = (), code: str = "", pinned: bool = False
     ) -> tuple[list[dict[str, Any]], list[str]]:
         source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned)
-        verdicts, imported = children.run(source, [site, *filter(None, sys.path)]).answer
+        verdicts, imported = children.run(source, [site, *filter(None, sys.path)], traced=False).answer
         return verdicts, imported
 
     return run
@@ -89,7 +89,7 @@ def child() -> Callable[..., str]:
 
     def run(code: str, env: Mapping[str, str | None] | None = None, timeout: float = 120) -> str:
         environ = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
-        ended = children.run_python(["-c", code], environ, timeout=timeout)
+        ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended.stdout.strip()
 
