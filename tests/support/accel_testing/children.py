@@ -145,7 +145,7 @@ def run(
     timeout: float = 60,
     cwd: Path | None = None,
 ) -> Ended:
-    """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors; `traced`: see `untraced`."""
+    """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
     flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
     arguments = ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
     environ = clean_environment(**(variables or {}))
