@@ -1,6 +1,6 @@
 """Everything that a person or CI runs. `./dev` lists the sessions, `./dev NAME` sets one up and runs it.
 
-Each session has an environment of its own in `.nox/`, kept from run to run (tools/environments.py).
+The sessions' environments are in `.nox/`, kept from run to run (tools/environments.py).
 Anything odd after a branch switch: delete `.nox`.
 """
 
@@ -16,6 +16,7 @@ import nox
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))  # a plain `nox` does not have the noxfile's folder in its path
 from environments import (  # noqa: E402
+    BACKEND,
     OWN_TORCH,
     PROJECTS,
     QUIET_BUILDS,
@@ -25,12 +26,13 @@ from environments import (  # noqa: E402
     interpreters,
     prepare,
     require,
+    shared,
     torch_home,
 )
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
-nox.options.default_venv_backend = "virtualenv"
+nox.options.default_venv_backend = BACKEND
 nox.options.download_python = "never"
 nox.options.sessions = ["test"]
 
@@ -43,8 +45,13 @@ CLEAN: dict[str, str | None] = {
 if OWN_TORCH:
     # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
     CLEAN["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-# Speed is measured with byte code on disk, as users have it.
-COMPILED = {"PYTHONDONTWRITEBYTECODE": None}
+# Byte code is kept on disk, as users have it: the tests start Python thousands of times.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Sessions that need the same packages, torch among them, use one environment.
+WITH_TORCH = ("test", "example")
+shared(dict.fromkeys(("tests", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
+
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
 WORKERS = str(min(4, os.cpu_count() or 1))
@@ -94,10 +101,10 @@ def measured(session: nox.Session, found: list[str], env: dict[str, str | None],
     session.run("coverage", "report", *parts)
 
 
-@nox.session
+@nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
     """Run pytest with torch; without arguments on several cores and with branch coverage."""
-    prepare(session, "test", "example", torch=True)
+    prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
         session.run("python", *PYTEST, *(session.posargs or EVERYTHING), env=CLEAN)
@@ -114,20 +121,20 @@ def tests_torchfree(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or EVERYTHING), env=CLEAN)
 
 
-@nox.session
+@nox.session(venv_backend="shared")
 def gpu(session: nox.Session) -> None:
     """Run the tests that need a real CUDA or ROCm device, with whatever torch is there."""
-    prepare(session, "test", "example", torch=True)
+    prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     session.run("python", *PYTEST, "-m", "gpu", *session.posargs, env=CLEAN)
 
 
-@nox.session
+@nox.session(venv_backend="shared")
 def simulated(session: nox.Session) -> None:
     """Run every plugin on its simulated device (needs a C++ compiler; built once and kept)."""
-    prepare(session, "test", "example", torch=True)
+    prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
-    found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/simulated"]
+    found = session.posargs or ["-n", WORKERS, "--dist", "worksteal", "tests/simulated"]
     session.run("python", *PYTEST, *found, env=CLEAN)
 
 
@@ -139,14 +146,14 @@ def npu_real(session: nox.Session) -> None:
     require(session, "torch_npu", "torch", "deepspeed", "sklearn")
     # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
-    found = session.posargs or ["-n", WORKERS, "--dist", "loadfile", "tests/npu_real"]
+    found = session.posargs or ["-n", WORKERS, "--dist", "worksteal", "tests/npu_real"]
     session.run("python", *PYTEST, *found, env=env)
 
 
-@nox.session
+@nox.session(venv_backend="shared")
 def ipex_real(session: nox.Session) -> None:
     """Hold the xpu plugin against the real IPEX 2.8.0, which does not fit this torch."""
-    prepare(session, "test", "example", torch=True)
+    prepare(session, *WITH_TORCH, torch=True)
     # In a folder of its own: installed beside torch it would be seen by every other test.
     home = Path(session.virtualenv.location) / "ipex"
     packages = ["intel-extension-for-pytorch==2.8.0", "intel-extension-for-deepspeed"]
@@ -206,13 +213,13 @@ def trainers(session: nox.Session) -> None:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
     ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py"
-    measured(session, ["-n", WORKERS, "--dist", "loadfile", "tests/trainers"], CLEAN, f"--include={ours}")
+    measured(session, ["-n", WORKERS, "--dist", "worksteal", "tests/trainers"], CLEAN, f"--include={ours}")
 
 
-@nox.session
+@nox.session(venv_backend="shared")
 def multinode(session: nox.Session) -> None:
     """Train on three hosts in network namespaces, and lose one (needs root and iproute2, else skips)."""
-    prepare(session, "test", "example", torch=True)
+    prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     session.run("python", *PYTEST, *(session.posargs or ["tests/multinode"]), env=CLEAN)
 
@@ -282,7 +289,7 @@ def docs(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure what we promise about speed, as ratios in one run."""
     prepare(session, "example", torch=True, plugins=False)  # the benchmarks bring their own plugins
-    session.run("python", "-m", "benchmarks", *session.posargs, env={**CLEAN, **COMPILED})
+    session.run("python", "-m", "benchmarks", *session.posargs, env=CLEAN)
 
 
 @nox.session
@@ -290,5 +297,5 @@ def bench_deepspeed(session: nox.Session) -> None:
     """Measure the first get_accelerator() and CPU Adam against DeepSpeed's, in an environment of its own."""
     # --no-deps: DeepSpeed asks for any torch, and pip would bring gigabytes. DS_BUILD_OPS=0: no compiler.
     prepare(session, "deepspeed", "example", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
-    env = {**CLEAN, **COMPILED, "DS_BUILD_OPS": "0"}
+    env = {**CLEAN, "DS_BUILD_OPS": "0"}
     session.run("python", "-m", "benchmarks.deepspeed_peer", *session.posargs, env=env)

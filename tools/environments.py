@@ -1,11 +1,13 @@
-"""The environments of the sessions in noxfile.py: one each, filled once, and torch the same for all.
+"""The environments of the sessions in noxfile.py: filled once, and shared where sessions need the same.
 
 Installing is skipped while the content it depends on is unchanged: a digest in each environment says. torch
 lies in an environment of its own, `.nox/torch-*`, or is the user's own; the others see it by a .pth file.
+uv installs where it has a word for everything that pip is configured with, and pip elsewhere.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import glob
 import hashlib
@@ -16,10 +18,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nox
 import nox.project
+import nox.virtualenv
+from filelock import FileLock  # virtualenv brings it
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
@@ -34,12 +38,81 @@ OWN_TORCH = json.loads(os.environ.get("DEV_TORCH_FOUND", "null"))
 # DeepSpeed's setup.py compiles unless told not to, and imports torch, which must not load a vendor then.
 QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
+# pip's settings and uv's variables for them; the value's parts are joined by the last character.
+UV_VARIABLES = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
+}
+# These change nothing of what is installed.
+UV_NEEDS_NOT = {
+    "break-system-packages", "cache-dir", "disable-pip-version-check", "no-color", "no-compile", "no-input",
+    "no-python-version-warning", "no-warn-script-location", "progress-bar", "quiet", "require-virtualenv",
+    "retries", "root-user-action", "verbose",
+}  # fmt: skip
+
 
 class TorchHome(NamedTuple):
     """Where torch lies: its version, and directories that hold it and what it needs."""
 
     version: str
     paths: tuple[str, ...]
+
+
+# ---------------------------------------------------------------------------- uv, or pip
+
+
+def in_uvs_words(listed: str) -> dict[str, str] | None:
+    """Give uv's variables for what `pip config list` printed; None where uv has no word for a setting."""
+    # pip's order: the environment last, as it overrides the files.
+    lines = sorted(filter(None, listed.splitlines()), key=lambda line: line.startswith(":env:"))
+    settings = {}
+    for line in lines:
+        name, _, value = line.partition("=")
+        section, _, setting = name.removeprefix(":env:").rpartition(".")
+        if section not in ("", "global", "install") or setting in UV_NEEDS_NOT:
+            continue
+        if setting not in UV_VARIABLES:
+            return None
+        variable, joint = UV_VARIABLES[setting]
+        settings[variable] = joint.join(ast.literal_eval(value).split())
+    # pip takes the best version of all indexes, wherever it is.
+    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **settings}
+
+
+def backend() -> str:
+    """Choose what makes and fills environments; tell uv, if it does, what pip is configured with."""
+    if os.environ.get("DEV_INSTALLER") == "pip" or not nox.virtualenv.find_uv()[0]:
+        return "virtualenv"
+    ask = [sys.executable, "-m", "pip", "config", "list"]
+    answer = subprocess.run(ask, capture_output=True, text=True, check=False)
+    variables = in_uvs_words(answer.stdout) if answer.returncode == 0 else None
+    if variables is None:
+        return "virtualenv"
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)  # what the user says to uv stands
+    return "uv"
+
+
+BACKEND = backend()
+
+
+def shared(homes: dict[str, str]) -> None:
+    """Let the sessions of `homes` with `venv_backend="shared"` use the environments that it names."""
+
+    def environment(location: str, **options: Any) -> nox.virtualenv.ProcessEnv:
+        own = Path(location)
+        home = own.with_name(homes[own.name])
+        return nox.virtualenv.VirtualEnv(str(home), venv_backend=BACKEND, **options)
+
+    nox.virtualenv.ALL_VENVS["shared"] = environment
+
+
+# ---------------------------------------------------------------------------- what is installed
 
 
 def group(*names: str) -> list[str]:
@@ -49,13 +122,14 @@ def group(*names: str) -> list[str]:
 
 def fresh(environment: Path, *content: object) -> str | None:
     """Give the digest to leave in an environment once it is filled, or None if it is filled already."""
-    key = hashlib.sha256(repr((str(ROOT), sys.version, content)).encode()).hexdigest()
+    key = hashlib.sha256(repr((str(ROOT), sys.version, BACKEND, content)).encode()).hexdigest()
     stamp = environment / "content.sha256"
     return None if stamp.is_file() and stamp.read_text() == key else key
 
 
 def filled(environment: Path, key: str) -> None:
     """Leave the digest that `fresh` gave."""
+    environment.mkdir(parents=True, exist_ok=True)
     (environment / "content.sha256").write_text(key)
 
 
@@ -70,14 +144,38 @@ def torch_home(session: nox.Session) -> TorchHome:
     if key := fresh(home, group("torch"), re.findall(r"(?m)^(?:torch|numpy)\b.*", CONSTRAINTS.read_text())):
         session.log("installing torch for all sessions (once)")
         shutil.rmtree(home, ignore_errors=True)
-        session.run_install(sys.executable, "-m", "virtualenv", "-q", str(home), external=True, silent=True)
-        pip = [str(python), "-m", "pip", "install", "-c", str(CONSTRAINTS), *group("torch")]
-        session.run_install(*pip, external=True, silent=True)
+        nox.virtualenv.VirtualEnv(str(home), venv_backend=BACKEND).create()
+        pip = [str(python), "-m", "pip", "install"]
+        if BACKEND == "uv":
+            pip = [nox.virtualenv.find_uv()[1], "pip", "install", "--python", str(python)]
+        session.run_install(*pip, "-c", str(CONSTRAINTS), *group("torch"), external=True, silent=True)
         filled(home, key)
     ask = "import importlib.metadata as m, sysconfig as s; print(m.version('torch'), s.get_path('purelib'))"
     answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
     version, path = answer.split(" ", 1)
     return TorchHome(version, (path,))
+
+
+# Builds the editable wheels of all projects in one process.
+BUILD_EDITABLE = """
+import os, sys
+from hatchling.build import build_editable
+for project in sys.argv[2:]:
+    os.chdir(project)
+    build_editable(sys.argv[1])
+"""
+
+
+def editables(content: list[bytes]) -> list[Path]:
+    """Give wheels that install our distributions editable, core's first: built once for all environments."""
+    folder = ROOT / ".nox" / "editables"
+    if key := fresh(folder, content):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        command = [sys.executable, "-c", BUILD_EDITABLE, str(folder), *map(str, PROJECTS)]
+        subprocess.run(command, check=True, capture_output=True)
+        filled(folder, key)
+    return [next(folder.glob(f"{path.name if path != ROOT else 'accel_core'}-*.whl")) for path in PROJECTS]
 
 
 def prepare(
@@ -89,35 +187,61 @@ def prepare(
     extra: tuple[str, ...] = (),
 ) -> None:
     """Fill the session's environment: dependency groups, torch if wanted, our distributions editable."""
+    with FileLock(ROOT / ".nox" / "filling.lock"):  # what sessions share is made once, though two run at once
+        fill(session, groups, torch, project, plugins, extra)
+
+
+def fill(
+    session: nox.Session,
+    groups: tuple[str, ...],
+    torch: bool,
+    project: bool,
+    plugins: bool,
+    extra: tuple[str, ...],
+) -> None:
+    """Do what `prepare` says, unless the environment's digest says that it is done."""
     home = torch_home(session) if torch else None
     environment = Path(session.virtualenv.location)
     wanted = group(*groups) if groups else []
-    files = [CONSTRAINTS, *(path / "pyproject.toml" for path in PROJECTS)]
-    key = fresh(environment, wanted, home, project, plugins, extra, [file.read_bytes() for file in files])
+    content = [file.read_bytes() for file in (CONSTRAINTS, *(path / "pyproject.toml" for path in PROJECTS))]
+    key = fresh(environment, wanted, home, project, plugins, extra, content)
     if key is None:
         return
     constraints = environment / "constraints.txt"
     text = CONSTRAINTS.read_text(encoding="utf-8")
     if home:
-        # A torch of the user's own is left alone: nothing may ask pip for another.
+        # A torch of the user's own is left alone: nothing may ask for another.
         text = re.sub(r"(?m)^torch==.*$", f"torch=={home.version}", text)
         ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
         site = session.run("python", "-c", ask, silent=True, log=False)
         lines = [f"import site; site.addsitedir({path!r})" for path in home.paths]
         Path(str(site).strip(), "zz_torch_home.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
     constraints.write_text(text, encoding="utf-8")
-    with_constraints = ["-c", str(constraints)]
-    if wanted or project:
-        # The build tools come first, so that no project needs an environment just to be built in.
-        session.install(*with_constraints, *wanted, *(group("build") if project else []))
-    if project:
-        ours = PROJECTS if plugins else [ROOT]
-        editable = [word for path in ours for word in ("-e", str(path))]
-        session.install(*with_constraints, "--no-build-isolation", *editable)
+    ours = [str(wheel) for wheel in (editables(content)[: None if plugins else 1] if project else [])]
+    if wanted or ours:
+        session.install("-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
+    if ours:
+        # Of an environment that had the same versions the first command has left the old ones.
+        session.install("--force-reinstall", "--no-deps", *ours)
     if extra:
         # Exact versions already, and two sessions may take two of one package.
-        session.install("--no-build-isolation", "--no-deps", *extra, env=QUIET_BUILDS)
+        session.install("--no-build-isolation", "--no-deps", *extra, env=QUIET_BUILDS | built_with(home))
     filled(environment, key)
+
+
+def without_torch(environment: Path, home: TorchHome | None) -> list[str]:
+    """Tell uv what is there already: unlike pip it does not see what a .pth file brings."""
+    if home is None or BACKEND != "uv":
+        return []
+    excludes = environment / "excludes.txt"
+    excludes.write_text("\n".join(["torch"] if OWN_TORCH else group("torch")) + "\n", encoding="utf-8")
+    return ["--excludes", str(excludes)]
+
+
+def built_with(home: TorchHome | None) -> dict[str, str]:
+    """Keep what uv builds apart by torch: DeepSpeed's build notes which one it saw."""
+    kept = ROOT / ".nox" / f"built-with-torch-{home.version if home else 'none'}"
+    return {"UV_CACHE_DIR": str(kept)} if BACKEND == "uv" else {}
 
 
 def require(session: nox.Session, *modules: str) -> None:

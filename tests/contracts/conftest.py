@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accel_testing.children import untraced
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
@@ -37,8 +38,8 @@ def run() -> Callable[[Iterable[Path]], Runs]:
     def runs(folders: Iterable[Path]) -> Runs:
         import accel_core
 
-        paths = [str(HERE), str(Path(accel_core.__file__).parents[1])]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+        paths = [str(HERE), str(HERE.parent / "support"), str(Path(accel_core.__file__).parents[1])]
+        environ = {**untraced(os.environ), "PYTHONPATH": os.pathsep.join(paths)}
         command = [sys.executable, "-m", "accel_contracts.running", *map(str, folders)]
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr

@@ -11,10 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accel_contracts import surface  # noqa: E402
 from accel_contracts.exercise import exercise, members  # noqa: E402
 from accel_contracts.plugins import PLUGINS  # noqa: E402
-from accel_contracts.recorder import Recorder  # noqa: E402
+from accel_testing import surfaces  # noqa: E402
+from accel_testing.recorder import Recorder  # noqa: E402
 
 from accel_core import Accelerator, Backend, TorchAccelerator  # noqa: E402
 
@@ -43,7 +43,7 @@ def test_every_member_is_called():
 
 @pytest.fixture
 def recorder():
-    return Recorder(surface.load("mlu"), conditional=False)
+    return Recorder(surfaces.load("mlu"), conditional=False)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def mlu(recorder):
 
 
 def test_it_offers_the_surface_and_no_more(mlu):
-    written = surface.load("mlu").modules["torch.mlu"]
+    written = surfaces.load("mlu").modules["torch.mlu"]
     assert {name for name, entry in written.items() if not entry.condition} <= set(vars(mlu))
     more = {name for name in vars(mlu) if not name.startswith("__")} - set(written)
     assert more == set()
@@ -118,7 +118,7 @@ def test_what_torch_itself_does_is_torchs_affair(recorder, mlu):
 
 def test_conditional_names_come_and_go():
     def hpu(conditional: bool) -> ModuleType:
-        return Recorder(surface.load("hpu"), conditional=conditional).modules["torch.hpu"]
+        return Recorder(surfaces.load("hpu"), conditional=conditional).modules["torch.hpu"]
 
     assert hasattr(hpu(True), "HPUGraph")
     assert not hasattr(hpu(False), "HPUGraph")

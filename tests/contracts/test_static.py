@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from accel_contracts import surface
 from accel_contracts.plugins import ROOT, declared, everything
 from accel_contracts.static import Report, Use, scan
+from accel_testing import surfaces
 
 from accel_core.accelerators._binding import ROWS
 
@@ -26,7 +26,7 @@ def test_names_and_calls_are_the_vendors(plugin):
 
 def test_the_vendor_import_is_the_surfaces_package(plugin):
     for backend in declared(plugin):
-        found = surface.for_backend(backend)
+        found = surfaces.for_backend(backend)
         tops = {module.partition(".")[0] for module in backend.vendor_imports}
         assert found is not None
         assert tops <= {"torch", *found.packages}
@@ -80,11 +80,11 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
     sources = [ast.parse(path.read_text()) for path in ACCELERATORS.glob("*.py")]
     asked = {name for tree in sources for name in _asked(tree)} | {row.name for row in ROWS}
     in_torch = {row.in_torch for row in ROWS} - {""}
-    vendors = [surface.load(name) for name in surface.files() if name != "torch_accelerator"]
+    vendors = [surfaces.load(name) for name in surfaces.files() if name != "torch_accelerator"]
     known = {name for vendor in vendors for names in vendor.modules.values() for name in names}
     # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give.
     assert asked - known == {"is_fp16_supported"}
-    assert in_torch <= surface.load("torch_accelerator").modules["torch.accelerator"].keys()
+    assert in_torch <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
     assert len(asked) > 30
 
 

@@ -5,25 +5,28 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 from pathlib import Path
 
 import pytest
-from accel_contracts import surface
-from compact_surfaces import LEFT_OUT, compact
+from accel_testing import surfaces
 
 import accel_core
+
+sys.path.insert(0, str(surfaces.FOLDER))
+from compact_surfaces import LEFT_OUT, compact
 
 FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
 VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 
 
 def test_every_vendor_has_one():
-    assert {*VENDORS, "torch_accelerator", "xpu_external", "xpu_ipex"} == set(surface.files())
+    assert {*VENDORS, "torch_accelerator", "xpu_external", "xpu_ipex"} == set(surfaces.files())
 
 
 @pytest.mark.parametrize("name", [*VENDORS, "torch_accelerator", "xpu_external", "xpu_ipex"])
 def test_it_says_where_it_comes_from(name):
-    source = json.loads((surface.FOLDER / f"{name}.json").read_text())["source"]
+    source = json.loads((surfaces.FOLDER / f"{name}.json").read_text())["source"]
     assert source["vendor"] == name
     assert source["package"]
     assert source["evidence"].startswith("usage" if name == "sdaa" else "source")
@@ -33,12 +36,12 @@ def test_it_says_where_it_comes_from(name):
 def test_they_are_what_the_full_ones_compact_to():
     for path in FULL.glob("*.json"):
         if path.stem not in LEFT_OUT:
-            here = json.loads((surface.FOLDER / path.name).read_text())
+            here = json.loads((surfaces.FOLDER / path.name).read_text())
             assert here == compact(json.loads(path.read_text())), path.name
 
 
 def test_they_are_small():
-    assert sum(path.stat().st_size for path in surface.FOLDER.glob("*.json")) < 150_000
+    assert sum(path.stat().st_size for path in surfaces.FOLDER.glob("*.json")) < 150_000
 
 
 @pytest.mark.parametrize(
@@ -56,22 +59,22 @@ def test_they_are_small():
 )
 def test_signatures(vendor, path, signature):
     module, _, name = path.rpartition(".")
-    assert str(surface.load(vendor).modules[module][name].signature) == signature
+    assert str(surfaces.load(vendor).modules[module][name].signature) == signature
 
 
 def test_members_aliases_and_conditions():
-    mlu = surface.load("mlu").modules["torch.mlu"]
+    mlu = surfaces.load("mlu").modules["torch.mlu"]
     assert mlu["Device"].members.keys() == mlu["device"].members.keys() == {"__enter__", "__exit__"}
     assert mlu["default_generators"].kind == "attribute"
-    hpu = surface.load("hpu").modules["torch.hpu"]
+    hpu = surfaces.load("hpu").modules["torch.hpu"]
     assert hpu["HPUGraph"].condition == "is_lazy()"
-    assert surface.load("npu").modules["torch.npu"]["mstx"].members["range_pop"].static
-    external = surface.load("xpu_external").modules["intel_extension_for_deepspeed.xpu_accelerator"]
+    assert surfaces.load("npu").modules["torch.npu"]["mstx"].members["range_pop"].static
+    external = surfaces.load("xpu_external").modules["intel_extension_for_deepspeed.xpu_accelerator"]
     assert "range_push" in external["XPU_Accelerator"].members
 
 
 def test_names_that_were_only_asked_for_are_not_offered():
-    assert "nvtx" not in surface.load("sdaa").modules["torch.sdaa"]
+    assert "nvtx" not in surfaces.load("sdaa").modules["torch.sdaa"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +82,7 @@ def test_names_that_were_only_asked_for_are_not_offered():
     [(0, [], True), (1, [], True), (0, ["device"], True), (2, [], False), (0, ["index"], False)],
 )
 def test_a_call_fits_or_not(positional, keywords, fits):
-    entry = surface.load("mlu").modules["torch.mlu"]["synchronize"]
+    entry = surfaces.load("mlu").modules["torch.mlu"]["synchronize"]
     assert (entry.misfit(positional, keywords) == "") is fits
 
 
@@ -87,10 +90,10 @@ def test_a_backend_finds_its_surface():
     def backend(device: str, *vendor: str) -> accel_core.Backend:
         return accel_core.Backend(name=device, priority=1, device_type=device, vendor_import=vendor)
 
-    assert surface.for_backend(backend("mlu", "torch_mlu")) is surface.load("mlu")
-    assert surface.for_backend(backend("acme", "torch_acme")) is None
-    native = surface.for_backend(backend("xpu", "torch"))
-    ipex = surface.for_backend(backend("xpu", "intel_extension_for_pytorch"))
+    assert surfaces.for_backend(backend("mlu", "torch_mlu")) is surfaces.load("mlu")
+    assert surfaces.for_backend(backend("acme", "torch_acme")) is None
+    native = surfaces.for_backend(backend("xpu", "torch"))
+    ipex = surfaces.for_backend(backend("xpu", "intel_extension_for_pytorch"))
     assert native is not None
     assert ipex is not None
     more = ipex.modules["torch.xpu"].keys() - native.modules["torch.xpu"].keys()
@@ -104,7 +107,7 @@ def test_torchs_own_surfaces_are_those_of_this_torch():
         pytest.skip("the surfaces are those of torch 2.13")
     for device in ("cuda", "xpu", "mps"):
         module = getattr(torch, device)
-        for name, entry in surface.load(device).modules[f"torch.{device}"].items():
+        for name, entry in surfaces.load(device).modules[f"torch.{device}"].items():
             if not entry.condition and entry.kind != "module":
                 assert hasattr(module, name), entry.path
             if entry.kind == "function" and entry.signature is not None and hasattr(module, name):
@@ -113,7 +116,7 @@ def test_torchs_own_surfaces_are_those_of_this_torch():
 
 
 def test_defaults_are_values_or_unknown():
-    text = (surface.FOLDER / "mlu.json").read_text()
+    text = (surfaces.FOLDER / "mlu.json").read_text()
     names = json.loads(text)["modules"]["torch.mlu.amp"]["names"]
     assert names["GradScaler"]["class"].startswith("(init_scale=..., growth_factor=2.0")
     assert ast.literal_eval("2.0") == 2.0

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from accel_testing import layouts
-from accel_testing.children import clean_environment
+from accel_testing.children import Ended, clean_environment, run_python
 
 HERE = Path(__file__).parent
 SIMULATED = HERE.parent / "simulated"
@@ -94,39 +88,7 @@ def _as_users_have_it(variables: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a child ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def answers(self) -> list[Any]:
-        """What it, and what it started, printed as `ANSWER <json>`; several ranks may share a line."""
-        assert self.returncode == 0, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
-        return [json.JSONDecoder().raw_decode(text)[0] for text in self.stdout.split("ANSWER ")[1:]]
-
-
 @pytest.fixture(scope="session")
 def child() -> Callable[..., Ended]:
     """`child(arguments, environ)`: run Python with these arguments, and end what is left of it."""
-
-    def run(
-        arguments: list[str], environ: Mapping[str, str], *, timeout: float = 240, cwd: Path | None = None
-    ) -> Ended:
-        process = subprocess.Popen(
-            [sys.executable, *arguments],
-            env=dict(environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            start_new_session=True, cwd=cwd,
-        )  # fmt: skip
-        try:
-            stdout, stderr = process.communicate(timeout=timeout)
-        finally:
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        return Ended(process.returncode, stdout, stderr)
-
-    return run
+    return run_python

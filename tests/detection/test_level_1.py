@@ -13,7 +13,7 @@ from accel_testing.asking import judge, only, vendor
 
 from accel_core import TorchBuild
 from accel_core.detection.records import Candidate, Status
-from accel_core.machine import hardware
+from accel_core.machine import devices, host
 
 DATA = Path(__file__).parent / "data" / "level_1"
 CUDA, ROCM = {"cuda": "13.0"}, {"hip": "7.0.51831"}
@@ -42,10 +42,10 @@ def machine(torch_world, monkeypatch):
         else:
             layouts.dist_info(torch_world.site, "torch", "2.99.0")
         importlib.invalidate_caches()
-        monkeypatch.setattr(hardware, "_on_linux", lambda: True)
-        monkeypatch.setattr(hardware, "pci_devices", lambda root="/": ())
+        monkeypatch.setattr(host, "on_linux", lambda: True)
+        monkeypatch.setattr(devices, "pci_devices", lambda root="/": ())
         monkeypatch.setattr(
-            hardware, "device_nodes",
+            devices, "device_nodes",
             lambda patterns, root="/": tuple(n for n in nodes if any(fnmatch(n, p) for p in patterns)),
         )  # fmt: skip
 

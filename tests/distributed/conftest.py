@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from accel_testing import layouts, plugins
-from accel_testing.children import Ended, clean_environment
+from accel_testing.children import Ended, as_rank, clean_environment, finish, kill, start
 from accel_testing.ports import free_port
 
 #: What every rank's program begins with.
@@ -36,43 +34,23 @@ class Ranks:
         self, code: str, count: int = 2, each: Sequence[Mapping[str, str]] = (), **variables: str
     ) -> None:
         """Start `count` ranks of `code`, of which `each` gives the variables of some."""
-        port = str(free_port())
+        port = free_port()
         for rank in range(count):
-            place = {
-                "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(count),
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1",
-            }  # fmt: skip
             own = each[rank] if rank < len(each) else {}
+            place = as_rank(rank, count, port)
             environ = clean_environment(**{"DS_ACCELERATOR": "cpu", **place, **variables, **own})
-            self.processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-W", "error", "-c", HEAD + code],
-                    env={name: value for name, value in environ.items() if value != "<unset>"},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    text=True,
-                    start_new_session=True,
-                )
-            )
+            kept = {name: value for name, value in environ.items() if value != "<unset>"}
+            self.processes.append(start(["-W", "error", "-c", HEAD + code], kept))
 
     def wait(self, timeout: float = 90) -> list[Ended]:
         """How they ended, by rank."""
-        end, ended = time.monotonic() + timeout, []
-        for process in self.processes:
-            try:
-                out, err = process.communicate(timeout=max(1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.kill()
-                out, err = process.communicate()
-                err += "\nkilled by the test, which had waited long enough"
-            ended.append(Ended(process.returncode, out, err))
-        return ended
+        end = time.monotonic() + timeout
+        return [finish(each, max(1, end - time.monotonic()), check=False) for each in self.processes]
 
     def kill(self) -> None:
         for process in self.processes:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                kill(process)
 
 
 @pytest.fixture

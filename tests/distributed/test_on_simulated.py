@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from accel_testing import layouts
+from accel_testing.children import untraced
 from accel_testing.plugins import arguments, declaring
 
 pytest.importorskip("torch")
@@ -39,7 +40,7 @@ Path(sys.argv[1], str(rank.rank)).write_text(json.dumps(said))
 def train(vendor: str, folder: Path, plugin: Path, *arguments: str):
     """What two ranks on the simulated vendor's two devices said, by rank."""
     try:
-        environ = environment(vendor, {"OMP_NUM_THREADS": "1"}, path=[plugin])
+        environ = untraced(environment(vendor, {"OMP_NUM_THREADS": "1"}, path=[plugin]))
     except CannotBuildError as error:
         pytest.skip(str(error))
     script = folder / "train.py"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,19 +11,18 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import VENDORS, surfaces
+from accel_simulated import VENDORS
+from accel_testing import surfaces
+from accel_testing.surfaces import Entry
 
 pytestmark = pytest.mark.slow
 
 #: What torch itself asks of every device module, whether or not a surface file has it.
 ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}
-KINDS = {
-    "arg": "positional or keyword",
-    "kwonly": "keyword-only",
-    "pos": "positional-only",
-    "varargs": "variadic positional",
-    "varkw": "variadic keyword",
-}
+#: `inspect`'s words for kinds of parameters.
+EITHER_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD.description
+ANY_PLACES = inspect.Parameter.VAR_POSITIONAL.description
+ANY_KEYWORDS = inspect.Parameter.VAR_KEYWORD.description
 AN_EXPRESSION = "an expression"
 OURS = [name for name, vendor in VENDORS.items() if vendor.package != "torch" and name != "acme"]
 
@@ -38,10 +38,9 @@ def test_torchs_own_modules_are_whole(vendor: str, simulated: Callable[..., Any]
     """Stand-ins lie below torch's Python: nothing of it is lost, and no parameter is another."""
     exposed_as = f"torch.{vendor}"
     told = _told(simulated, vendor)[exposed_as]
+    names = surfaces.users_names(vendor)[exposed_as]
     functions = {
-        name: entry
-        for name, entry in surfaces.names(vendor, exposed_as).items()
-        if entry["kind"] == "function" and "condition" not in entry and "bound_by" not in entry
+        name: entry for name, entry in names.items() if entry.kind == "function" and not entry.condition
     }
     assert functions.keys() - told.keys() == set()
     problems = [
@@ -56,7 +55,7 @@ def test_a_wrong_name_is_found() -> None:
 
 
 def test_a_wrong_parameter_is_found() -> None:
-    parameter = {"name": "index", "kind": KINDS["arg"], "default": None}
+    parameter = {"name": "index", "kind": EITHER_WAY, "default": None}
     told = {"torch.mlu": {"set_device": {"kind": "function", "params": [parameter]}}}
     assert [problem.partition(":")[0] for problem in _problems("mlu", told)] == ["torch.mlu.set_device"]
 
@@ -67,52 +66,58 @@ def _told(simulated: Callable[..., Any], vendor: str) -> Any:
 
 def _problems(vendor: str, told: dict[str, dict[str, Any]]) -> Iterator[str]:
     for exposed_as, offers in told.items():
-        entries = surfaces.names(vendor, exposed_as)
-        dotted = {name.partition(".")[0] for name in entries if "." in name}
+        entries = surfaces.users_names(vendor)[exposed_as]
         for name, offer in offers.items():
             if name in entries:
                 yield from _differences(f"{exposed_as}.{name}", offer.get("params"), entries[name])
                 yield from _method_differences(
                     f"{exposed_as}.{name}", offer.get("methods", {}), entries[name]
                 )
-            elif name not in ASKED_BY_TORCH | dotted:
+            elif name not in ASKED_BY_TORCH:
                 yield f"{exposed_as}.{name}: not in the surface file"
 
 
-def _method_differences(name: str, methods: dict[str, Any], entry: dict[str, Any]) -> Iterator[str]:
-    known = {method["name"]: method for method in entry.get("methods", [])}
-    if not known:
+def _method_differences(name: str, methods: dict[str, Any], entry: Entry) -> Iterator[str]:
+    if not entry.members:
         return  # the surface file does not tell this class's methods
     for method, parameters in methods.items():
-        if method not in known:
+        if method not in entry.members:
             yield f"{name}.{method}: not in the surface file"
         else:
-            yield from _differences(f"{name}.{method}", parameters, known[method])
+            yield from _differences(f"{name}.{method}", parameters, entry.members[method])
 
 
-def _differences(name: str, parameters: list[dict[str, Any]] | None, entry: dict[str, Any]) -> Iterator[str]:
+def _differences(name: str, parameters: list[dict[str, Any]] | None, entry: Entry) -> Iterator[str]:
     if parameters is None:
         return
-    if "params" in entry:
-        theirs = [(p["name"], KINDS[p["kind"]], _default(p.get("default"))) for p in entry["params"]]
+    if entry.calls:
+        for places, keywords in entry.calls:
+            if not _takes(parameters, places, keywords):
+                yield f"{name}: does not take the call with {places} arguments and {sorted(keywords)}"
+    elif entry.signature is not None:
+        theirs = [(p.name, p.kind.description, _default(p)) for p in entry.signature.parameters.values()]
         unknown = {name for name, _, default in theirs if default is AN_EXPRESSION}
         ours = [
             (
                 p["name"],
                 p["kind"],
-                AN_EXPRESSION if p["name"] in unknown and p["default"] else _default(p["default"]),
+                AN_EXPRESSION if p["name"] in unknown and p["default"] else _literal(p["default"]),
             )
             for p in parameters
         ]
         if ours != theirs:
             yield f"{name}: has {ours}, the vendor's {theirs}"
-    for shape in entry.get("shapes", ()):
-        if shape["as"] == "call" and not _takes(parameters, shape):
-            yield f"{name}: does not take the call {shape}"
 
 
-def _default(source: str | None) -> Any:
-    """A default as a value where it is a literal: the surface files hold source text."""
+def _default(parameter: inspect.Parameter) -> Any:
+    """A default of the vendor's; of one that is no literal a surface file tells only that it is there."""
+    if parameter.default is parameter.empty:
+        return "none given"
+    return AN_EXPRESSION if parameter.default is ... else parameter.default
+
+
+def _literal(source: str | None) -> Any:
+    """Our default as a value where it is a literal: it comes as source text."""
     if source is None:
         return "none given"
     try:
@@ -121,12 +126,12 @@ def _default(source: str | None) -> Any:
         return AN_EXPRESSION
 
 
-def _takes(parameters: list[dict[str, Any]], shape: dict[str, Any]) -> bool:
+def _takes(parameters: list[dict[str, Any]], places: int, keywords: frozenset[str]) -> bool:
     """Whether a call with so many arguments and those keywords fits; `**` stands for any keywords."""
     kinds = [parameter["kind"] for parameter in parameters]
     names = {parameter["name"] for parameter in parameters}
-    places = [p for p in parameters if p["kind"] == KINDS["arg"]]
-    needed = [p["name"] for p in places[shape["args"] :] if p["default"] is None]
-    keywords = set(shape.get("keywords", ())) - {"**"}
-    enough = shape["args"] <= len(places) or KINDS["varargs"] in kinds
-    return enough and keywords >= set(needed) and (keywords <= names or KINDS["varkw"] in kinds)
+    either = [p for p in parameters if p["kind"] == EITHER_WAY]
+    needed = {p["name"] for p in either[places:] if p["default"] is None}
+    named = keywords - {"**"}
+    enough = places <= len(either) or ANY_PLACES in kinds
+    return enough and named >= needed and (named <= names or ANY_KEYWORDS in kinds)

@@ -1,35 +1,9 @@
-"""Children: Python processes of their own, for what can be said only once in a process."""
-
-from __future__ import annotations
-
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+"""Fixtures that plugins share."""
 
 import pytest
+from accel_testing.plugin_fixtures import child
 
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def child() -> Run:
-    """`child(code, env)`: what `code` printed; a variable that is None is taken out of the environment."""
-
-    def run(code: str, env: Mapping[str, str | None] | None = None, timeout: float = 120) -> str:
-        environ = {**os.environ, **(env or {})}
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={name: value for name, value in environ.items() if value is not None},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.strip()
-
-    return run
+__all__ = ["child"]
 
 
 @pytest.fixture

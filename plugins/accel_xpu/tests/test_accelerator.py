@@ -104,8 +104,8 @@ def simulated(monkeypatch, surface):
             is_available, device_count, current_device, get_device_properties, memory_allocated, mem_get_info,
             is_bf16_supported, current_stream,
         ):  # fmt: skip
-            said = [p["name"] for p in names[function.__name__]["params"]]
-            assert list(inspect.signature(function).parameters) == said
+            theirs = names[function.__name__].signature.parameters
+            assert list(inspect.signature(function).parameters) == list(theirs)
             setattr(module, function.__name__, function)
         monkeypatch.setattr(torch, "xpu", module)
         return kind(backend)

@@ -111,7 +111,7 @@ def exercise(accelerator: Accelerator) -> list[str]:
 def _is_our_fault(error: BaseException) -> bool:
     """Whether the last frame outside the recorder is accel_core's, the plugin's, or that of a caller here."""
     names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
-    names = [name for name in names if name != "accel_contracts.recorder"]
+    names = [name for name in names if name != "accel_testing.recorder"]
     return str(names[-1]).startswith("accel_")
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from accel_contracts import surface
+from accel_testing import surfaces
+
 from accel_core import Backend
 from accel_core.detection.plugin import declarations
 
@@ -32,12 +33,12 @@ def import_plugin(plugin: Path) -> ModuleType:
     return importlib.import_module(plugin.name)
 
 
-def everything(plugin: Path) -> tuple[surface.Surface, str]:
+def everything(plugin: Path) -> tuple[surfaces.Surface, str]:
     """What the plugin's backends drive, with the other vendors' beside it, and the device type."""
     backends = declared(plugin)
-    own = [found for backend in backends if (found := surface.for_backend(backend)) is not None]
-    assert own, f"{plugin.name} has no surface: add one to tests/contracts/surfaces"
-    others = [surface.load(name) for name in surface.files() if not surface.load(name).usage_only]
+    own = [found for backend in backends if (found := surfaces.for_backend(backend)) is not None]
+    assert own, f"{plugin.name} has no surface: add one to tests/surfaces"
+    others = [surfaces.load(name) for name in surfaces.files() if not surfaces.load(name).usage_only]
     whole = own[0]
     for other in [*own[1:], *others]:
         whole |= other

@@ -23,11 +23,11 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch.utils.cpp_extension
+from accel_testing.recorder import Recorder
+from accel_testing.surfaces import for_backend, load
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 from accel_contracts.exercise import exercise
-from accel_contracts.recorder import Recorder
-from accel_contracts.surface import for_backend, load
 from accel_core import Backend, Provenance
 from accel_core.detection.plugin import Hooks, declarations
 from accel_core.detection.records import Candidate

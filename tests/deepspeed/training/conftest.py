@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from accel_testing.children import untraced
 from ds_training.runs import Trainings, locked
 from ds_training.table import PROPERTY
 
@@ -65,8 +66,7 @@ def trainings(
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
         mine = {"SIMULATED_RANDOM": "host"} if backend == "acme" else {}
         # Tracing lengthens a training by half, and the quicker tests pass the same lines of ours.
-        untraced = {name: value for name, value in found.items() if not name.startswith("COVERAGE_")}
-        return {**untraced, **mine, "PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
+        return {**untraced(found), **mine, "PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
 
     return Trainings(folder, environ)
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from accel_testing.children import Ended, as_rank, finish, start, without
+from accel_testing.ports import free_port
+
 from accel_simulated.build import build
-from accel_simulated.vendors import ROOT, VENDORS, Vendor
+from accel_simulated.vendors import ROOT, SUPPORT, VENDORS, Vendor
 
 __all__ = ["Ended", "Run", "environment", "run_on"]
 
@@ -27,20 +28,6 @@ module, function, arguments = sys.argv[1:]
 print(json.dumps(getattr(importlib.import_module(module), function)(*json.loads(arguments))))
 """
 _FUNCTION = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):(\w+)")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How one process ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def answer(self) -> Any:
-        """The last line of stdout, read as JSON: what a function returned, or a script printed."""
-        return json.loads(self.stdout.splitlines()[-1])
 
 
 @dataclass(frozen=True)
@@ -79,22 +66,10 @@ def run_on(
     """
     variables = environment(vendor, environ, path=path)
     command = _command(script, arguments)
-    # Not at the top: the children import this module too, and they do not see the tests' support.
-    from accel_testing.ports import free_port
-
     port = free_port()
-    started = [
-        subprocess.Popen(
-            command,
-            env={**variables, **(_rank(rank, processes, port) if processes > 1 else {})},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(processes)
-    ]
-    run = Run(tuple(_wait(process, timeout) for process in started))
+    places = [as_rank(rank, processes, port) if processes > 1 else {} for rank in range(processes)]
+    started = [start(command, {**variables, **place}) for place in places]
+    run = Run(tuple(finish(process, timeout, check=False) for process in started))
     failed = [ended for ended in run.ended if ended.returncode]
     if check and failed:
         raise AssertionError(f"exit {failed[0].returncode}\n{failed[0].stdout}\n{failed[0].stderr}")
@@ -110,8 +85,8 @@ def environment(
     """
     found = VENDORS[vendor] if isinstance(vendor, str) else vendor
     steering = ("ACCEL_", "DS_", "SIMULATED_", *found.visible)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
-    folders = [found.runtime, ROOT, *path]
+    kept = without(*steering)
+    folders = [found.runtime, ROOT, SUPPORT, *path]
     return {
         **kept,
         "PYTHONPATH": os.pathsep.join(map(str, folders)),
@@ -123,29 +98,7 @@ def environment(
 
 def _command(script: Path | str, arguments: Sequence[Any]) -> list[str]:
     if isinstance(script, Path):
-        return [sys.executable, str(script), *map(str, arguments)]
+        return [str(script), *map(str, arguments)]
     if function := _FUNCTION.fullmatch(script):
-        return [sys.executable, "-c", _CALL, *function.groups(), json.dumps(arguments)]
-    return [sys.executable, "-c", script, *map(str, arguments)]
-
-
-def _rank(rank: int, processes: int, port: int) -> dict[str, str]:
-    return {
-        "OMP_NUM_THREADS": "1",  # as torchrun sets it
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-
-
-def _wait(process: subprocess.Popen[str], timeout: float) -> Ended:
-    try:
-        stdout, stderr = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        stdout, stderr = process.communicate()
-        stderr += f"\nkilled after {timeout:g} s"
-    return Ended(process.returncode, stdout, stderr)
+        return ["-c", _CALL, *function.groups(), json.dumps(arguments)]
+    return ["-c", script, *map(str, arguments)]

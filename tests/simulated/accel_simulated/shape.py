@@ -6,7 +6,9 @@ import functools
 import warnings
 from typing import Any
 
-from accel_simulated import device, surfaces
+from accel_testing import surfaces
+
+from accel_simulated import device
 
 __all__ = ["fill"]
 
@@ -18,9 +20,9 @@ def fill(namespace: dict[str, Any], exposed_as: str, *, absent: tuple[str, ...] 
     nobody provides stays absent: code that needs it fails as it would on a vendor's older version.
     """
     provided = _provided()
-    for name, entry in surfaces.names(device.vendor.name, exposed_as).items():
-        if name in provided and name not in namespace and entry.get("condition") not in absent:
-            namespace[name] = _deprecated(provided[name]) if entry.get("deprecated") else provided[name]
+    for name, entry in surfaces.users_names(device.vendor.name)[exposed_as].items():
+        if name in provided and name not in namespace and entry.condition not in absent:
+            namespace[name] = _deprecated(provided[name]) if entry.deprecated else provided[name]
 
 
 def _deprecated(function: Any) -> Any:

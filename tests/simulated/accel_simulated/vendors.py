@@ -8,6 +8,8 @@ from pathlib import Path
 __all__ = ["VENDORS", "Vendor"]
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Where `accel_testing` is, which the processes with a device read the surfaces with.
+SUPPORT = ROOT.parent / "support"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Child processes whose `sys.path` and environment are exactly what a test says."""
+"""Child processes: started with what a test says, waited for, and ended with what they forked.
+
+Everything that starts Python goes through `start` and `finish`; the folders' own fixtures say with what.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +44,94 @@ class Ended:
     @property
     def answer(self) -> Any:
         """The last line of stdout, which a child prints as JSON."""
-        assert self.returncode == 0, self.stderr
-        return json.loads(self.stdout.splitlines()[-1])
+        return json.loads(self._succeeded().splitlines()[-1])
+
+    @property
+    def answers(self) -> list[Any]:
+        """What it, and what it started, printed as `ANSWER <json>`; several ranks may share a line."""
+        return [json.JSONDecoder().raw_decode(text)[0] for text in self._succeeded().split("ANSWER ")[1:]]
+
+    def _succeeded(self) -> str:
+        assert self.returncode == 0, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
+        return self.stdout
+
+
+def without(*steering: str) -> dict[str, str]:
+    """This process's environment without the variables that begin so."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
 
 
 def clean_environment(**variables: str) -> dict[str, str]:
     """This process's environment without anything that steers a choice, and with `variables`."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ACCEL_", "DS_")) and k != "PYTHONPATH"}
+    kept = without("ACCEL_", "DS_")
+    kept.pop("PYTHONPATH", None)
     return {**kept, **variables}
+
+
+def untraced(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables without coverage's: for children that pass no line of ours that others do not pass.
+
+    A child costs half as much again when it is traced.
+    """
+    return {name: value for name, value in environ.items() if not name.startswith("COVERAGE_")}
+
+
+def start(
+    arguments: Sequence[str], environ: Mapping[str, str], *, cwd: Path | None = None
+) -> subprocess.Popen[str]:
+    """Start this Python with these arguments, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True) -> Ended:
+    """Wait for it, and end what it forked; `check`: raise `AssertionError` if it was too slow."""
+    late = ""
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        kill(process)
+        stdout, stderr = process.communicate()
+        late = f"\nkilled after {timeout:g} s"
+    finally:
+        kill(process)
+        process.wait()
+    assert not (late and check), f"{late.strip()}\n{stdout}\n{stderr}"
+    return Ended(process.returncode, stdout, stderr + late)
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End the process and what it forked, which may have outlived it."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+
+
+def run_python(
+    arguments: Sequence[str], environ: Mapping[str, str], *, timeout: float = 240, cwd: Path | None = None
+) -> Ended:
+    """Run this Python with these arguments to its end."""
+    return finish(start(arguments, environ, cwd=cwd), timeout)
+
+
+def as_rank(rank: int, count: int, port: int) -> dict[str, str]:
+    """The variables that tell a rank its place on this host, and torchrun's number of threads."""
+    return {
+        "OMP_NUM_THREADS": "1",
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 def run(
@@ -58,24 +141,12 @@ def run(
     *,
     bare: bool = True,
     strict: bool = True,
+    traced: bool = True,
     timeout: float = 60,
     cwd: Path | None = None,
 ) -> Ended:
     """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
     flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", _PRELUDE, "|".join(map(str, path)), code, flags],
-        env=clean_environment(**(variables or {})),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        start_new_session=True,
-    )
-    try:
-        stdout, stderr = process.communicate(timeout=timeout)
-    finally:
-        with contextlib.suppress(OSError):  # what it forked must not outlive a test that fails
-            os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
-        process.wait()
-    return Ended(process.returncode, stdout, stderr)
+    arguments = ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
+    environ = clean_environment(**(variables or {}))
+    return run_python(arguments, environ if traced else untraced(environ), timeout=timeout, cwd=cwd)

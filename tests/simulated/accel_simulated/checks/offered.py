@@ -7,14 +7,16 @@ import inspect
 import sys
 from typing import Any
 
-from accel_simulated import VENDORS, surfaces
+from accel_testing import surfaces
+
+from accel_simulated import VENDORS
 
 
 def tell(vendor: str) -> dict[str, dict[str, Any]]:
     """By module, by name: the parameters of functions and classes, and of the classes' methods."""
     importlib.import_module(VENDORS[vendor].package)
     told = {}
-    for exposed_as in surfaces.modules(vendor):
+    for exposed_as in surfaces.users_names(vendor):
         module = _resolve(exposed_as)
         if module is not None:
             names = (name for name in vars(module) if not name.startswith(("__", "_sim_")))

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from accel_contracts.surface import Entry, Surface
+from accel_testing.surfaces import Entry, Surface
 
 __all__ = ["Recorder"]
 

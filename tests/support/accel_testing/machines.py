@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[3]
-sys.path[:0] = [p for p in [str(REPOSITORY / "tests" / "support")] if p not in sys.path]
+from accel_testing import children, layouts
 
-from accel_testing import children, layouts  # noqa: E402
+REPOSITORY = Path(__file__).parents[3]
 
 __all__ = ["Machine", "simulated"]
 
@@ -77,7 +76,9 @@ class Machine:
         )  # fmt: skip
         source = REPOSITORY / "plugins" / self.plugin / "src"
         path: list[str | Path] = [self.site, children.SIMULATED, source, *sys.path]
-        answer: dict[str, Any] = children.run(code, path, variables, bare=False, strict=False).answer
+        answer: dict[str, Any] = children.run(
+            code, path, variables, bare=False, strict=False, traced=False
+        ).answer
         return answer
 
 
@@ -85,8 +86,8 @@ class Machine:
 def simulated(vendor: str) -> Iterator[tuple[ModuleType, Any]]:
     """`torch.<vendor>` and its recorder: a module with the surface's names and signatures, and no other."""
     torch = pytest.importorskip("torch")
-    from accel_contracts.recorder import Recorder
-    from accel_contracts.surface import load
+    from accel_testing.recorder import Recorder
+    from accel_testing.surfaces import load
 
     recorder = Recorder(load(vendor), conditional=True)
     module = recorder.modules[f"torch.{vendor}"]

@@ -1,6 +1,6 @@
-"""Write `surfaces/` from the surface files that `extract_surface.py` made: names and signatures only.
+"""Write this folder from the surface files that `extract_surface.py` made: names and signatures only.
 
-    python tests/contracts/compact_surfaces.py ../shared/vendor_surfaces
+    python tests/surfaces/compact_surfaces.py ../shared/vendor_surfaces
 
 Of several versions of one module the first, newest one is kept.
 """
@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent / "surfaces"
+HERE = Path(__file__).parent
 #: torch's own `torch.cpu`, which no plugin drives.
 LEFT_OUT = ("cpu",)
 
 
 def compact(full: dict[str, Any]) -> dict[str, Any]:
-    """One surface file in the form that `accel_contracts.surface` reads."""
+    """One surface file in the form that `accel_testing.surfaces` reads."""
     header = full["header"]
     usage = header["evidence"] == "usage"
     modules: dict[str, Any] = {}
@@ -76,6 +76,8 @@ def _entry(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         short = {"kind": kind}
     if entry.get("condition"):
         short["if"] = entry["condition"]
+    if entry.get("deprecated"):
+        short["deprecated"] = True
     return entry["name"], short
 
 
@@ -117,16 +119,18 @@ def _usage(entry: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     """What calls have been seen of a function whose source nobody has read."""
     calls = [shape for shape in entry["shapes"] if shape["as"] == "call"]
     if not calls:
-        seen = any(shape["as"] == "attribute" for shape in entry["shapes"])
-        return (entry["name"], {"kind": "attribute"}) if seen else None
+        used = any(shape["as"] == "attribute" for shape in entry["shapes"])
+        return (entry["name"], {"kind": "attribute"}) if used else None
     keywords = sorted({word for call in calls for word in call.get("keywords", ())} - {"**"})
     parts = [f"a{place}=..." for place in range(1, max(call["args"] for call in calls) + 1)]
     parts += ["/"] * bool(parts) + ["*"] * bool(keywords) + [f"{word}=..." for word in keywords]
     if any("**" in call.get("keywords", ()) for call in calls):
         parts.append("**kwargs")
+    seen = [[call["args"], *sorted(call.get("keywords", ()))] for call in calls]
+    each = {"calls": [call for place, call in enumerate(seen) if call not in seen[:place]]}
     if entry["kind"] == "class":
-        return entry["name"], {"class": "?", "open": True}
-    return entry["name"], {"function": f"({', '.join(parts)})"}
+        return entry["name"], {"class": "?", "open": True, **each}
+    return entry["name"], {"function": f"({', '.join(parts)})", **each}
 
 
 def _resolve_aliases(names: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What vendors' modules hold: `surfaces/*.json`, read into names that can be resolved and calls checked."""
+"""What vendors' modules hold: `tests/surfaces/*.json`, read as names to resolve and calls to check."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from accel_core import Backend
+if TYPE_CHECKING:  # the simulated devices read this in processes that have not imported us yet
+    from accel_core import Backend
 
-__all__ = ["Entry", "Surface", "files", "for_backend", "load"]
+__all__ = ["FOLDER", "Entry", "Surface", "files", "for_backend", "load", "users_names"]
 
-FOLDER = Path(__file__).parent.parent / "surfaces"
+FOLDER = Path(__file__).parents[2] / "surfaces"
 #: Surfaces of packages that add to torch's own module of the device, by the package that does.
 ADDITIONS = {"xpu_ipex": "intel_extension_for_pytorch", "xpu_external": "intel_extension_for_deepspeed"}
 
@@ -35,6 +36,10 @@ class Entry:
     condition: str = ""
     #: Called on the class itself.
     static: bool = False
+    #: The vendor's warns when it is called.
+    deprecated: bool = False
+    #: Where only its use is known: each call that was seen, as the number of arguments and the keywords.
+    calls: tuple[tuple[int, frozenset[str]], ...] = ()
 
     def misfit(self, positional: int, keywords: Iterable[str], more: bool = False) -> str:
         """Why such a call does not fit, or nothing; `more`: there may be further arguments."""
@@ -77,7 +82,7 @@ def files() -> Iterator[str]:
 @lru_cache
 def load(name: str) -> Surface:
     """The surface in `surfaces/<name>.json`."""
-    full = json.loads((FOLDER / f"{name}.json").read_text())
+    full = _read(name)
     modules: dict[str, dict[str, Entry]] = {}
     for path, module in full["modules"].items():
         names = {name: _entry(f"{path}.{name}", written) for name, written in module["names"].items()}
@@ -87,6 +92,17 @@ def load(name: str) -> Surface:
     source = full["source"]
     tops = {source["package"].replace("-", "_"), *(path.partition(".")[0] for path in modules)}
     return Surface(modules, frozenset(tops - {"torch"}), source["evidence"] == "usage")
+
+
+def users_names(name: str) -> dict[str, dict[str, Entry]]:
+    """The modules of `surfaces/<name>.json` by what users call them alone, such as `"torch.mlu"`."""
+    modules = load(name).modules
+    return {path: modules[path] for path in _read(name)["modules"]}
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return found
 
 
 def for_backend(backend: Backend) -> Surface | None:
@@ -103,17 +119,21 @@ def for_backend(backend: Backend) -> Surface | None:
 def _entry(path: str, written: Any) -> Entry:
     if isinstance(written, str):
         written = {"kind": written} if written in ("attribute", "module") else {"function": written}
-    condition = written.get("if", "")
+    more: dict[str, Any] = {
+        "condition": written.get("if", ""),
+        "deprecated": written.get("deprecated", False),
+        "calls": tuple((count, frozenset(keywords)) for count, *keywords in written.get("calls", ())),
+    }
     if "kind" in written:
-        return Entry(path, written["kind"], condition=condition)
+        return Entry(path, written["kind"], **more)
     if "function" in written:
         text = written["function"]
         plain = text[text.index("(") :] if "(" in text else text
         static = text.startswith(("static", "class"))
-        return Entry(path, "function", _signature(plain), condition=condition, static=static)
+        return Entry(path, "function", _signature(plain), static=static, **more)
     members = {name: _entry(f"{path}.{name}", each) for name, each in written.get("methods", {}).items()}
     signature = _signature(written["class"])
-    return Entry(path, "class", signature, members, written.get("open", False), condition)
+    return Entry(path, "class", signature, members, written.get("open", False), **more)
 
 
 def _signature(text: str) -> inspect.Signature | None:

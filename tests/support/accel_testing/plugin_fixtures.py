@@ -1,0 +1,102 @@
+"""Fixtures of the plugins' tests: a simulated machine, a device to drive, the vendor's surface, a child.
+
+A plugin's `conftest.py` imports those that its tests use.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accel_testing import children, layouts, surfaces
+from accel_testing.machines import Machine, simulated
+
+_JUDGE = """
+import json, sys
+from accel_core.machine import devices, host
+from accel_core.detection.discovery import discover
+from accel_core.detection.probe import Group, probe
+from accel_core.settings import Settings
+bus = tuple(devices.PciDevice(*device) for device in {pci!r})
+host.on_linux = lambda: True
+devices.pci_devices = lambda root="/": bus
+devices.device_nodes = lambda patterns, root="/": {nodes!r} if patterns else ()
+host.in_container = lambda root="/": False
+{code}
+candidates = discover()
+found = [c for c in candidates if c.name == {name!r}]
+group = Group.of(found if {pinned!r} else candidates)
+said = [probe(c, Settings(), group, pinned={pinned!r}).to_dict() for c in found]
+watched = ("torch", "habana_frameworks", "intel_extension_for_pytorch", "intel_extension_for_deepspeed")
+print(json.dumps([said, [name for name in watched if name in sys.modules]]))
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of `sys.path` to install into; a simulated torch lies there already."""
+    (tmp_path / "torch").symlink_to(children.SIMULATED / "torch", target_is_directory=True)
+    layouts.dist_info(tmp_path, "torch", "2.99.0")
+    return tmp_path
+
+
+@pytest.fixture
+def judge(site: Path) -> Callable[..., Any]:
+    """`judge(name, pci=..., nodes=..., code=..., pinned=...)`: a child's verdicts, and what it imported."""
+
+    def run(
+        name: str,
+        pci: tuple[tuple[str, str, str, str], ...] = (),
+        code: str = "",
+        pinned: bool = False,
+        nodes: tuple[str, ...] = (),
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        source = _JUDGE.format(name=name, pci=pci, code=code, pinned=pinned, nodes=nodes)
+        verdicts, imported = children.run(source, [site, *filter(None, sys.path)], traced=False).answer
+        return verdicts, imported
+
+    return run
+
+
+@pytest.fixture
+def surface() -> Callable[[str, str], dict[str, surfaces.Entry]]:
+    """`surface(vendor, module)`: the names that the vendor's own package has there."""
+    return lambda vendor, module: surfaces.users_names(vendor)[module]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Machine:
+    """A machine with the plugin whose tests these are, and what a test puts on it."""
+    plugin = _plugin(request)
+    return Machine(tmp_path, plugin, plugin.replace("accel_", "torch_"))
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, Any]]:
+    """`(torch.mlu, recorder)`: simulated, with the names and signatures of the vendor's surface."""
+    with simulated(_plugin(request).removeprefix("accel_")) as found:
+        yield found
+
+
+def _plugin(request: pytest.FixtureRequest) -> str:
+    """The package whose tests these are: `plugins/accel_mlu/tests/...`."""
+    return request.path.parents[1].name
+
+
+@pytest.fixture
+def child() -> Callable[..., str]:
+    """`child(code, env)`: what `code` printed; a variable that is None is taken out of the environment."""
+
+    def run(code: str, env: Mapping[str, str | None] | None = None, timeout: float = 120) -> str:
+        environ = {name: value for name, value in {**os.environ, **(env or {})}.items() if value is not None}
+        ended = children.run_python(["-c", code], children.untraced(environ), timeout=timeout)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout.strip()
+
+    return run
