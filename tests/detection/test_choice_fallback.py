@@ -12,7 +12,7 @@ import accel_core
 from accel_core import current
 from accel_core.detection.records import How
 from accel_core.errors import AcceleratorFallbackWarning
-from accel_core.machine import hardware
+from accel_core.machine import devices
 
 
 def test_the_fall_back_warns_once_with_every_reason(torch_world):
@@ -136,8 +136,8 @@ def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, 
 
 def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, monkeypatch):
     two_ways(torch_world, "its driver is not loaded", "no B", device_nodes=("/dev/acme",))
-    seen = {2: hardware.Evidence(pci=("fade:0001",)), 1: None}
-    monkeypatch.setattr(hardware, "evidence", lambda backend: seen.get(backend.priority))
+    seen = {2: devices.Evidence(pci=("fade:0001",)), 1: None}
+    monkeypatch.setattr(devices, "evidence", lambda backend: seen.get(backend.priority))
     with pytest.warns(AcceleratorFallbackWarning) as caught:
         accel_core.get_accelerator()
     text = str(caught[0].message)

@@ -8,8 +8,7 @@ import pytest
 
 import accel_npu
 from accel_core import Backend, Provenance
-from accel_core.detection.plugin import Hooks
-from accel_core.detection.probe import explain
+from accel_core.detection.probe import Group, explain
 from accel_core.detection.records import Candidate
 from accel_npu import BACKEND, cann_version
 
@@ -18,7 +17,7 @@ def explained(error: BaseException, backend: Backend = BACKEND) -> str:
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
     named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
     candidate = Candidate(named, accel_npu)
-    return explain(candidate, error, Hooks([candidate]))
+    return explain(candidate, error, Group.of([candidate]))
 
 
 SEEN = [

@@ -89,7 +89,7 @@ def _run(plugin: ModuleType, place: int, kind: str) -> dict[str, Any]:
     candidate = Candidate(
         replace(backend, provenance=Provenance(plugin.__name__, "", plugin.__name__)), plugin
     )
-    given = Hooks([candidate]).of(candidate, "accel_create", backend=backend, others=())
+    given = Hooks([candidate.plugin]).of(candidate.plugin, "accel_create", backend=backend, others=())
     module, _, name = backend.accelerator.partition(":")
     built = given[0] if given else getattr(importlib.import_module(module), name)(backend)
     problems = exercise(built)
