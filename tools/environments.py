@@ -7,7 +7,6 @@ uv installs where it has a word for everything that pip is configured with, and 
 
 from __future__ import annotations
 
-import ast
 import functools
 import glob
 import hashlib
@@ -24,6 +23,7 @@ import nox
 import nox.project
 import nox.virtualenv
 from filelock import FileLock  # virtualenv brings it
+from pip_settings import in_uvs_words
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
@@ -38,23 +38,6 @@ OWN_TORCH = json.loads(os.environ.get("DEV_TORCH_FOUND", "null"))
 # DeepSpeed's setup.py compiles unless told not to, and imports torch, which must not load a vendor then.
 QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
-# pip's settings and uv's variables for them; the value's parts are joined by the last character.
-UV_VARIABLES = {
-    "index-url": ("UV_DEFAULT_INDEX", " "),
-    "extra-index-url": ("UV_INDEX", " "),
-    "find-links": ("UV_FIND_LINKS", ","),
-    "constraint": ("UV_CONSTRAINT", " "),
-    "cert": ("SSL_CERT_FILE", " "),
-    "timeout": ("UV_HTTP_TIMEOUT", " "),
-    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
-}
-# These change nothing of what is installed.
-UV_NEEDS_NOT = {
-    "break-system-packages", "cache-dir", "disable-pip-version-check", "no-color", "no-compile", "no-input",
-    "no-python-version-warning", "no-warn-script-location", "progress-bar", "quiet", "require-virtualenv",
-    "retries", "root-user-action", "verbose",
-}  # fmt: skip
-
 
 class TorchHome(NamedTuple):
     """Where torch lies: its version, and directories that hold it and what it needs."""
@@ -64,24 +47,6 @@ class TorchHome(NamedTuple):
 
 
 # ---------------------------------------------------------------------------- uv, or pip
-
-
-def in_uvs_words(listed: str) -> dict[str, str] | None:
-    """Give uv's variables for what `pip config list` printed; None where uv has no word for a setting."""
-    # pip's order: the environment last, as it overrides the files.
-    lines = sorted(filter(None, listed.splitlines()), key=lambda line: line.startswith(":env:"))
-    settings = {}
-    for line in lines:
-        name, _, value = line.partition("=")
-        section, _, setting = name.removeprefix(":env:").rpartition(".")
-        if section not in ("", "global", "install") or setting in UV_NEEDS_NOT:
-            continue
-        if setting not in UV_VARIABLES:
-            return None
-        variable, joint = UV_VARIABLES[setting]
-        settings[variable] = joint.join(ast.literal_eval(value).split())
-    # pip takes the best version of all indexes, wherever it is.
-    return {"UV_INDEX_STRATEGY": "unsafe-best-match", **settings}
 
 
 def backend() -> str:
