@@ -27,9 +27,9 @@ def accel_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     """Say whether `backend` is usable; `None` leaves it to the default probe.
 
-    Called after policy, platform, distributions and hardware evidence were checked and before torch or
-    the vendor is imported; where the probe is isolated, in the child process. `others` are the other
-    installed backends. An exception counts as "not usable", with the exception as the cause.
+    Called after everything that the declaration tells was checked, and before torch or the vendor is
+    imported; where the probe is isolated, in the child process. Of the backend's own plugin alone. `others`
+    are the other installed backends. An exception counts as "not usable", with the exception as the cause.
     """
 
 
@@ -53,4 +53,8 @@ def accel_op_builders(backend: Backend) -> object:
 
 @hookspec(firstresult=True)
 def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """Return the next step for a user who met `error` ("source CANN's set_env.sh"), or `None`."""
+    """Return the next step for a user who met `error` ("source CANN's set_env.sh"), or `None`.
+
+    For what `Backend.hints` cannot say. From API level 2 on every plugin is asked about every `backend`'s
+    errors, the backend's own plugin first.
+    """

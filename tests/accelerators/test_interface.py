@@ -76,7 +76,7 @@ def test_importing_the_classes_imports_neither_torch_nor_psutil() -> None:
 
 
 def test_an_accelerator_tells_what_it_is(backend: Callable[..., Backend]) -> None:
-    declared = backend(provenance=Provenance("accel-simulated", "1.2"))
+    declared = backend(provenance=Provenance("accel-simulated", "1.2"), api_level=API_LEVEL)
     accelerator = Small(declared)
     assert repr(accelerator) == "<Small 'simulated' (accel-simulated 1.2)>"
     assert repr(Small(backend())) == "<Small 'simulated'>"

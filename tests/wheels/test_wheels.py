@@ -60,10 +60,13 @@ class Environment:
         return done.stdout.strip()
 
     def listed(self) -> dict[str, dict[str, object]]:
-        """What `accel list --json` says, by name."""
+        """What `accel list --json` says, by name; of several declarations the first."""
         done = self.run("accel", "list", "--json")
         assert done.stderr == ""
-        return {row["name"]: row for row in json.loads(done.stdout)["backends"]}
+        first: dict[str, dict[str, object]] = {}
+        for row in json.loads(done.stdout)["backends"]:
+            first.setdefault(row["name"], row)
+        return first
 
     def show_torch(self) -> None:
         """Let this environment see the torch that the session has, and nothing of ours."""

@@ -79,7 +79,7 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
     asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
     others = [name for name in installed_names() if name not in asked_for]
     instead = f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
-    verdicts = _told(verdicts)
+    verdicts = _merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
         refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
@@ -129,29 +129,29 @@ def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
     """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
     missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
     if len(missing) < _MANY:
-        return list(map(str, _told(verdicts)))
-    lines = map(str, _told([v for v in verdicts if v not in missing]))
+        return list(map(str, _merged(verdicts)))
+    lines = map(str, _merged([v for v in verdicts if v not in missing]))
     names = ", ".join(dict.fromkeys(v.name for v in missing))
     return [*lines, f"vendor's package not installed: {names}"]
 
 
-def _told(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """What is worth telling of several declarations of one backend, as CUDA and ROCm are of `cuda`.
+def _merged(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts with those on several declarations of one backend merged: CUDA and ROCm are both `cuda`.
 
     That the device of one is missing is no news beside the device, or the failure, of another. What has one
-    status and one next step is told once, with the reasons of all.
+    status and one next step is one verdict, with the reasons of all.
     """
-    told: dict[object, Verdict] = {}
+    merged: dict[object, Verdict] = {}
     for v in verdicts:
         missing = v.status is Status.NO_DEVICE and not v.evidence
         if missing and any(_is_other_way(w, v) and (w.evidence or w.status.is_failure) for w in verdicts):
             continue
-        same = told.get(key := (v.name, v.provenance, v.status, v.hint))
+        same = merged.get(key := (v.name, v.provenance, v.status, v.hint))
         if same is None:
-            told[key] = v
+            merged[key] = v
         elif v.reason not in same.reason.split("; "):
-            told[key] = same._replace(reason=f"{same.reason}; {v.reason}")
-    return list(told.values())
+            merged[key] = same._replace(reason=f"{same.reason}; {v.reason}")
+    return list(merged.values())
 
 
 def _is_other_way(verdict: Verdict, other: Verdict) -> bool:
