@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_simulated import VENDORS, CannotBuildError, build, environment
-from accel_simulated.vendors import ROOT
+from accel_simulated.vendors import ROOT, SUPPORT
 
 FAKE_COMPILER = """#!{python}
 import pathlib, sys, time
@@ -56,7 +56,7 @@ def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_build_once(cache: Path, compiler: Path) -> None:
     code = "from accel_simulated import build; print(build('MPS'))"
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(SUPPORT)])}
     both = [
         subprocess.Popen([sys.executable, "-c", code], env=variables, stdout=subprocess.PIPE)
         for _ in range(2)
@@ -90,7 +90,7 @@ def test_environment_forgets_what_steers(
     assert not {"DS_ACCELERATOR", "MLU_VISIBLE_DEVICES"} & variables.keys()
     assert variables["ACCEL_STRICT"] == "1"
     folders = variables["PYTHONPATH"].split(os.pathsep)
-    assert folders == [str(VENDORS["mlu"].runtime), str(ROOT), "/plugins"]
+    assert folders == [str(VENDORS["mlu"].runtime), str(ROOT), str(SUPPORT), "/plugins"]
 
 
 def test_is_in_no_wheel() -> None:
