@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -173,3 +174,27 @@ def test_every_error_is_ours_and_what_a_caller_expects():
     }
     for name, base in expected.items():
         assert issubclass(getattr(errors, name), base)
+
+
+def layers() -> list[set[str]]:
+    """The layers of accel_core from the top down, as import-linter has them."""
+    text = (SOURCE.parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    block = text[text.index('id = "layers"') :]
+    block = block[block.index("layers = [") : block.index("\n]")]
+    return [set(re.findall(r"\w+", line)) for line in re.findall(r'"([^"]+)"', block)]
+
+
+def test_no_import_is_hidden_in_a_string():
+    """A module that is named in a string is imported by it, later, and import-linter does not see it."""
+    place = {name: index for index, names in enumerate(layers()) for name in names}
+    assert place["cli"] == 0
+    assert place["errors"] == max(place.values())
+    upward = []
+    for path in SOURCE.parent.rglob("*.py"):
+        top = path.relative_to(SOURCE.parent).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                named = re.fullmatch(r"accel_core\.(\w+)[\w.]*(:\w+)?", node.value)
+                if named and place.get(named[1], -1) < place.get(top, -1):
+                    upward.append(f"{path.name}:{node.lineno}: {node.value}")
+    assert upward == []

@@ -131,8 +131,8 @@ class Backend:
     device_type: str
     #: Modules that bring the device into torch; the first that is installed is imported.
     vendor_import: str | tuple[str, ...] = "torch"
-    #: The class to build, `"module:Class"`; called with this declaration.
-    accelerator: str = "accel_core.accelerators.torch_device:TorchAccelerator"
+    #: The class to build, `"module:Class"`, called with this declaration; empty for `TorchAccelerator`.
+    accelerator: str = ""
     #: The accel-core API level that the plugin was written for; 1 for those that do not say.
     api_level: int = 1
     #: One line for people.
@@ -311,7 +311,7 @@ def _faults(backend: Backend) -> list[str]:
     check("name", _is_name, "npu")
     check("device_type", _is_device_type, "npu")
     check("vendor_import", _is_module, "torch_npu")
-    check("accelerator", _is_object, "accel_npu.accelerator:NPUAccelerator")
+    check("accelerator", _is_object, "accel_npu.accelerator:NPUAccelerator", optional=True)
     check("device_nodes", _is_node, "/dev/davinci[0-9]*")
     check("shared_nodes", _is_node, "/dev/dri/renderD*")
     check("pci_ids", _is_pci, "10de/03")

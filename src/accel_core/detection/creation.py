@@ -65,13 +65,18 @@ def import_vendor(backend: Backend) -> None:
 
 
 def _class(backend: Backend) -> type:
+    """The class that the declaration names, else the one over any device module of torch."""
+    if not backend.accelerator:
+        from accel_core.accelerators.torch_device import TorchAccelerator  # not for a process on the CPU
+
+        return TorchAccelerator
     module, _, name = backend.accelerator.partition(":")
-    found = getattr(importlib.import_module(module), name)
-    if not isinstance(found, type):
+    named = getattr(importlib.import_module(module), name)
+    if not isinstance(named, type):
         raise InvalidAcceleratorError(
-            f"backend {backend.name!r}: accelerator {backend.accelerator!r} is {found!r}, expected a class"
+            f"backend {backend.name!r}: accelerator {backend.accelerator!r} is {named!r}, expected a class"
         )
-    return found
+    return named
 
 
 def _require_private_use1(backend: Backend) -> None:
