@@ -102,8 +102,8 @@ class Watch:
     def loss(self) -> RankLostError | None:
         """The error for what is lost now; `None` where all is well."""
         lost = dict(self._lost)
-        said = "; ".join(lost.values()) or self._cut_off
-        return RankLostError(said, ranks=tuple(lost)) if said else None
+        reason = "; ".join(lost.values()) or self._cut_off
+        return RankLostError(reason, ranks=tuple(lost)) if reason else None
 
     @property
     def trouble(self) -> bool:

@@ -289,8 +289,8 @@ def _said(command: Sequence[str], *arguments: str) -> str:
     try:
         done = subprocess.run([*command, *arguments], capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", b"") or b""
-        why = _first_line(said.decode("utf-8", "replace")) or str(error)
+        stderr = getattr(error, "stderr", b"") or b""
+        why = _first_line(stderr.decode("utf-8", "replace")) or str(error)
         raise OpBuildError(f"{shlex.join(command)} does not run: {why}") from error
     return (done.stdout or done.stderr).decode("utf-8", "replace")
 
