@@ -1,4 +1,4 @@
-"""Print how long each module is, ask about long ones, and fail where one is past what a reader holds in mind."""
+"""Print how long each module is, ask about long ones, and fail where one is longer than a reader can hold."""
 
 from __future__ import annotations
 
