@@ -46,6 +46,12 @@ def test_known_errors(message, hint):
     assert hint in explained(RuntimeError(message))
 
 
+def test_what_torch_npu_refuses_is_told_before_what_it_also_says():
+    """Its refusal names `_autoload` too, which elsewhere means that versions do not fit."""
+    message = "Two accelerators cannot be used at the same time in PyTorch (raised in torch_npu._autoload)"
+    assert "install the CPU build of torch" in explained(RuntimeError(message))
+
+
 @pytest.mark.parametrize(
     "message", ["", "list index out of range", "libc10.so: cannot open shared object file"]
 )

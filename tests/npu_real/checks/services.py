@@ -91,6 +91,7 @@ def check_visible_devices(acc):
 
 def check_operators(acc):
     assert "FusedAdamBuilder" in acc.op_builders()
+    assert acc.operators()["FusedAdamBuilder"].candidates
     assert acc.create_op_builder("FusedLambBuilder").is_compatible() is True
     assert acc.create_op_builder("NoSuchBuilder").is_compatible() is False
     assert acc.get_op_builder("NoSuchBuilder").__name__ == "NotImplementedBuilder"

@@ -77,8 +77,10 @@ def accel_explain(backend: Backend, error: BaseException) -> str | None:
     """The next step after an error of torch_npu or of CANN that depends on what is installed."""
     from importlib import metadata  # here, because finding this plugin must cost nothing
 
-    # Others' errors have undefined symbols too.
-    hint = hint_for(error, _HINTS_WITH_VERSIONS) if backend.name == BACKEND.name else None
+    # Others' errors have undefined symbols too, and so have npu's own whose cause the table above knows.
+    if backend.name != BACKEND.name or hint_for(error, _HINTS):
+        return None
+    hint = hint_for(error, _HINTS_WITH_VERSIONS)
     npu = next((d.version for d in metadata.distributions(name="torch-npu")), "")
     torch = getattr(torch_build(), "version", "").partition("+")[0]
     return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=_source())
