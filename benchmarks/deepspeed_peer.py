@@ -44,27 +44,30 @@ print(json.dumps(seconds))
 """
 )
 
-#: With the first plugin beside the core, as on a machine that sometimes has a GPU.
-_WITH_CUDA = "import sys; sys.path[:0] = [{info!r}, {source!r}]\n" + _OURS
+PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 
 
-def _install_cuda(folder: str) -> str:
-    """Program text that sees accel-cuda installed: its metadata in `folder`, its module in the tree."""
-    info = Path(folder, "accel_cuda-0.1.0.dist-info")
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-cuda\nVersion: 0.1.0\n")
-    (info / "entry_points.txt").write_text("[accel.backends]\ncuda = accel_cuda\n")
-    source = Path(__file__).resolve().parents[1] / "plugins" / "accel_cuda" / "src"
-    return _WITH_CUDA.format(info=folder, source=str(source))
+def _with_plugins(folder: str, *names: str) -> str:
+    """Program text that sees these plugins installed: metadata in `folder`, modules in the tree."""
+    for name in names:
+        info = Path(folder, f"accel_{name}-0.1.0.dist-info")
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: accel-{name}\nVersion: 0.1.0\n")
+        more = "xpu.external = accel_xpu.external\n" if name == "xpu" else ""
+        (info / "entry_points.txt").write_text(f"[accel.backends]\n{name} = accel_{name}\n{more}")
+    entries = [folder, *(str(PLUGINS / f"accel_{name}" / "src") for name in names)]
+    return f"import sys; sys.path[:0] = {entries!r}\n{_OURS}"
 
 
 def rows(rounds: int = 11) -> list[Row]:
-    """The first call with the core alone, and with one plugin that finds no device."""
-    with tempfile.TemporaryDirectory() as folder:
+    """The first call with the core alone, with one plugin that finds no device, and with all eight."""
+    every = tuple(path.name.removeprefix("accel_") for path in sorted(PLUGINS.glob("accel_*")))
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as all_of_them:
         found = []
         for label, code, bound in (
-            ("first get_accelerator(), core alone", _OURS, 1.0),
-            ("first get_accelerator(), accel-cuda beside it", _install_cuda(folder), 1.0),
+            ("first get_accelerator(), core alone", _OURS, 0.8),
+            ("first get_accelerator(), accel-cuda beside it", _with_plugins(one, "cuda"), 1.0),
+            (f"first get_accelerator(), {len(every)} plugins", _with_plugins(all_of_them, *every), 1.5),
         ):
             child_seconds(code, COMPILED)  # leaves byte code, as pip does at installation
             pairs = in_turns(lambda code=code: child_seconds(code), lambda: child_seconds(_PEER), rounds)

@@ -102,7 +102,7 @@ def rows() -> list[Row]:
     return [
         import_row(),
         discovery_row(1000, 20, 0.5, warm=True),
-        discovery_row(1000, 20, 0.5, warm=False),
+        discovery_row(1000, 20, 0.45, warm=False),
         discovery_row(20, 20, 1.0, warm=True),
         discovery_row(20, 20, 1.0, warm=False),
         discovery_row(20, 1, 1.0, warm=True),
