@@ -1,4 +1,4 @@
-"""Print how long each module is, ask about long ones, and fail where one is longer than a reader can hold."""
+"""Print how long each module is, and fail if one has grown past what a reader holds in mind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Where to ask whether a file still has one meaning, and where the answer is no.
-ASK, LIMIT = 400, 500
+LIMIT = 400
 
 
 def main() -> int:
@@ -27,9 +26,6 @@ def main() -> int:
         print(f"{lines:5}  {path.as_posix()}")
     rest = sum(counts.values()) - sum(code.values())
     print(f"{sum(code.values()):5}  lines in {len(code)} modules; {rest} more in tests, benchmarks and tools")
-    for path, lines in counts.items():
-        if ASK < lines <= LIMIT:
-            print(f"has it one meaning? {path.as_posix()} has {lines} lines, more than {ASK}")
     long = [path for path, lines in counts.items() if lines > LIMIT]
     for path in long:
         print(f"too long: {path.as_posix()} has {counts[path]} lines, more than {LIMIT}")

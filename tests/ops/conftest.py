@@ -1,0 +1,58 @@
+"""Modules and a DeepSpeed on disk, for the tests of who provides an operator."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from accel_core.integrations.deepspeed import op_builders
+
+
+class Disk:
+    """A folder on `sys.path` for modules of this test, and for a package as DeepSpeed's is laid out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def module(self, name: str, source: str) -> Path:
+        path = self.folder.joinpath(*name.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(source))
+        importlib.invalidate_caches()
+        return path
+
+    def deepspeed(self, device_type: str, **modules: str) -> None:
+        """DeepSpeed with builders for a device type: the module's name, and its source."""
+        under = "" if device_type == "cuda" else f".{device_type}"
+        for package in (
+            "deepspeed",
+            "deepspeed.ops",
+            "deepspeed.ops.op_builder",
+            f"deepspeed.ops.op_builder{under}",
+        ):
+            self.module(f"{package}.__init__", "")
+        for name, source in modules.items():
+            self.module(f"deepspeed.ops.op_builder{under}.{name}", source)
+
+
+@pytest.fixture
+def disk(tmp_path, monkeypatch):
+    before = set(sys.modules)
+    for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    op_builders._read.cache_clear()
+    yield Disk(tmp_path)
+    op_builders._read.cache_clear()
+    for name in set(sys.modules) - before:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def no_deepspeed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "deepspeed", None)

@@ -1,0 +1,131 @@
+"""What DeepSpeed's builders need before they can be used, and what counts as built."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from accel_core.integrations.deepspeed import op_builders
+
+
+class Builder:
+    """A builder as DeepSpeed's: it prints when it is asked to speak."""
+
+    name = "odd_op"
+
+    def __init__(self, *sources: str, compatible: bool = True, says: str = "") -> None:
+        self._sources, self._compatible, self._says = list(sources), compatible, says
+
+    def sources(self):
+        return self._sources
+
+    def absolute_name(self):
+        return f"deepspeed.ops.odd.{self.name}"
+
+    def is_compatible(self, verbose=False):
+        if verbose and self._says:
+            print(self._says)
+        return self._compatible
+
+
+@pytest.fixture
+def tools(tmp_path, monkeypatch):
+    """A PATH with these programs alone, and a folder for what torch keeps."""
+
+    def give(*names: str) -> None:
+        for name in names:
+            (tmp_path / "bin" / name).write_text("#!/bin/sh\n")
+            (tmp_path / "bin" / name).chmod(0o755)
+
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
+    monkeypatch.delenv("CXX", raising=False)
+    return give
+
+
+def test_a_builder_that_says_no_is_quoted_without_colours(capsys):
+    says = "\x1b[93m [WARNING] \x1b[0m odd_op needs libodd.\n\x1b[93m [WARNING] \x1b[0m install libodd-dev"
+    builder = Builder(compatible=False, says=says)
+    assert op_builders.compatibility(builder) == "odd_op needs libodd; install libodd-dev"
+    assert op_builders.compatibility(Builder(compatible=False)) == "DeepSpeed's own check says no"
+    assert capsys.readouterr().out == ""
+
+
+def test_what_another_thread_prints_meanwhile_is_not_taken_for_its_complaint(capsys):
+    class Slow(Builder):
+        def is_compatible(self, verbose=False):
+            if verbose:
+                thread = threading.Thread(target=print, args=("[WARNING] of somebody else's",))
+                thread.start()
+                thread.join(10)
+            return super().is_compatible(verbose)
+
+    builder = Slow(compatible=False, says="[WARNING] odd_op needs libodd.")
+    assert op_builders.compatibility(builder) == "odd_op needs libodd"
+    assert capsys.readouterr().out == "[WARNING] of somebody else's\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
+def test_what_has_to_be_compiled_needs_a_compiler_and_ninja(tools, monkeypatch):
+    builder = Builder("csrc/odd.cpp")
+    assert "no C++ compiler 'c++': install one, or set CXX" in op_builders.compatibility(builder)
+    tools("c++")
+    assert "pip install ninja" in op_builders.compatibility(builder)
+    tools("ninja")
+    assert op_builders.compatibility(builder) == ""
+    monkeypatch.setenv("CXX", "ccache clang++-99")
+    assert "no C++ compiler 'ccache'" in op_builders.compatibility(builder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="programs without an extension")
+def test_cuda_sources_need_the_toolkit_too(tools, monkeypatch):
+    cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
+    tools("c++", "ninja")
+    builder = Builder("csrc/odd.cpp", "csrc/odd.cu")
+    for home in ("CUDA_HOME", "ROCM_HOME"):
+        monkeypatch.setattr(cpp_extension, home, None)
+    assert "no CUDA toolkit" in op_builders.compatibility(builder)
+    monkeypatch.setattr(cpp_extension, "CUDA_HOME", "/usr/local/cuda")
+    assert op_builders.compatibility(builder) == ""
+
+
+def test_what_is_built_needs_nothing(disk, tools, tmp_path):
+    builder = Builder("csrc/odd.cpp")
+    assert op_builders.is_built(Builder()) is True
+    assert op_builders.compatibility(Builder()) == ""
+    assert op_builders.is_built(builder) is False
+    disk.deepspeed("acme")
+    (tmp_path / "deepspeed" / "ops" / "odd").mkdir()
+    (tmp_path / "deepspeed" / "ops" / "odd" / "odd_op.cpython-311-x86_64-linux-gnu.so").touch()
+    assert op_builders.is_built(builder) is True
+    assert op_builders.compatibility(builder) == ""
+
+
+def test_what_torch_keeps_counts_as_built(tools, tmp_path):
+    builder = Builder("csrc/odd.cpp")
+    (tmp_path / "kept" / "odd_op").mkdir(parents=True)
+    (tmp_path / "kept" / "odd_op" / "odd_op.o").touch()
+    assert op_builders.is_built(builder) is False
+    (tmp_path / "kept" / "odd_op" / "odd_op.so").touch()
+    assert op_builders.is_built(builder) is True
+
+
+def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
+    pytest.importorskip("torch")
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    builder = Builder("csrc/odd.cpp")
+    assert op_builders.is_built(builder) is False
+    tag = f"py{sys.version_info.major}{sys.version_info.minor}_cpu"
+    from torch.utils.cpp_extension import get_default_build_root
+
+    folder = Path(get_default_build_root(), tag, "odd_op")
+    folder.mkdir(parents=True)
+    (folder / "odd_op.so").touch()
+    assert op_builders.is_built(builder) is True
