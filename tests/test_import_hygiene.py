@@ -62,7 +62,17 @@ def test_importing_the_root_imports_nothing_else():
         ),
         (
             "import accel_core; accel_core.discover()",
-            ["torch", "importlib.metadata", "psutil", "packaging", "subprocess"],
+            [
+                "torch",
+                "importlib.metadata",
+                "psutil",
+                "packaging",
+                "subprocess",
+                "dataclasses",
+                "inspect",
+                "ast",
+                "pathlib",
+            ],
         ),
         ("import accel_core; accel_core.get_accelerator", ["torch", "rich", "click", "packaging"]),
         ("from accel_core import *", ["torch", "rich", "click"]),

@@ -4,14 +4,39 @@ It holds strings and numbers only, so that listing, ranking and diagnosing need 
 vendor's package.
 """
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from accel_core._support.record import Record
 from accel_core.errors import InvalidBackendError
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+
+    class _Fields:
+        """`__dataclass_fields__`, made when `dataclasses.replace` or `fields` first asks for it.
+
+        `dataclasses` loads `inspect`: 7 ms of a process without torch, and what it makes of so many fields
+        takes a millisecond more.
+        """
+
+        def __get__(self, instance, owner):
+            import dataclasses
+
+            dataclasses.dataclass(init=False, eq=False, repr=False, kw_only=True)(owner)
+            return owner.__dict__["__dataclass_fields__"]
+
+    def dataclass(**_):
+        def with_fields(cls):
+            cls.__dataclass_fields__ = _Fields()
+            return cls
+
+        return with_fields
+
 
 __all__ = [
     "API_LEVEL",
@@ -85,7 +110,7 @@ TORCH_BUILDS = ("cuda", "hip", "xpu")
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
 
-class Provenance(NamedTuple):
+class Provenance(Record):
     """Where a backend came from: the distribution, its version and the entry point.
 
     `distribution` is empty for what accel-core itself brings.
@@ -100,7 +125,7 @@ class Provenance(NamedTuple):
         return f"{self.distribution} {self.version}".strip()
 
 
-class ProbeResult(NamedTuple):
+class ProbeResult(Record):
     """What `accel_probe` answers: usable or not, why, and what the user can do about it."""
 
     usable: bool
@@ -114,9 +139,7 @@ class ProbeResult(NamedTuple):
     stands_aside: bool = False
 
 
-# Comparing and showing are written by hand: what `dataclass` makes for so many fields costs every process a
-# millisecond.
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Backend:
     """One kind of accelerator, as its plugin declares it.
 
@@ -194,33 +217,39 @@ class Backend:
     #: Filled in by discovery.
     provenance: Provenance | None = None
 
-    def __new__(cls, *args: Any, **given: Any) -> "Backend":  # noqa: ARG004, D102 - checks names before __init__ does
-        known = [f.name for f in fields(cls)] if given else []
-        unknown = sorted(set(given) - set(known))
-        if unknown:
-            level = given.get("api_level", API_LEVEL)
-            newer = isinstance(level, int) and level > API_LEVEL
-            raise InvalidBackendError(
-                f"backend {given.get('name', '?')!r}: unknown field"
-                f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
-                + (
-                    f"the declaration is for API level {level} and this accel-core has {API_LEVEL}"
-                    if newer
-                    else f"known fields: {', '.join(known)}"
-                ),
-                hint="pip install --upgrade accel-core" if newer else "",
-            )
-        return object.__new__(cls)
+    if not TYPE_CHECKING:  # checkers have the signature from the fields
 
-    def __post_init__(self) -> None:
-        if isinstance(self.vendor_import, str):
-            object.__setattr__(self, "vendor_import", (self.vendor_import,))
-        faults = list(_faults(self))
-        if faults:
-            raise InvalidBackendError(f"backend {self.name!r}: " + "; ".join(faults))
+        def __init__(self, **given):
+            _require_known(given)
+            values = self.__dict__
+            values.update(given)
+            if isinstance(self.vendor_import, str):
+                values["vendor_import"] = (self.vendor_import,)
+            faults = _faults(self)
+            if faults:
+                raise InvalidBackendError(f"backend {self.name!r}: " + "; ".join(faults))
+
+        def __setattr__(self, name, value):
+            from dataclasses import FrozenInstanceError
+
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+        def __delattr__(self, name):
+            from dataclasses import FrozenInstanceError
+
+            raise FrozenInstanceError(f"cannot delete field {name!r}")
+
+        def __replace__(self, **changes):
+            return type(self)(**{**{name: getattr(self, name) for name in _NAMES}, **changes})
+
+    def _declared_by(self, provenance: Provenance) -> Backend:
+        """The same declaration, which was checked, with where it comes from."""
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__, provenance=provenance)
+        return copy
 
     def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in self.__slots__)
+        return tuple(getattr(self, name) for name in _NAMES)
 
     def __eq__(self, other: object) -> bool:
         return self._values() == other._values() if isinstance(other, Backend) else NotImplemented
@@ -229,7 +258,7 @@ class Backend:
         return hash(self._values())
 
     def __repr__(self) -> str:
-        return f"Backend({', '.join(f'{n}={getattr(self, n)!r}' for n in self.__slots__)})"
+        return f"Backend({', '.join(f'{n}={getattr(self, n)!r}' for n in _NAMES)})"
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:
@@ -240,6 +269,30 @@ class Backend:
     def distribution(self) -> str:
         """Name of the distribution that declares this backend; empty when that is not known."""
         return self.provenance.distribution if self.provenance else ""
+
+
+_NAMES = tuple(Backend.__annotations__)
+
+
+def _require_known(given: dict[str, Any]) -> None:
+    """Raise where a field is given that there is not, or one is missing that has no default."""
+    unknown = sorted(given.keys() - set(_NAMES))
+    if unknown:
+        level = given.get("api_level", API_LEVEL)
+        newer = isinstance(level, int) and level > API_LEVEL
+        raise InvalidBackendError(
+            f"backend {given.get('name', '?')!r}: unknown field"
+            f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
+            + (
+                f"the declaration is for API level {level} and this accel-core has {API_LEVEL}"
+                if newer
+                else f"known fields: {', '.join(_NAMES)}"
+            ),
+            hint="pip install --upgrade accel-core" if newer else "",
+        )
+    missing = [name for name in ("name", "priority", "device_type") if name not in given]
+    if missing:
+        raise TypeError(f"Backend() is missing {', '.join(missing)}")
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
@@ -362,18 +415,18 @@ _TUPLES = (
 
 def _type_faults(backend: Backend) -> list[str]:
     faults = []
-    for field in fields(backend):
-        value = getattr(backend, field.name)
-        if field.name == "provenance":
+    for name in _NAMES:
+        value = getattr(backend, name)
+        if name == "provenance":
             if value is not None and not isinstance(value, Provenance):
                 faults.append(f"provenance {value!r} is {type(value).__name__}, expected Provenance")
-        elif field.name == "hints":
+        elif name == "hints":
             if not isinstance(value, tuple):
                 faults.append(f"hints {value!r} is {type(value).__name__}, expected a tuple of pairs of str")
-        elif field.name in _TUPLES:
+        elif name in _TUPLES:
             if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
-                faults.append(f"{field.name} {value!r} is {type(value).__name__}, expected a tuple of str")
-        elif type(value) is not (expected := _TYPES.get(field.name, str)):
+                faults.append(f"{name} {value!r} is {type(value).__name__}, expected a tuple of str")
+        elif type(value) is not (expected := _TYPES.get(name, str)):
             # `type is`: True is an int to isinstance, and a priority of True is a mistake.
-            faults.append(f"{field.name} {value!r} is {type(value).__name__}, expected {expected.__name__}")
+            faults.append(f"{name} {value!r} is {type(value).__name__}, expected {expected.__name__}")
     return faults

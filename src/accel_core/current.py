@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection import creation, messages
+from accel_core.detection import creation
 from accel_core.detection.choose import choose
 from accel_core.detection.probe import Group
 from accel_core.detection.records import Choice, How, Selection
@@ -214,12 +214,14 @@ def _set_record(found: Accelerator) -> Selection:
 def _warn_of_fallback(record: Selection) -> None:
     """One warning a process, at the line outside accel_core that led here."""
     global _warned
-    if record.how is not How.FALLBACK or _warned:
+    news = record.missing_plugins or any(verdict.is_news for verdict in record.verdicts)
+    if record.how is not How.FALLBACK or _warned or not news:
         return
+    from accel_core.detection import messages  # here, as most choices have nothing to say
+
+    _warned = True
     text = messages.fallback(record.verdicts, record.missing_plugins)
-    if text:
-        _warned = True
-        warnings.warn(text, AcceleratorFallbackWarning, stacklevel=_levels_to_caller())
+    warnings.warn(text, AcceleratorFallbackWarning, stacklevel=_levels_to_caller())
 
 
 def _levels_to_caller() -> int:

@@ -4,15 +4,16 @@
 for its behaviour. Values are stripped and case is forgiven; an empty value counts as unset.
 """
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
 import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from accel_core._support import startup
+from accel_core._support.record import Record
 from accel_core.errors import SettingError
 
 __all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "read"]
@@ -20,7 +21,7 @@ __all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution",
 T = TypeVar("T")
 
 
-class Pin(NamedTuple):
+class Pin(Record):
     """A backend by name, and by distribution where one was given: `name` or `name@distribution`."""
 
     name: str
@@ -166,7 +167,7 @@ VARIABLES: tuple[Variable[object], ...] = (
 )  # type: ignore[assignment]  # fmt: skip
 
 
-class Settings(NamedTuple):
+class Settings(Record):
     """What steers a choice, parsed."""
 
     pins: tuple[Pin, ...] = ()

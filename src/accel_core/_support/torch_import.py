@@ -6,21 +6,19 @@ import torch, it does so with autoload off, and the chosen vendor's package is l
 user imported torch before, what is there is taken as it is.
 """
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
 from accel_core._support import startup
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.packages import package_folders
+from accel_core._support.record import Record
 from accel_core.errors import BackendUnavailableError
 
 __all__ = [
@@ -88,7 +86,7 @@ def _import() -> ModuleType:
     return torch
 
 
-class TorchBuild(NamedTuple):
+class TorchBuild(Record):
     """What `torch/version.py` says about an installed torch."""
 
     version: str
@@ -110,7 +108,7 @@ def torch_build() -> TorchBuild | None:
     folders = package_folders("torch")
     if not folders:
         return None
-    values = _assignments(Path(folders[0], "version.py"))
+    values = _assignments(folders[0] + "/version.py")
     return TorchBuild(
         version=values.get("__version__") or "unknown version",
         cuda=values.get("cuda"),
@@ -119,10 +117,13 @@ def torch_build() -> TorchBuild | None:
     )
 
 
-def _assignments(path: Path) -> dict[str, str]:
+def _assignments(path: str) -> dict[str, str]:
     """The module-level `name = "string"` assignments of a Python file."""
+    import ast  # these two here, as a process that has torch reads no file; together they take 10 ms
+    from pathlib import Path
+
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return {}
     found = {}

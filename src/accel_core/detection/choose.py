@@ -7,10 +7,10 @@ import time
 from collections.abc import Mapping
 
 from accel_core.detection.discovery import find
-from accel_core.detection.messages import missing_plugins
 from accel_core.detection.probe import Group, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
 from accel_core.detection.select import select
+from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, Settings
 
 __all__ = ["Prober", "choose", "recorded"]

@@ -7,7 +7,6 @@ exception, so that one broken distribution cannot hide the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._version import __version__
@@ -67,8 +66,7 @@ def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     provenance = Provenance("accel-core", __version__)
     return tuple(
-        Candidate(replace(backend, provenance=provenance), builtin)
-        for backend in (builtin.CPU, builtin.GENERIC)
+        Candidate(backend._declared_by(provenance), builtin) for backend in (builtin.CPU, builtin.GENERIC)
     )
 
 
@@ -88,7 +86,7 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
             backends = declarations(plugin)
     except CAUGHT as error:
         return (Unloaded(entry_point.name.lower(), provenance, _failure(entry_point, error)),)
-    unique = {(b.name, b.priority): replace(b, provenance=provenance) for b in backends}
+    unique = {(b.name, b.priority): b._declared_by(provenance) for b in backends}
     return tuple(Candidate(backend, plugin) for backend in unique.values())
 
 

@@ -5,7 +5,7 @@ the group's name are parsed. What is not a plain directory (zip files, eggs, cus
 `importlib.metadata`. The result is kept for as long as `sys.path` and its directories stay as they are.
 """
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
 import importlib
 import os
@@ -13,7 +13,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from accel_core._support.record import Record
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -26,7 +28,7 @@ _TOGETHER = ("accel.backends", "torch.backends")
 _INFO = (".dist-info", ".egg-info")
 
 
-class EntryPoint(NamedTuple):
+class EntryPoint(Record):
     """One line of a distribution's `entry_points.txt`, and the distribution."""
 
     name: str
@@ -48,13 +50,13 @@ class EntryPoint(NamedTuple):
         return found
 
 
-class _Found(NamedTuple):
+class _Found(Record):
     """One distribution on the path; `text` is set where its entry points name the group."""
 
     normalized: str
     text: str | None = None
     home: str = ""
-    distribution: "Distribution | None" = None
+    distribution: Distribution | None = None
 
 
 _Key = tuple[object, ...]
@@ -160,7 +162,7 @@ def _normalize(name: str) -> str:
     return low
 
 
-def _from_importlib(path: list[str] | None) -> "list[Distribution] | None":
+def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
     """The distributions on `path`, or of all finders; `None` where a finder of somebody else's fails."""
     from accel_core._support.metadata import distributions
 
@@ -170,7 +172,7 @@ def _from_importlib(path: list[str] | None) -> "list[Distribution] | None":
         return None
 
 
-def _read_all(distributions: "Iterable[Distribution]", groups: tuple[str, ...]) -> Iterator[_Found]:
+def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Found]:
     for distribution in distributions:
         try:
             text = distribution.read_text("entry_points.txt") or ""

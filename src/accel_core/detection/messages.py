@@ -12,25 +12,12 @@ from accel_core.settings import Pin, Settings
 __all__ = [
     "conflict",
     "fallback",
-    "missing_plugins",
     "not_found",
     "nothing_usable",
     "pin_not_honoured",
     "refused_cpu",
     "unknown",
 ]
-
-
-def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Hardware on this machine that no backend among `names` is for, each with the command to run."""
-    covered = {name.partition(".")[0] for name in names}
-    return tuple(
-        f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
-        f"pip install {known.distribution}"
-        for known in vendors.known_hardware()
-        # An integrated GPU is in every other laptop: not worth a warning at every start.
-        if known.backend not in covered and not known.integrated
-    )
 
 
 def unknown(pin: Pin) -> Outcome:
@@ -93,12 +80,9 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
 
 
 def fallback(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Why the CPU is used; empty where nothing else is installed or present, or all of it was ruled out."""
-    reasons = _reasons(verdicts, missing)
-    if not reasons:
-        return ""
+    """Why the CPU is used, where something else is installed or present."""
     return (
-        f"No accelerator is usable, so the CPU is used:\n{reasons}\n"
+        f"No accelerator is usable, so the CPU is used:\n{_reasons(verdicts, missing)}\n"
         "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 
@@ -112,13 +96,8 @@ def refused_cpu(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
 
 
 def _reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Why each accelerator that is installed or present is not used, a line each.
-
-    What is built in is no news, except where it met a vendor's package that is broken, and what the user
-    blocked is no surprise.
-    """
-    news = [v for v in verdicts if (not v.builtin or v.status.is_failure) and v.status is not Status.BLOCKED]
-    return "\n".join(f"  {line}" for line in [*_grouped(news), *missing])
+    """Why each accelerator that is installed or present is not used, a line each."""
+    return "\n".join(f"  {line}" for line in [*_grouped([v for v in verdicts if v.is_news]), *missing])
 
 
 #: From how many on missing vendor packages share one line.

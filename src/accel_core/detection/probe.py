@@ -9,9 +9,9 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.record import Record
 from accel_core.backend import Backend, ProbeResult, hint_for
 from accel_core.detection import builtin
 from accel_core.detection.creation import create, installed_imports
@@ -35,7 +35,7 @@ from accel_core.settings import Settings
 __all__ = ["Group", "answer_in_child", "inspect", "probe"]
 
 
-class Group(NamedTuple):
+class Group(Record):
     """Candidates that are judged together, and the hooks of their plugins."""
 
     candidates: tuple[Candidate | Unloaded, ...]

@@ -1,12 +1,12 @@
 """The records that the pipeline hands on: candidates, verdicts and the selection. They are never changed."""
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
+from accel_core._support.record import Record
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
@@ -60,7 +60,7 @@ class Status(str, enum.Enum):
         return self in (Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE)
 
 
-class Outcome(NamedTuple):
+class Outcome(Record):
     """What one step of the funnel gave."""
 
     status: Status
@@ -103,7 +103,7 @@ class _Known:
         return f"{self.name} ({self.provenance})"
 
 
-class _CandidateFields(NamedTuple):
+class _CandidateFields(Record):
     #: The declaration, with its provenance.
     backend: Backend
     #: What the entry point names: a module of hooks.
@@ -132,7 +132,7 @@ class Candidate(_Known, _CandidateFields):
         return self.backend.priority
 
 
-class _UnloadedFields(NamedTuple):
+class _UnloadedFields(Record):
     name: str
     provenance: Provenance
     outcome: Outcome
@@ -152,7 +152,7 @@ class Unloaded(_UnloadedFields, _Known):
         return _Known.__str__(self)
 
 
-class Verdict(NamedTuple):
+class Verdict(Record):
     """What probing one candidate gave, and what it took."""
 
     name: str
@@ -183,7 +183,16 @@ class Verdict(NamedTuple):
         """Whether this backend can be chosen."""
         return self.status is Status.USABLE
 
-    def is_about(self, other: "Candidate | Unloaded | Verdict") -> bool:
+    @property
+    def is_news(self) -> bool:
+        """Whether users are told, where this is not used, that it is not.
+
+        What is built in is no news, except where it met a vendor's package that is broken, and what the user
+        blocked is no surprise.
+        """
+        return (not self.builtin or self.status.is_failure) and self.status is not Status.BLOCKED
+
+    def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
         """Whether both are the same backend of the same distribution, of which there may be several."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)
 
@@ -271,7 +280,7 @@ _HOW = {
 }
 
 
-class Selection(NamedTuple):
+class Selection(Record):
     """The record of one choice; `print(selection)` explains it, `to_dict()` is for JSON."""
 
     #: The backend's name; `None` where the choice failed, and `problem` says why.
@@ -319,7 +328,7 @@ class Selection(NamedTuple):
         return "\n".join(lines)
 
 
-class Choice(NamedTuple):
+class Choice(Record):
     """A selection, the candidate it names and what else was considered; or the error it came to."""
 
     selection: Selection

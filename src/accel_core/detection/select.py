@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from accel_core.backend import Provenance
-from accel_core.detection import messages
 from accel_core.detection.records import (
     Candidate,
     Choice,
@@ -77,10 +76,12 @@ def _ranked(
     how = How.FALLBACK if chosen is not None and _is_cpu(chosen) else How.RANKED
     missing = missing_plugins(c.name for c in candidates) if how is How.FALLBACK else ()
     error: AccelError | None = None
-    if chosen is None:
-        error = BackendUnavailableError(messages.nothing_usable(verdicts))
-    elif how is How.FALLBACK and settings.strict and (missing or any(map(_forbids_fallback, verdicts))):
-        error = BackendUnavailableError(messages.refused_cpu(verdicts, missing))
+    refuses_cpu = settings.strict and (missing or any(map(_forbids_fallback, verdicts)))
+    if chosen is None or (how is How.FALLBACK and refuses_cpu):
+        from accel_core.detection import messages  # here, as a choice that succeeds says nothing
+
+        said = messages.refused_cpu(verdicts, missing) if chosen else messages.nothing_usable(verdicts)
+        error = BackendUnavailableError(said)
     return _choice(chosen, candidates, verdicts, how, error, missing)
 
 
@@ -95,6 +96,8 @@ def _forbids_fallback(verdict: Verdict) -> bool:
 
 def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
     """One pin must be honoured; of several the first usable one is taken."""
+    from accel_core.detection import messages  # here, as most choices are ranked
+
     single = len(settings.pins) == 1
     how = How.PINNED if single else How.PREFERRED
     considered: list[Candidate | Unloaded] = []

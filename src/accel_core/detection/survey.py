@@ -13,10 +13,10 @@ from typing import NamedTuple
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.discovery import discover, find
-from accel_core.detection.messages import missing_plugins
 from accel_core.detection.probe import Group, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
+from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import Settings
 
 __all__ = ["Survey", "survey"]

@@ -4,14 +4,14 @@ Every function takes `root`, the folder under which `/sys` and `/dev` are looked
 be read as absent.
 """
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import NamedTuple
 
+from accel_core._support.record import Record
 from accel_core.backend import Backend
 from accel_core.machine import host
 
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-class PciDevice(NamedTuple):
+class PciDevice(Record):
     """One PCI function; the ids are lower-case hexadecimal without `0x`."""
 
     #: `"0000:00:04.0"`: domain, bus, slot, function.
@@ -43,7 +43,7 @@ class PciDevice(NamedTuple):
         return f"{self.vendor}:{self.device} at {self.address}"
 
 
-class Evidence(NamedTuple):
+class Evidence(Record):
     """Signs that a device is present; false when there are none."""
 
     #: Device nodes that exist: `"/dev/nvidia0"`.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 
 __all__ = [
     "allowed_cores",
@@ -37,7 +36,8 @@ __all__ = [
 def read_text(path: str, root: str = "/") -> str:
     """The stripped text of a small file (`"/proc/self/cgroup"`); empty where it cannot be read."""
     try:
-        return _below(root, path).read_text(encoding="utf-8", errors="replace").strip()
+        with open(_below(root, path), "rb", buffering=0) as file:
+            return file.read().decode("utf-8", "replace").strip()
     except (OSError, ValueError):  # ValueError: a NUL in the path
         return ""
 
@@ -53,13 +53,14 @@ def names_in(folder: str, root: str = "/") -> list[str]:
 def path_exists(path: str, root: str = "/") -> bool:
     """Whether there is a file or folder `path` (`"/proc/driver/nvidia/version"`); links are followed."""
     try:
-        return _below(root, path).exists()
-    except OSError:  # PermissionError, where a folder above it may not be searched
+        os.stat(_below(root, path))
+    except (OSError, ValueError):  # also PermissionError, where a folder above it may not be searched
         return False
+    return True
 
 
-def _below(root: str, path: str) -> Path:
-    return Path(root, path.lstrip("/"))
+def _below(root: str, path: str) -> str:
+    return path if root == "/" else os.path.join(root, path.lstrip("/"))
 
 
 def on_linux() -> bool:

@@ -4,18 +4,18 @@ What a plugin itself says of its hardware stands in its declaration. A test hold
 declarations and lists the differences that are meant.
 """
 
-# No `from __future__ import annotations`: each field of a NamedTuple would be compiled anew as a string.
+from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
+from accel_core._support.record import Record
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
 
-__all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware"]
+__all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins"]
 
 
-class KnownHardware(NamedTuple):
+class KnownHardware(Record):
     """An accelerator found on this machine, and the plugin that drives it."""
 
     #: For people: `"NVIDIA GPU"`.
@@ -29,7 +29,7 @@ class KnownHardware(NamedTuple):
     integrated: bool = False
 
 
-class Vendor(NamedTuple):
+class Vendor(Record):
     """One kind of device, and what on a machine belongs to it alone."""
 
     label: str
@@ -126,3 +126,15 @@ def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
                 KnownHardware(vendor.label, vendor.backend, distribution, evidence, vendor.integrated)
             )
     return tuple(present)
+
+
+def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
+    """Hardware on this machine that no backend among `names` is for, each with the command to run."""
+    covered = {name.partition(".")[0] for name in names}
+    return tuple(
+        f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
+        f"pip install {known.distribution}"
+        for known in known_hardware()
+        # An integrated GPU is in every other laptop: not worth a warning at every start.
+        if known.backend not in covered and not known.integrated
+    )
