@@ -78,21 +78,21 @@ def set_accelerator(new: Accelerator | str | None) -> None:
 
     Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
     """
-    found = None if new is None else _resolve(new)
-    if found is not None:
-        found._by_name = accelerator
+    resolved = None if new is None else _resolve(new)
+    if resolved is not None:
+        resolved._by_name = accelerator
     with _lock:
-        _settle(found, None if found is None else _set_record(found))
+        _settle(resolved, None if resolved is None else _set_record(resolved))
 
 
 @contextlib.contextmanager
 def use_accelerator(new: Accelerator | str) -> Iterator[Accelerator]:
     """Make `new` the current accelerator of this thread or task until the block ends."""
-    found = _resolve(new)
+    resolved = _resolve(new)
     _count_override(+1)
-    token = _override.set(found)
+    token = _override.set(resolved)
     try:
-        yield found
+        yield resolved
     finally:
         _count_override(-1)
         _override.reset(token)
@@ -179,11 +179,11 @@ def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
     return operators.providers(backend)
 
 
-def _settle(found: Accelerator | None, record: Selection | None) -> None:
+def _settle(chosen: Accelerator | None, record: Selection | None) -> None:
     global _fast, _chosen, _selection
     with _lock:
-        _chosen, _selection = found, record
-        _fast = None if _overrides else found
+        _chosen, _selection = chosen, record
+        _fast = None if _overrides else chosen
 
 
 def _count_override(step: int) -> None:
@@ -205,9 +205,9 @@ def _resolve(new: object) -> Accelerator:
     )
 
 
-def _set_record(found: Accelerator) -> Selection:
+def _set_record(chosen: Accelerator) -> Selection:
     return Selection(
-        chosen=found.name, how=How.SET, verdicts=(), provenance=found.backend.provenance, pid=os.getpid()
+        chosen=chosen.name, how=How.SET, verdicts=(), provenance=chosen.backend.provenance, pid=os.getpid()
     )
 
 

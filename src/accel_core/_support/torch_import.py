@@ -126,7 +126,7 @@ def _assignments(path: str) -> dict[str, str]:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return {}
-    found = {}
+    assigned = {}
     for node in tree.body:
         targets = (
             node.targets
@@ -142,5 +142,5 @@ def _assignments(path: str) -> dict[str, str]:
                 and isinstance(value, ast.Constant)
                 and isinstance(value.value, str)
             ):
-                found[target.id] = value.value
-    return found
+                assigned[target.id] = value.value
+    return assigned

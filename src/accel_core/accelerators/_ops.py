@@ -106,9 +106,9 @@ class Ops(Base):
         A builder that cannot be made gives a `NotImplementedBuilder` that says why: DeepSpeed makes one of
         each operator while it is imported, wanted or not.
         """
-        found = self.get_op_builder(class_name)
+        builder = self.get_op_builder(class_name)
         try:
-            return found()
+            return builder()
         except Exception as error:
             why = f"{self.name}: {class_name} cannot be made: {type(error).__name__}: {error}"
             return _not_implemented(class_name, why)()

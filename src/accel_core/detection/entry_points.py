@@ -44,13 +44,13 @@ class EntryPoint(Record):
     def load(self) -> object:
         """Import what the value names: `"package.module"` or `"package.module:object"`."""
         attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
-        found: object = importlib.import_module(self.module)
+        loaded: object = importlib.import_module(self.module)
         for attribute in filter(None, attributes.split(".")):
-            found = getattr(found, attribute)
-        return found
+            loaded = getattr(loaded, attribute)
+        return loaded
 
 
-class _Found(Record):
+class _Installed(Record):
     """One distribution on the path; `text` is set where its entry points name the group."""
 
     normalized: str
@@ -74,8 +74,8 @@ def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
     if kept is not None and kept[0] == key:
         return kept[1]
     groups = _TOGETHER if group in _TOGETHER else (group,)
-    found = tuple(_first_of_each_name(_distributions(groups)))
-    _memo.update({each: (key, tuple(_entry_points(found, each))) for each in groups})
+    installed = tuple(_first_of_each_name(_distributions(groups)))
+    _memo.update({each: (key, tuple(_entry_points(installed, each))) for each in groups})
     return _memo[group][1]
 
 
@@ -91,7 +91,7 @@ def _mtime(entry: str) -> int | None:
         return None
 
 
-def _distributions(groups: tuple[str, ...]) -> Iterator[_Found]:
+def _distributions(groups: tuple[str, ...]) -> Iterator[_Installed]:
     if any(map(_is_custom_finder, sys.meta_path)):
         everything = _from_importlib(None)
         if everything is not None:
@@ -127,13 +127,13 @@ def _listing(root: str) -> list[str] | None:
         return []
 
 
-def _in_directory(root: str, names: list[str], groups: tuple[str, ...]) -> Iterator[_Found]:
+def _in_directory(root: str, names: list[str], groups: tuple[str, ...]) -> Iterator[_Installed]:
     needles = [group.encode() for group in groups]
     for name in names:
         if name.lower().endswith(_INFO):
             data = _read(f"{root}/{name}/entry_points.txt")
             text = data.decode("utf-8", "replace") if data and any(n in data for n in needles) else None
-            yield _Found(_normalize(name.rpartition(".")[0].partition("-")[0]), text, f"{root}/{name}")
+            yield _Installed(_normalize(name.rpartition(".")[0].partition("-")[0]), text, f"{root}/{name}")
 
 
 def _read(path: str) -> bytes:
@@ -172,7 +172,7 @@ def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
         return None
 
 
-def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Found]:
+def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Installed]:
     for distribution in distributions:
         try:
             text = distribution.read_text("entry_points.txt") or ""
@@ -180,20 +180,20 @@ def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) ->
         except Exception:  # a neighbour's broken metadata must not hide anyone else
             continue
         wanted = text if any(group in text for group in groups) else None
-        yield _Found(_normalize(name or ""), wanted, distribution=distribution)
+        yield _Installed(_normalize(name or ""), wanted, distribution=distribution)
 
 
-def _first_of_each_name(found: Iterable[_Found]) -> Iterator[_Found]:
+def _first_of_each_name(installed: Iterable[_Installed]) -> Iterator[_Installed]:
     seen = set()
-    for item in found:
+    for item in installed:
         if item.normalized not in seen:
             seen.add(item.normalized)
             if item.text is not None:
                 yield item
 
 
-def _entry_points(found: Iterable[_Found], group: str) -> Iterator[EntryPoint]:
-    for item in found:
+def _entry_points(installed: Iterable[_Installed], group: str) -> Iterator[EntryPoint]:
+    for item in installed:
         pairs = list(_section(item.text or "", group))
         if pairs:
             distribution, version = _identity(item)
@@ -211,7 +211,7 @@ def _section(text: str, group: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
-def _identity(item: _Found) -> tuple[str, str]:
+def _identity(item: _Installed) -> tuple[str, str]:
     """A distribution's name and version, from its metadata file or else from its folder's name."""
     if item.distribution is not None:
         try:

@@ -80,8 +80,8 @@ def _ranked(
     if chosen is None or (how is How.FALLBACK and refuses_cpu):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
-        said = messages.refused_cpu(verdicts, missing) if chosen else messages.nothing_usable(verdicts)
-        error = BackendUnavailableError(said)
+        message = messages.refused_cpu(verdicts, missing) if chosen else messages.nothing_usable(verdicts)
+        error = BackendUnavailableError(message)
     return _choice(chosen, candidates, verdicts, how, error, missing)
 
 

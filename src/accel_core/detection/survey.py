@@ -103,7 +103,7 @@ def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> 
         except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
             child.end_all()
             raise
-    later = {id(candidate): found for candidate, found in zip(unsettled, probed, strict=True)}
+    later = {id(candidate): verdict for candidate, verdict in zip(unsettled, probed, strict=True)}
     return tuple(later.get(id(candidate), first) for candidate, first in pairs)
 
 

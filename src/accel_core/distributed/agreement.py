@@ -104,9 +104,9 @@ def _preside(
             break
         time.sleep(0.02)
     absent = [rank for rank in range(world_size) if rank not in records]
-    found = [records[rank] for rank in sorted(records)]
-    error = _not_there(absent, world_size, timeout) or _problems(found) or _differences(found)
-    return {"error": error, "absent": absent, "hosts": [r.host for r in found]}
+    in_order = [records[rank] for rank in sorted(records)]
+    error = _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order)
+    return {"error": error, "absent": absent, "hosts": [r.host for r in in_order]}
 
 
 def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[str, Any]]:

@@ -140,15 +140,15 @@ class Watch:
         self._store.set(f"beat/{self._rank}", str(self._beats))
         keys = [f"beat/{rank}" for rank in self._watched]
         values = self._get([*keys, "lost"])
-        found = {} if self._rank == 0 else {int(r): text for r, text in json.loads(values[-1]).items()}
+        lost = {} if self._rank == 0 else {int(r): text for r, text in json.loads(values[-1]).items()}
         for rank, value in zip(self._watched, values, strict=False):
             if text := self._judge(rank, value):
-                found[rank] = text
-        found.pop(self._rank, None)
-        if found != self._lost:
+                lost[rank] = text
+        lost.pop(self._rank, None)
+        if lost != self._lost:
             if self._rank == 0:
-                self._store.set("lost", json.dumps(found))
-            self._report(found)
+                self._store.set("lost", json.dumps(lost))
+            self._report(lost)
 
     def _get(self, keys: list[str]) -> list[str]:
         if getattr(self._store, "has_extended_api", bool)():
@@ -169,13 +169,13 @@ class Watch:
             return ""
         return f"{who} was not heard of for {self._silence:g} s"
 
-    def _report(self, found: dict[int, str]) -> None:
-        before, self._lost = self._lost, found
-        for rank, text in found.items():
+    def _report(self, lost: dict[int, str]) -> None:
+        before, self._lost = self._lost, lost
+        for rank, text in lost.items():
             if rank not in before:
                 _log.error("%s", text)
         for rank in before:
-            if rank not in found:
+            if rank not in lost:
                 _log.warning("rank %d (host %s) is heard of again", rank, self._hosts[rank])
 
 

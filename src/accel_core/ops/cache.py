@@ -122,9 +122,9 @@ class Entry(NamedTuple):
         """
         self._prepare()
         with self._locked(waiting):
-            found = self.find()
-            if found is not None:
-                return found
+            cached = self.find()
+            if cached is not None:
+                return cached
             for left in self.folder.parent.glob(f".{self.name}-*"):  # the lock's last holder was killed
                 shutil.rmtree(left, ignore_errors=True)
             staging = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.folder.parent))
@@ -187,26 +187,26 @@ class Entry(NamedTuple):
 def _check(path: Path, right_kind: Callable[[int], bool], kind: str) -> None:
     """Raise `OpCacheError` unless this is a file or folder of this user that nobody else can write."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError as error:
         raise OpCacheError(f"{path} cannot be examined: {error.strerror}. {_elsewhere()}") from error
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         raise OpCacheError(
             f"{path} is a symbolic link, and what is loaded must not be somewhere else. "
             f"Set ACCEL_CACHE to the real folder, or remove the link: rm {shlex.quote(str(path))}"
         )
-    if not right_kind(found.st_mode):
+    if not right_kind(status.st_mode):
         raise OpCacheError(f"{path} is not a {kind}. {_elsewhere()}")
     if not hasattr(os, "geteuid"):
         return  # Windows: the profile's access lists keep others out
-    if found.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise OpCacheError(
-            f"{path} belongs to user {found.st_uid}, and this process runs as user {os.geteuid()}: "
+            f"{path} belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}: "
             f"nothing is loaded from there. {_elsewhere()}"
         )
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise OpCacheError(
-            f"{path} can be written by others (mode {stat.S_IMODE(found.st_mode):04o}): nothing is loaded "
+            f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):04o}): nothing is loaded "
             f"from there. If you trust what is in it: chmod go-w {shlex.quote(str(path))}. "
             f"Else: rm -r {shlex.quote(str(path))}"
         )

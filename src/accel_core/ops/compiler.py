@@ -96,7 +96,7 @@ def fault(language: Language) -> str:
     if not Path(headers, "Python.h").is_file():
         return f"Python's headers are missing ({headers}/Python.h): install python3-dev or python3-devel"
     try:
-        _said(compiler, "--version")
+        _output_of(compiler, "--version")
         if language is Language.CUDA:
             return _cuda_fault(cpp_extension)
     except OpBuildError as error:
@@ -118,11 +118,11 @@ def _cuda_fault(cpp_extension: ModuleType) -> str:
             f"there is no nvcc (CUDA_HOME is {home}): install the CUDA toolkit {torch.version.cuda}, "
             "or set CUDA_HOME"
         )
-    found = re.search(r"release (\d+)", _said([str(Path(home, "bin", "nvcc"))], "--version"))
+    release = re.search(r"release (\d+)", _output_of([str(Path(home, "bin", "nvcc"))], "--version"))
     major = torch.version.cuda.partition(".")[0]
-    if found and found[1] != major:
+    if release and release[1] != major:
         return (
-            f"nvcc in {home} is of CUDA {found[1]}, and torch is built for CUDA {torch.version.cuda}: "
+            f"nvcc in {home} is of CUDA {release[1]}, and torch is built for CUDA {torch.version.cuda}: "
             f"set CUDA_HOME to a toolkit {major}.x"
         )
     return ""
@@ -147,34 +147,34 @@ def identity(job: Job) -> dict[str, Any]:
     torch, cpp_extension = import_torch(), extensions()
     compiler = _cxx(cpp_extension)
     path = shutil.which(compiler[0]) or compiler[0]
-    found: dict[str, Any] = {
+    fingerprint: dict[str, Any] = {
         "torch": torch.__version__,
         "abi": bool(torch.compiled_with_cxx11_abi()),
         "python": sysconfig.get_config_var("EXT_SUFFIX"),
-        "compiler": [*compiler, os.path.realpath(path), _first_line(_said(compiler, "--version"))],
+        "compiler": [*compiler, os.path.realpath(path), _first_line(_output_of(compiler, "--version"))],
         "flags": [job.cxx_flags, job.device_flags, job.link_flags],
     }
     if any("native" in flag for flag in job.cxx_flags):
         # What "native" stands for on this processor, as the compiler sees it.
-        macros = _said([*compiler, *job.cxx_flags], "-dM", "-E", "-x", "c++", os.devnull)
-        found["native"] = hashlib.sha256(macros.encode()).hexdigest()
+        macros = _output_of([*compiler, *job.cxx_flags], "-dM", "-E", "-x", "c++", os.devnull)
+        fingerprint["native"] = hashlib.sha256(macros.encode()).hexdigest()
     if job.language is Language.CUDA:
         home = cpp_extension.ROCM_HOME if torch.version.hip else cpp_extension.CUDA_HOME
         tool = str(Path(home or "", "bin", "hipcc" if torch.version.hip else "nvcc"))
-        found["device"] = [_said([tool], "--version"), *_architectures()]
+        fingerprint["device"] = [_output_of([tool], "--version"), *_architectures()]
     elif job.language is Language.SYCL:
-        found["device"] = [_said(["icpx"], "--version"), *_architectures()]
-    return found
+        fingerprint["device"] = [_output_of(["icpx"], "--version"), *_architectures()]
+    return fingerprint
 
 
 def _architectures() -> list[str]:
     """What decides for which devices torch compiles: its own variables, else the devices that are there."""
     named = ("TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST")
-    found = [f"{name}={os.environ[name]}" for name in named if os.environ.get(name)]
-    if not found and shutil.which("nvidia-smi"):
+    targets = [f"{name}={os.environ[name]}" for name in named if os.environ.get(name)]
+    if not targets and shutil.which("nvidia-smi"):
         # Not through torch, whose context in this process a fork would not survive.
-        found = [_said(["nvidia-smi"], "--query-gpu=compute_cap", "--format=csv,noheader")]
-    return found
+        targets = [_output_of(["nvidia-smi"], "--query-gpu=compute_cap", "--format=csv,noheader")]
+    return targets
 
 
 def content(job: Job) -> dict[str, str]:
@@ -266,9 +266,9 @@ def first_error(log: str) -> str:
     """The line of a compiler's output that tells what is wrong first; else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     for pattern in _ERRORS:
-        found = next((line for line in lines if pattern.search(line)), None)
-        if found:
-            return found
+        match = next((line for line in lines if pattern.search(line)), None)
+        if match:
+            return match
     return lines[-1] if lines else "the compiler said nothing"
 
 
@@ -282,7 +282,7 @@ def _ninja() -> str | None:
     return shutil.which("ninja") or shutil.which("ninja", path=sysconfig.get_path("scripts"))
 
 
-def _said(command: Sequence[str], *arguments: str) -> str:
+def _output_of(command: Sequence[str], *arguments: str) -> str:
     """What a tool prints; raises `OpBuildError` where it does not run."""
     if sys.platform == "win32" and arguments == ("--version",) and Path(command[0]).stem.lower() == "cl":
         arguments = ()  # prints its version when it is asked nothing

@@ -32,11 +32,11 @@ class MPSAccelerator(TorchAccelerator):
 
     def device_properties(self, device_index: int | None = None) -> DeviceProperties:
         """With the processor's name and the number of its GPU cores."""
-        found = replace(super().device_properties(device_index), integrated=True)
+        properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
         if not (hasattr(metal, "get_name") and self.is_available()):  # torch before 2.7; no Metal
-            return found
-        return replace(found, name=metal.get_name(), multiprocessors=int(metal.get_core_count()))
+            return properties
+        return replace(properties, name=metal.get_name(), multiprocessors=int(metal.get_core_count()))
 
     # Random numbers
 

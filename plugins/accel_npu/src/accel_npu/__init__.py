@@ -90,8 +90,8 @@ def cann_version() -> str | None:
     """CANN's version below `ASCEND_HOME_PATH` (`"8.3.RC1"`), from its files; `None` where there is none."""
     home = Path(os.environ.get("ASCEND_HOME_PATH") or os.devnull)
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
-    found = (re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace")) for file in files)
-    return next((match[1] for match in found if match), None)
+    matches = (re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace")) for file in files)
+    return next((match[1] for match in matches if match), None)
 
 
 def _source() -> str:

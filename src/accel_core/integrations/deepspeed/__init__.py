@@ -48,12 +48,12 @@ def activate(*, force: bool = False) -> Activation:
     accelerator = get_accelerator()
     _placing.replace(accelerator, force=force)
     prepare()
-    found = Activation(accelerator, version, _limits_of(accelerator))
+    activation = Activation(accelerator, version, _limits_of(accelerator))
     names = ACCEL_INTEGRATIONS.read(os.environ)
     if _NAME not in names:
         os.environ[ACCEL_INTEGRATIONS.name] = ",".join((*names, _NAME))
-        _report(found)
-    return found
+        _report(activation)
+    return activation
 
 
 def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
@@ -71,13 +71,13 @@ def prepare() -> None:
 _KNOWN = frozenset(("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa"))
 
 
-def _report(found: Activation) -> None:
+def _report(activation: Activation) -> None:
     """One message; of several ranks that call `activate()` themselves the first one gives it."""
-    known = found.accelerator.device_name() in _KNOWN
-    if found.limits and os.environ.get("RANK", "0") == "0":
-        lines = "".join(f"\n  - {sentence}." for sentence in found.limits)
+    known = activation.accelerator.device_name() in _KNOWN
+    if activation.limits and os.environ.get("RANK", "0") == "0":
+        lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
         _log.log(
             logging.INFO if known else logging.WARNING,
             "DeepSpeed %s runs on %s. What it keeps to other devices:%s",
-            found.version, found.accelerator.device_name(), lines,
+            activation.version, activation.accelerator.device_name(), lines,
         )  # fmt: skip

@@ -20,29 +20,29 @@ def version() -> str:
 
     Raises `IntegrationMissingError` where there is none, or one older than `OLDEST`.
     """
-    found = _found()
-    if found is None:
+    version = _installed_version()
+    if version is None:
         raise IntegrationMissingError(
             "DeepSpeed is not installed in this environment: pip install deepspeed (0.16 or newer)"
         )
-    if found != UNKNOWN and _is_older(found):
+    if version != UNKNOWN and _is_older(version):
         raise IntegrationMissingError(
-            f"DeepSpeed {found} is installed, accel-core needs {OLDEST} or newer: "
+            f"DeepSpeed {version} is installed, accel-core needs {OLDEST} or newer: "
             f"pip install 'deepspeed>={OLDEST}'"
         )
-    return found
+    return version
 
 
-def _found() -> str | None:
+def _installed_version() -> str | None:
     # Metadata may outlive its package, and a source tree has none.
     return None if folder() is None else metadata.version("deepspeed") or UNKNOWN
 
 
-def _is_older(found: str) -> bool:
+def _is_older(version: str) -> bool:
     from packaging.version import InvalidVersion, Version
 
     try:
-        return Version(found) < Version(OLDEST)
+        return Version(version) < Version(OLDEST)
     except InvalidVersion:  # a build of somebody's own: taken as it is
         return False
 

@@ -63,18 +63,18 @@ def limits(accelerator: Accelerator, missing: tuple[str, ...] = ()) -> tuple[str
     """
     home = _installed.folder()
     names = {"device": accelerator.device_name(), "communication": accelerator.communication_backend_name()}
-    found = [f.sentence for f in _FEATURES if names[f.of] not in f.names and _has(home, f.module)]
+    sentences = [f.sentence for f in _FEATURES if names[f.of] not in f.names and _has(home, f.module)]
     if not _has_generators(accelerator):
-        found.append(
+        sentences.append(
             "activation checkpointing restores the random state through the vendor's default_generators, "
             f"which torch.{names['device']} has not: use torch.utils.checkpoint instead"
         )
     if missing:
-        found.append(
+        sentences.append(
             f"this DeepSpeed may call what accel-core does not have yet: {', '.join(missing)}. "
             "Update accel-core, or report it"
         )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def _has_generators(accelerator: Accelerator) -> bool:

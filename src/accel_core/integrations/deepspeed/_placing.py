@@ -63,7 +63,7 @@ def _put(module: Any, accelerator: Accelerator) -> None:
 
 def _abstract_classes() -> list[Any]:
     homes = (f"{name.rpartition('.')[0]}.abstract_accelerator" for name in _HOMES)
-    return [found for home in homes if (found := _attribute(home, "DeepSpeedAccelerator")) is not None]
+    return [base for home in homes if (base := _attribute(home, "DeepSpeedAccelerator")) is not None]
 
 
 def _attribute(module: str, name: str) -> Any:
@@ -147,8 +147,8 @@ def _described(old: Any) -> str:
 
 
 def _deepspeed_modules() -> list[ModuleType]:
-    found = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "deepspeed"]
-    return [module for module in found if isinstance(module, ModuleType) and module.__name__ != _HOME]
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "deepspeed"]
+    return [module for module in modules if isinstance(module, ModuleType) and module.__name__ != _HOME]
 
 
 def _builders() -> dict[str, Any]:

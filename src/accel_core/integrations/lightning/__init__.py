@@ -69,15 +69,15 @@ def register() -> list[str]:
 def _options(
     kind: str, name: str | None, devices: int | str | list[int], num_nodes: int, ddp: dict[str, Any]
 ) -> dict[str, Any]:
-    found = _kit.accelerator_class(kind, name)
+    ours = _kit.accelerator_class(kind, name)
     if devices == "auto":
-        devices = _kit.ranks_here(num_nodes) or found.auto_device_count()
-    indices = device_indices(found.ours(), devices)
+        devices = _kit.ranks_here(num_nodes) or ours.auto_device_count()
+    indices = device_indices(ours.ours(), devices)
     strategies = _kit.classes(kind)
     several = len(indices) > 1 or num_nodes > 1
     return {
-        "accelerator": found(),
+        "accelerator": ours(),
         "strategy": strategies.DataParallel(**ddp) if several else strategies.SingleDevice(),
-        "devices": found.parse_devices(devices),
+        "devices": ours.parse_devices(devices),
         "num_nodes": num_nodes,
     }

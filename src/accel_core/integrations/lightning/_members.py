@@ -137,10 +137,10 @@ def _parsed(devices: Any) -> Any:
     if not isinstance(devices, str):
         return devices
     try:
-        found = [int(part) for part in devices.split(",") if part.strip()]
+        indices = [int(part) for part in devices.split(",") if part.strip()]
     except ValueError:
         return devices
-    return found if "," in devices or not found else found[0]
+    return indices if "," in devices or not indices else indices[0]
 
 
 def _is_cpu(ours: Accelerator) -> bool:
