@@ -206,13 +206,13 @@ def deepspeed_oldest(session: nox.Session) -> None:
 
 @nox.session
 def trainers(session: nox.Session) -> None:
-    """Train with Lightning and with Hugging Face Accelerate on our accelerators."""
+    """Train with Lightning, Accelerate, Transformers and TRL on our accelerators."""
     prepare(session, "test", "example", "trainers", torch=True)
     require(session, "lightning", "pytorch_lightning", "accelerate", "torch", "sklearn")
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
-    ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py"
+    ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py,{INTEGRATIONS}/transformers.py"
     measured(session, ["-n", WORKERS, "--dist", "worksteal", "tests/trainers"], CLEAN, f"--include={ours}")
 
 

@@ -7,16 +7,16 @@
 
 Accelerate keeps one state a process, which all `PartialState` and `Accelerator` objects share, and whoever
 makes it first decides. Its own rules are a ladder of vendors; `partial_state` makes it for any backend, by
-what its constructor takes and the variable that it reads. Nothing of Accelerate is replaced. Importing this
-module imports no Accelerate.
+what its constructor takes and the variable that it reads, which stays set: who makes the state anew, as
+Transformers' `TrainingArguments` do, and child processes come to the same device. Where they could not, their
+reset of the state is an error. No function of Accelerate is replaced. Importing this module imports no
+Accelerate.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from accel_core import current
@@ -32,6 +32,8 @@ __all__ = ["partial_state"]
 
 #: Read by `PartialState`: the device of this process, before any rule of its own.
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
+#: Device types that Transformers' ladder takes before it reads that variable (5.23.0, training_args.py:1918).
+_LADDER = ("mps", "xpu", "mlu", "musa", "npu", "hpu", "cuda")
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
@@ -40,7 +42,8 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     Call it before the first `accelerate.Accelerator()`. Where a launcher started several ranks (`accel run`,
     torchrun), it selects this rank's device and starts the process group with the backend's communication
     library. `kwargs` go to `PartialState`, and so to `init_process_group`: `timeout`. Where Accelerate's
-    state is there already and says the same device, it is returned as it is.
+    state is there already and says the same device, it is returned as it is. Sets
+    `ACCELERATE_TORCH_DEVICE`, for this process and its children.
 
     Raises `IntegrationMissingError` without Accelerate, `IntegrationError` where Accelerate has chosen
     another device or cannot be given this one, and what `accel_core.accelerator(name)` raises.
@@ -49,15 +52,17 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     ours = current.get_accelerator() if name is None else current.accelerator(name)
     if accelerate.PartialState._shared_state:
         return _as_chosen(accelerate.PartialState(), ours)
+    accelerate.PartialState._shared_state = _State(ours)
     if ours.device().type == "cpu":
+        os.environ[_DEVICE] = "cpu"
         return _as_chosen(accelerate.PartialState(cpu=True, **kwargs), ours)
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     device = _device_of_rank(ours) if is_rank else ours.device(ours.current_device())
     ours.set_device(device.index)
     if is_rank:
         kwargs.setdefault("backend", _communication_backend(ours))
-    with _variable(_DEVICE, str(device)):
-        state = accelerate.PartialState(**kwargs)
+    os.environ[_DEVICE] = str(device)
+    state = accelerate.PartialState(**kwargs)
     kinds = accelerate.DistributedType
     if is_rank and state.distributed_type == kinds.NO:
         # The list of kinds is closed. Of those, MULTI_GPU is the one that means "a process per device, by
@@ -104,14 +109,36 @@ def _communication_backend(ours: Accelerator) -> str:
     return ACCEL_COMMUNICATION_BACKEND.read(os.environ) or ours.communication_backend_name()
 
 
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+class _State(dict[str, Any]):
+    """What all of Accelerate's state objects share; it is not made anew for another device."""
+
+    def __init__(self, ours: Accelerator) -> None:
+        super().__init__()
+        self._ours = ours
+
+    def clear(self) -> None:
+        """Forget the state, as `TrainingArguments` do. Raises `IntegrationError` where ours would be lost."""
+        problem = self._would_be_lost()
+        if problem:
+            raise IntegrationError(
+                f"Accelerate's state, which partial_state() made for {self._ours.name}, is being reset: "
+                f"{problem}. With Transformers or TRL put AcceleratorArguments of "
+                "accel_core.integrations.transformers before their class: "
+                "class Arguments(AcceleratorArguments, TrainingArguments)"
+            )
+        super().clear()
+
+    def _would_be_lost(self) -> str:
+        import torch
+
+        ours = self._ours.device().type
+        is_rank = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if is_rank and ours not in ("cpu", *_LADDER):
+            return f"by its own rules each rank would train by itself, as they do not know {ours}"
+        other = next((kind for kind in _LADDER if kind != ours and _is_available(torch, kind)), None)
+        return f"by its own rules it would be made for {other}" if other else ""
+
+
+def _is_available(torch: Any, kind: str) -> bool:
+    module = getattr(torch, kind, None)
+    return module is not None and bool(module.is_available())
