@@ -30,9 +30,23 @@ else:
             dataclasses.dataclass(init=False, eq=False, repr=False, kw_only=True)(owner)
             return owner.__dict__["__dataclass_fields__"]
 
+    class _Signature:
+        """`__signature__`: the fields by name, for `help()` and editors; made when they ask."""
+
+        def __get__(self, instance, owner):
+            from inspect import Parameter, Signature
+
+            kind = Parameter.KEYWORD_ONLY
+            types = owner.__annotations__
+            defaults = {name: vars(owner).get(name, Parameter.empty) for name in types}
+            return Signature(
+                [Parameter(name, kind, default=defaults[name], annotation=types[name]) for name in types]
+            )
+
     def dataclass(**_):
         def with_fields(cls):
             cls.__dataclass_fields__ = _Fields()
+            cls.__signature__ = _Signature()
             return cls
 
         return with_fields
@@ -144,77 +158,95 @@ class Backend:
     """One kind of accelerator, as its plugin declares it.
 
     Raises `InvalidBackendError`, naming every fault at once, when a field is unknown or malformed.
+
+    Fields:
+        name: What users write in `DS_ACCELERATOR`, in lower case: `"npu"`, `"xpu.external"`.
+        priority: Rank among the usable backends, highest first. First-party plugins use 0 to 900.
+        device_type: torch's device type, as in `torch.device(device_type)`.
+        vendor_import: Set it when a package other than torch brings the device into torch: the module to
+            import, or several, of which the first that is installed is imported.
+        accelerator: Set it when the device needs a class of its own: `"module:Class"`, called with this
+            declaration. Empty: `TorchAccelerator`.
+        api_level: The accel-core API level that the plugin was written for; 1 for those that do not say.
+        description: One line for people.
+        url: Where users of this backend read on.
+        install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`.
+        requires: Set it when distributions must be present, as PEP 508 requirements: `"torch>=2.6"`.
+        follows_torch: Set it when a distribution is built for one release of torch: its major and minor
+            version must be torch's. `"torch-npu"`.
+        torch_builds: Set it when torch itself must be built for the device, any of `TORCH_BUILDS`:
+            `("hip",)` (level 2).
+        wrapped_by: Set it when packages put functions around torch's own with the same device still behind
+            (level 2). Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
+            it, has taken it over.
+        platforms: Set it when the device exists on some systems only: prefixes of `sys.platform` or
+            `sys.platform-machine`. Empty: any.
+        hardware: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
+        device_nodes: Set it when the driver makes device nodes: their glob patterns,
+            `"/dev/davinci[0-9]*"`.
+        shared_nodes: Set it when the device has nodes that other makers' have too (level 2):
+            `"/dev/dri/renderD*"`. One of them is no sign of the device; that there is none tells of a
+            container without its devices.
+        pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
+            in lower-case hexadecimal, `"10de/03"`.
+        driver_file: Set it when a file or folder is there if, and only if, the kernel has the driver loaded
+            (level 2): `"/proc/driver/nvidia/version"`.
+        driver_hint: What to do where the device is on the bus and the driver is not loaded (level 2).
+        container_hint: How to start a container with its devices (level 2): `"start it with its GPUs:
+            docker run --gpus all"`.
+        hints: Set it when known errors have a known next step (level 2): pairs of a regular expression,
+            found in the error's text whatever the case, and the step. The first that fits counts. For what
+            takes more, there is `accel_explain`.
+        visible_devices: Set it when variables say which devices a process sees, the one that wins first.
+        visible_devices_filters: Set it when variables filter before those, each by itself (level 2):
+            `("ROCR_VISIBLE_DEVICES",)`.
+        visible_devices_grammar: How their value is written: one of `GRAMMARS`.
+        export_envs: Prefixes of the variables that a launcher forwards to other nodes.
+        environment: Set it when the vendor wants variables set, `"NAME=value"`; only
+            `apply_vendor_defaults` sets them.
+        communication_backend: torch.distributed's backend name. Empty: the class works it out.
+        compile_backend: torch.compile's backend name.
+        private_use1: Set it when the device type is torch's renamed PrivateUse1, of which a process has
+            one.
+        impersonates: Set it when the vendor's package takes over another torch namespace (`torch_supa`:
+            `"cuda"`).
+        isolated_probe: Set it when importing the vendor may crash, exit or hang: a child process imports it
+            first.
+        provenance: Where the declaration comes from. Filled in by discovery.
     """
 
-    #: Lower-case name, the value of `DS_ACCELERATOR`: `"npu"`, `"xpu.external"`.
     name: str
-    #: Rank among the usable backends, highest first. First-party plugins use 0 to 900.
     priority: int
-    #: torch's device type: `torch.device(device_type)`.
     device_type: str
-    #: Modules that bring the device into torch; the first that is installed is imported.
     vendor_import: str | tuple[str, ...] = "torch"
-    #: The class to build, `"module:Class"`, called with this declaration; empty for `TorchAccelerator`.
     accelerator: str = ""
-    #: The accel-core API level that the plugin was written for; 1 for those that do not say.
     api_level: int = 1
-    #: One line for people.
     description: str = ""
-    #: Where users of this backend read on.
     url: str = ""
-    #: What to install when the vendor import is missing: `"pip install torch-npu"`.
     install_hint: str = ""
-    #: Distributions that must be present, as PEP 508 requirements: `"torch>=2.6"`.
     requires: tuple[str, ...] = ()
-    #: Distributions built for one release of torch: major and minor version must be torch's. `"torch-npu"`.
     follows_torch: tuple[str, ...] = ()
-    #: What torch must be built with, any of `TORCH_BUILDS`: `("hip",)` (level 2).
     torch_builds: tuple[str, ...] = ()
-    #: Packages that put functions around torch's own with the same device still behind (level 2). Whatever
-    #: else replaces functions of `torch.<device_type>`, where torch itself brings it, has taken it over.
     wrapped_by: tuple[str, ...] = ()
-    #: `sys.platform`, or `sys.platform-machine`, prefixes on which the device can exist. Empty: any.
     platforms: tuple[str, ...] = ()
-    #: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
     hardware: str = ""
-    #: Glob patterns of the device nodes: `"/dev/davinci[0-9]*"`.
     device_nodes: tuple[str, ...] = ()
-    #: Patterns of nodes that this device has, and other makers' have too (level 2): `"/dev/dri/renderD*"`.
-    #: One of them is no sign of the device; that there is none tells of a container without its devices.
     shared_nodes: tuple[str, ...] = ()
-    #: PCI ids, `"vendor"`, `"vendor:device"` or `"vendor/class"` in lower-case hexadecimal: `"10de/03"`.
     pci_ids: tuple[str, ...] = ()
-    #: A file or folder that is there when the kernel has the driver loaded, and only then (level 2):
-    #: `"/proc/driver/nvidia/version"`.
     driver_file: str = ""
-    #: What to do where a device is on the bus and the driver is not loaded (level 2).
     driver_hint: str = ""
-    #: How to start a container with its devices (level 2): `"start it with its GPUs: docker run --gpus all"`.
     container_hint: str = ""
-    #: What an error's text says, as a regular expression, and the next step for a user (level 2). The first
-    #: that fits counts; upper and lower case are one. For what takes more, there is `accel_explain`.
     hints: tuple[tuple[str, str], ...] = ()
-    #: Visible-devices variables, the one that wins first.
     visible_devices: tuple[str, ...] = ()
-    #: Variables that filter before those, each by itself (level 2): `("ROCR_VISIBLE_DEVICES",)`.
     visible_devices_filters: tuple[str, ...] = ()
-    #: How their value is written: one of `GRAMMARS`.
     visible_devices_grammar: str = "indices"
-    #: Prefixes of the variables that a launcher forwards to other nodes.
     export_envs: tuple[str, ...] = ()
-    #: Variables that the vendor wants set, `"NAME=value"`; only `apply_vendor_defaults` sets them.
     environment: tuple[str, ...] = ()
-    #: torch.distributed's backend name; empty where the class works it out.
     communication_backend: str = "gloo"
-    #: torch.compile's backend name.
     compile_backend: str = "inductor"
-    #: The device type is torch's renamed PrivateUse1, of which a process has one.
     private_use1: bool = False
-    #: A torch device namespace that this vendor's package takes over (`torch_supa`: `"cuda"`).
     impersonates: str = ""
-    #: Import the vendor in a child process first: it may crash, exit or hang.
     isolated_probe: bool = False
-    #: Filled in by discovery.
     provenance: Provenance | None = None
 
     if not TYPE_CHECKING:  # checkers have the signature from the fields
