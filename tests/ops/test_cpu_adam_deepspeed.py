@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
 import torch
-from accel_testing import adam_cases
+from accel_testing import adam_cases, deepspeeds_compiler
 
 from accel_core.ops import compiler
 from accel_core.ops.cpu_adam import CPUAdam, CPUAdamBuilder
@@ -22,10 +22,13 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 @pytest.fixture(scope="module")
 def theirs() -> Any:
-    """DeepSpeed's extension; compiled at the first use, which takes minutes, and kept by torch."""
+    """DeepSpeed's extension; compiled at the first use, which takes a minute, and kept by torch."""
     from deepspeed.ops.op_builder.cpu import CPUAdamBuilder as Theirs
 
-    return Theirs().load(verbose=False)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in deepspeeds_compiler.VARIABLES.items():
+            patch.setenv(name, value)
+        return Theirs().load(verbose=False)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accel_testing.children import UNTRACED
 from accel_testing.deepspeed_classes import DEEPSPEED
 from accel_testing.deepspeed_classes.table import VENDORS, Difference, count, differences, problems
 
@@ -19,8 +20,6 @@ SHARED = HERE.parents[1] / "support"
 SIMULATED = [vendor for vendor in VENDORS if vendor != "npu"]
 #: What the processor's answers would otherwise depend on: the launcher, and the machine's instructions.
 OF_THE_PROCESSOR = {"LOCAL_SIZE": "2", "LOCAL_RANK": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
-#: Coverage counts the integrations here, which these processes never import.
-UNTRACED = {"COVERAGE_PROCESS_START": "", "COVERAGE_PROCESS_CONFIG": ""}
 
 
 @pytest.mark.parametrize("vendor", SIMULATED)
@@ -48,6 +47,7 @@ def _ask(vendor: str, folder: Path) -> Any:
         build(DEVICES[device].kind)
     except CannotBuildError as error:
         pytest.skip(str(error))
+    # Coverage counts the integrations here, which these processes never import.
     variables = {"DS_ACCELERATOR": vendor, "OMP_NUM_THREADS": "1", **UNTRACED}
     if vendor == "cpu":
         variables |= OF_THE_PROCESSOR

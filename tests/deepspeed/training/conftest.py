@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from accel_testing import deepspeeds_compiler
 from accel_testing.children import untraced
 from ds_training.runs import Trainings, locked
 from ds_training.table import PROPERTY
@@ -41,7 +42,7 @@ def extensions(on_cpu: dict[str, str]) -> Path:
         if not (folder / "built").exists():
             subprocess.run(
                 [sys.executable, "-c", BUILD],
-                env={**on_cpu, "TORCH_EXTENSIONS_DIR": str(folder)},
+                env={**on_cpu, **deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": str(folder)},
                 capture_output=True,
                 check=True,
                 timeout=1200,
@@ -64,7 +65,7 @@ def trainings(
         found: dict[str, str] = request.getfixturevalue("on_acme" if backend == "acme" else "on_cpu")
         path = os.pathsep.join(filter(None, [str(HERE), found.get("PYTHONPATH")]))
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
-        mine = {"SIMULATED_RANDOM": "host"} if backend == "acme" else {}
+        mine = {"SIMULATED_RANDOM": "host"} if backend == "acme" else deepspeeds_compiler.VARIABLES
         # Tracing lengthens a training by half, and the quicker tests pass the same lines of ours.
         return {**untraced(found), **mine, "PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
 

@@ -1,6 +1,6 @@
 """Training with DeepSpeed on our accelerators equals training on DeepSpeed's own CPU accelerator, to the bit.
 
-Two ranks, 20 steps, a small transformer, real text: every loss on every rank, and all parameters at the end.
+Two ranks, 12 steps, a small transformer, real text: every loss on every rank, and all parameters at the end.
 """
 
 from __future__ import annotations

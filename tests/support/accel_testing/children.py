@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 SIMULATED = Path(__file__).parents[1] / "simulated"
+#: `untraced` as variables to add, for those who take no whole environment.
+UNTRACED = {"COVERAGE_PROCESS_START": "", "COVERAGE_PROCESS_CONFIG": ""}
 
 _PRELUDE = """
 import sys

@@ -43,25 +43,20 @@ class Trainings:
         """By rank; raises `AssertionError` with the ranks' output if the training failed."""
         if resumed:
             self.reports(backend, name)  # it leaves the checkpoint
-        group = CONFIGURATIONS[name].group
-        home = self.folder / f"{backend}, {group}{', resumed' if resumed else ''}"
+        home = self.folder / f"{backend}{', resumed' if resumed else ''}"
         with locked(Path(f"{home}.lock")):
             if not (home / "done").exists():
                 home.mkdir(exist_ok=True)
-                self._train(backend, group, home, resumed)
+                self._train(backend, home, resumed)
                 (home / "done").touch()
         error = home / f"{name}.error"
         assert not error.exists(), f"{name} on {backend}: {error.read_text()}"
         return [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(RANKS)]
 
-    def _train(self, backend: str, group: str, home: Path, resumed: bool) -> None:
-        """All configurations of the group in one pair; after a failure another pair takes the rest."""
+    def _train(self, backend: str, home: Path, resumed: bool) -> None:
+        """All configurations in one pair; after a failure another pair takes the rest."""
         checkpoints = self.folder / "checkpoints" / backend
-        left = [
-            name
-            for name, configuration in CONFIGURATIONS.items()
-            if configuration.group == group and (configuration.saves or not resumed)
-        ]
+        left = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves or not resumed]
         if resumed:  # what failed before has no checkpoint
             left = [name for name in left if (checkpoints / name / "latest").exists()]
         while left:

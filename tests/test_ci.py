@@ -1,0 +1,23 @@
+"""`.github/workflows` runs, in jobs, the sessions that `.ci/run` runs one after the other."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RUN, WORKFLOW = ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"
+
+pytestmark = pytest.mark.skipif(not RUN.is_file(), reason="an sdist of accel-core has no CI")
+
+
+def test_both_run_the_same_sessions() -> None:
+    run, workflow = RUN.read_text(), WORKFLOW.read_text()
+    in_turn = re.findall(r"(?m)^sessions=\((.+)\)$", run)
+    in_jobs = re.findall(r"(?m)^ +sessions: \[(.+)\]$", workflow)
+    assert len(in_turn) == len(in_jobs) == 1
+    assert sorted(re.findall(r"\w+", in_jobs[0])) == sorted(in_turn[0].split())
+    assert re.search(r"(?m)^run test\b", run)
+    assert re.search(r"(?m)^ +- run: \./dev test$", workflow)
