@@ -29,6 +29,7 @@ from accel_core.errors import (
     BackendUnavailableError,
     InvalidAcceleratorError,
     RecursiveChoiceError,
+    SettingWarning,
 )
 from accel_core.settings import Pin, Settings, parse_pin, read
 
@@ -128,6 +129,8 @@ def _choose() -> Accelerator:
             return _chosen
         built, record = _make(read())
         _settle(built, record)
+        for note in record.notes:
+            warnings.warn(note, SettingWarning, stacklevel=_levels_to_caller())
         _warn_of_fallback(record)
         return built
 

@@ -114,10 +114,11 @@ def fallback(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     )
 
 
-def refused_cpu(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """The message for a strict choice that comes to the CPU though something else is there."""
+def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
+    """The message for a strict choice that comes to the CPU."""
+    reasons = _reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     return (
-        f"ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:\n{_reasons(verdicts, missing)}\n"
+        f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n{reasons}\n"
         "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 
