@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import pickle
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -134,8 +135,10 @@ class Trainer:
     def save(self, path: Path) -> None:
         """Write a checkpoint: model, optimiser, scaler, and the random streams of host and device."""
         self.acc.synchronize()
+        unfinished = path.with_name(f"{path.name}.unfinished")  # a run that is killed here leaves the old one
         torch.save(
             {
+                "accelerator": self.acc.name,
                 "epoch": self.epoch,
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
@@ -143,18 +146,28 @@ class Trainer:
                 "host_rng": torch.get_rng_state(),
                 "device_rng": self.acc.get_rng_state(),
             },
-            path,
+            unfinished,
         )
+        unfinished.replace(path)
 
-    def load(self, path: Path) -> None:
-        """Go on from a checkpoint, on this accelerator, whatever it was written on."""
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+    def load(self, path: Path) -> str:
+        """Go on from a checkpoint, on this accelerator, whatever it was written on; gives that one's name.
+
+        Random numbers go on where they were on the same kind of device. Another's generator has a state of
+        another size, and is seeded anew.
+        """
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+        except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+            raise SystemExit(f"--resume {path}: this is no checkpoint of this program ({error})") from None
         self.epoch = saved["epoch"]
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.scaler.load_state_dict(saved["scaler"])
         torch.set_rng_state(saved["host_rng"])
-        self.acc.set_rng_state(saved["device_rng"])
+        if saved["accelerator"] == self.acc.name:
+            self.acc.set_rng_state(saved["device_rng"])
+        return saved["accelerator"]
 
     def digest(self) -> str:
         """SHA-256 over all parameters: two runs are bit-equal when their digests are."""
@@ -250,6 +263,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more, {value} was given")
     if chosen.resume and not chosen.resume.is_file():
         parser.error(f"--resume {chosen.resume}: there is no such file")
+    if chosen.checkpoint and not chosen.checkpoint.absolute().parent.is_dir():
+        parser.error(f"--checkpoint {chosen.checkpoint}: there is no folder {chosen.checkpoint.parent}")
     return chosen
 
 
@@ -263,8 +278,9 @@ def main() -> None:
 
     trainer = Trainer(acc, precision, arguments.seed)
     if arguments.resume:
-        trainer.load(arguments.resume)
-        console.print(f"resumed after epoch {trainer.epoch}")
+        written_on = trainer.load(arguments.resume)
+        other = f", which was written on {written_on}" if written_on != acc.name else ""
+        console.print(f"resumed after epoch {trainer.epoch} from {arguments.resume}{other}")
     if peak_memory(acc) is not None:
         acc.reset_peak_memory_stats()
     last = min(arguments.epochs, arguments.stop_after or arguments.epochs)

@@ -6,7 +6,7 @@ import pytest
 
 from accel_core import settings
 from accel_core.errors import AccelError, SettingError
-from accel_core.settings import Pin, Settings, read
+from accel_core.settings import DS_ALLOW_DEPRECATED_FP16, Pin, Settings, read
 
 
 def pins(text: str) -> list[str]:
@@ -65,13 +65,25 @@ def test_half_a_pin_is_refused(text):
     ],
 )
 def test_flags(text, expected):
-    assert read({"ACCEL_STRICT": text}).strict is expected
+    assert DS_ALLOW_DEPRECATED_FP16.read({DS_ALLOW_DEPRECATED_FP16.name: text}) is expected
+    assert read({"ACCEL_STRICT": text}).strict == ("1" if expected else "")
 
 
 @pytest.mark.parametrize("text", ["2", "maybe", "-1", "tru"])
 def test_a_flag_is_one_or_zero(text):
-    with pytest.raises(SettingError, match=f"ACCEL_STRICT='{text}' is not valid, expected 1 or 0"):
+    with pytest.raises(SettingError, match=f"FP16='{text}' is not valid, expected 1 or 0"):
+        DS_ALLOW_DEPRECATED_FP16.read({DS_ALLOW_DEPRECATED_FP16.name: text})
+    with pytest.raises(SettingError, match=f"ACCEL_STRICT='{text}' is not valid, expected 1, 0 or always"):
         read({"ACCEL_STRICT": text})
+
+
+def test_strict_always():
+    assert read({"ACCEL_STRICT": "Always"}).strict == "always"
+
+
+def test_a_variable_that_is_nearly_one_of_ours():
+    environ = {"ACCEL_STRIKT": "1", "ACCEL_FROM_ELSEWHERE": "1", "ACCEL_BLOCK": "npu", "ACCELERATE_X": "1"}
+    assert read(environ).misspelt == (("ACCEL_STRIKT", "ACCEL_STRICT"),)
 
 
 def test_the_probe_mode():

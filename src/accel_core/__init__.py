@@ -37,6 +37,7 @@ _HOMES = {
         "RankMismatchError",
         "RecursiveChoiceError",
         "SettingError",
+        "SettingWarning",
         "UnsupportedError",
     ),
     "machine.devices": ("Evidence", "evidence"),

@@ -121,6 +121,9 @@ from accel_core.errors import (
     SettingError as SettingError,
 )
 from accel_core.errors import (
+    SettingWarning as SettingWarning,
+)
+from accel_core.errors import (
     UnsupportedError as UnsupportedError,
 )
 from accel_core.machine.devices import (

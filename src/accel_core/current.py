@@ -29,6 +29,7 @@ from accel_core.errors import (
     BackendUnavailableError,
     InvalidAcceleratorError,
     RecursiveChoiceError,
+    SettingWarning,
 )
 from accel_core.settings import Pin, Settings, parse_pin, read
 
@@ -45,10 +46,27 @@ _selection: Selection | None = None
 _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 _overrides = 0
-_override: ContextVar[Accelerator | None] = ContextVar("accel_core_override", default=None)
+_override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
 _lock = ForkSafeLock()
 _choosing = False
 _warned = False
+
+
+class _Override:
+    """One block of `use_accelerator`, and the one around it in this context."""
+
+    def __init__(self, accelerator: Accelerator, around: _Override | None) -> None:
+        self.accelerator = accelerator
+        self.around = around
+        self.ended = False
+
+
+def _overriding() -> Accelerator | None:
+    """The accelerator of the innermost block of this context that has not ended."""
+    override = _override.get()
+    while override is not None and override.ended:
+        override = override.around
+    return override.accelerator if override is not None else None
 
 
 def get_accelerator() -> Accelerator:
@@ -61,7 +79,7 @@ def get_accelerator() -> Accelerator:
     current = _fast
     if current is not None:
         return current
-    return _override.get() or _chosen or _choose()
+    return _overriding() or _chosen or _choose()
 
 
 def selection() -> Selection:
@@ -87,15 +105,23 @@ def set_accelerator(new: Accelerator | str | None) -> None:
 
 @contextlib.contextmanager
 def use_accelerator(new: Accelerator | str) -> Iterator[Accelerator]:
-    """Make `new` the current accelerator of this thread or task until the block ends."""
+    """Make `new` the current accelerator of this thread or task until the block ends.
+
+    As with every context variable, tasks that start inside have it too, new threads have not, and what a
+    generator sets holds for its caller while it is suspended. Where the block ends it ends for all of them,
+    also when a generator is closed in another context or thread than the one it began in.
+    """
     resolved = _resolve(new)
+    override = _Override(resolved, _override.get())
     _count_override(+1)
-    token = _override.set(resolved)
+    _override.set(override)
     try:
         yield resolved
     finally:
+        override.ended = True
         _count_override(-1)
-        _override.reset(token)
+        if _override.get() is override:
+            _override.set(override.around)
 
 
 def accelerator(name: str) -> Accelerator:
@@ -128,6 +154,8 @@ def _choose() -> Accelerator:
             return _chosen
         built, record = _make(read())
         _settle(built, record)
+        for note in record.notes:
+            warnings.warn(note, SettingWarning, stacklevel=_levels_to_caller())
         _warn_of_fallback(record)
         return built
 

@@ -25,6 +25,7 @@ __all__ = [
     "RankMismatchError",
     "RecursiveChoiceError",
     "SettingError",
+    "SettingWarning",
     "UnsupportedError",
 ]
 
@@ -120,3 +121,7 @@ class UnsupportedError(AccelError, NotImplementedError):
 
 class AcceleratorFallbackWarning(UserWarning):
     """No installed or present accelerator could be used, so the CPU was chosen."""
+
+
+class SettingWarning(UserWarning):
+    """A setting names nothing that there is, and is spelled nearly as something that there is."""

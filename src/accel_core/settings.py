@@ -63,6 +63,16 @@ def _flag(text: str) -> bool:
     raise ValueError("1 or 0")
 
 
+def _strictness(text: str) -> str:
+    """`""`, `"1"` or `"always"`."""
+    try:
+        return "1" if _flag(text) else ""
+    except ValueError:
+        if text.lower() == "always":
+            return "always"
+        raise ValueError("1, 0 or always") from None
+
+
 def _probe_mode(text: str) -> str:
     if (value := text.lower()) in ("inline", "isolated"):
         return value
@@ -116,9 +126,9 @@ DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
-    _flag,
-    False,
-    "1: an error instead of the CPU when hardware is there or a plugin is broken.",
+    _strictness,
+    "",
+    "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW", _pins, (), "Only these backends may be chosen (the CPU too must be named)."
@@ -175,9 +185,12 @@ class Settings(Record):
     asked: str = ""
     allow: tuple[Pin, ...] = ()
     block: tuple[Pin, ...] = ()
-    strict: bool = False
+    #: When the CPU is refused as the fall-back: `""` never, `"1"` over what is broken or present, `"always"`.
+    strict: str = ""
     isolated: bool = False
     probe_timeout: float = 10.0
+    #: Variables that look like ours and are none, each with the one that may be meant.
+    misspelt: tuple[tuple[str, str], ...] = ()
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
@@ -197,4 +210,17 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         strict=ACCEL_STRICT.read(env),
         isolated=ACCEL_PROBE.read(env) == "isolated",
         probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
+        misspelt=_misspelt(env),
     )
+
+
+def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
+    ours = [variable.name for variable in VARIABLES]
+    unknown = [name for name in environ if name.startswith("ACCEL_") and name not in ours]
+    if not unknown:
+        return ()
+    from difflib import get_close_matches  # for the few who have one
+
+    pairs = ((name, get_close_matches(name, ours, n=1, cutoff=0.8)) for name in unknown)
+    return tuple((name, close[0]) for name, close in pairs if close)

@@ -51,8 +51,31 @@ def test_a_known_backend_that_is_not_installed_says_what_to_install(torch_world)
 def test_a_pin_to_a_distribution_that_is_not_there(several):
     found = error(DS_ACCELERATOR="mlu@better-mlu")
     assert "no installed distribution declares mlu from better-mlu" in str(found)
-    assert "Next step: pip install better-mlu." in str(found)
+    assert str(found).endswith("mlu is declared by accel-mlu.")  # nobody knows of a better-mlu to install
+    assert "pip install" not in str(found)
     assert "Did you mean" not in str(found)
+
+
+@pytest.mark.parametrize("name", ["tpu", "xpa"])
+def test_a_name_of_another_kind_of_device_is_no_slip_of_the_finger(several, name):
+    """ "tpu" was read as "xpu"."""
+    several.backend("xpu", 10)
+    text = str(error(DS_ACCELERATOR=name))
+    assert ("Did you mean" in text) is (name != "tpu")
+    assert "pip install" not in text
+
+
+def test_gpu_means_the_backends_for_gpus(several):
+    several.backend("cuda", 10)
+    several.backend("xpu", 20)
+    assert str(error(DS_ACCELERATOR="gpu")).endswith("For a GPU name one of cuda, xpu.")
+
+
+def test_what_cannot_work_here_is_not_advised(several):
+    """npu's hardware is declared, and absent."""
+    several.backend("far", device_nodes=("/dev/no-such-card[0-9]*",))
+    several.backend("xpu", vendor_import="ipex")
+    assert str(error(DS_ACCELERATOR="xpu")).endswith("Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu.")
 
 
 def test_a_pin_whose_vendor_is_missing_names_everything(several):

@@ -148,3 +148,25 @@ def test_without_torch_there_is_an_error_that_says_so(world):
     assert isinstance(found.error, BackendUnavailableError)
     assert "cpu (accel-core" in str(found.error)
     assert "torch is not installed. pip install torch" in str(found.error)
+
+
+def test_strict_always_refuses_the_cpu_on_a_machine_without_accelerators(torch_world):
+    """A job that a scheduler put on a node without devices must not train on the CPU."""
+    found = error(ACCEL_STRICT="always")
+    assert isinstance(found, BackendUnavailableError)
+    assert str(found).startswith(
+        "ACCEL_STRICT=always refuses the CPU, and no accelerator is usable:\n"
+        "  no plugin of an accelerator is installed\n"
+    )
+    assert chosen(ACCEL_STRICT="always", DS_ACCELERATOR="cpu").chosen == "cpu"
+
+
+def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
+    torch_world.backend("npu", vendor_import="torch_npu")
+    record = chosen(ACCEL_BLOCK="npv,mlu", ACCEL_STRIKT="1")
+    assert record.notes == (
+        "ACCEL_STRIKT is no setting of accel-core. Did you mean ACCEL_STRICT?",
+        "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
+    )
+    assert record.to_dict()["notes"] == list(record.notes)
+    assert chosen(ACCEL_BLOCK="mlu").notes == ()

@@ -125,7 +125,10 @@ class TestHardware:
         machine.torch("2.13.0+cpu")
         outcome, absence = machine.examine(TORCH_OWN, pinned=True)
         assert outcome is not None
-        assert outcome.reason == "torch 2.13.0+cpu is a CPU build, without XPU"
+        assert outcome.reason == (
+            "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
+        )
+        assert outcome.hint.startswith("run on a machine that has one, or, to go on without a device: ")
         assert absence is not None
 
 

@@ -76,8 +76,9 @@ def test_without_probing_it_starts_no_process(torch_world, monkeypatch):
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
 
 
-def test_several_that_hang_take_one_deadline_together(torch_world):
-    """USERS 27."""
+def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
+    """USERS 27; as many at once as there are cores."""
+    monkeypatch.setattr(survey.host, "usable_cores", lambda: 3)
     torch_world.module("hanging", "import time; time.sleep(60)")
     for name in ("aa", "bb", "cc"):
         torch_world.backend(name, vendor_import="hanging")
@@ -85,6 +86,30 @@ def test_several_that_hang_take_one_deadline_together(torch_world):
     found = ask(read({"ACCEL_PROBE_TIMEOUT": "2"}))
     assert time.monotonic() - start < 5
     assert [v.status for v in found if v.priority == 500] == [Status.TIMED_OUT] * 3
+
+
+def test_no_more_are_probed_at_once_than_there_are_cores(torch_world, monkeypatch, tmp_path):
+    """Nine plugins on two loaded cores all read "timed out at: start" before."""
+    monkeypatch.setattr(survey.host, "usable_cores", lambda: 2)
+    log = tmp_path / "log"
+    torch_world.module(
+        "slow",
+        f"""import time
+with open({str(log)!r}, "a") as log: print("+", file=log)
+time.sleep(0.3)
+with open({str(log)!r}, "a") as log: print("-", file=log)
+raise ImportError("slow")
+""",
+    )
+    for name in ("aa", "bb", "cc", "dd", "ee"):
+        torch_world.backend(name, vendor_import="slow")
+    found = ask(read({}))
+    assert [v.status for v in found if v.priority == 500] == [Status.BROKEN] * 5
+    running = most = 0
+    for mark in log.read_text().split():
+        running += 1 if mark == "+" else -1
+        most = max(most, running)
+    assert most == 2
 
 
 def test_an_interrupt_ends_the_children(torch_world, monkeypatch):

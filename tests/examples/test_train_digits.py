@@ -68,6 +68,7 @@ def test_it_names_no_device() -> None:
     [
         (["--epochs", "0"], "--epochs must be 1 or more, 0 was given"),
         (["--resume", "nowhere.pt"], "--resume nowhere.pt: there is no such file"),
+        (["--checkpoint", "no/where.pt"], "--checkpoint no/where.pt: there is no folder no"),
         (["--precision", "fp64"], "invalid choice: 'fp64'"),
     ],
 )
@@ -76,3 +77,28 @@ def test_bad_arguments_are_named(arguments: list[str], said: str) -> None:
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 torn off"])
+def test_a_corrupt_checkpoint_is_one_message(tmp_path: Path, content: bytes) -> None:
+    checkpoint = tmp_path / "torn.pt"
+    checkpoint.write_bytes(content)
+    done = run("--resume", str(checkpoint), check=False)
+    assert done.returncode == 1
+    assert f"--resume {checkpoint}: this is no checkpoint of this program" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_another_accelerators_checkpoint_is_resumed(tmp_path: Path) -> None:
+    """Its generator's state has another size, as npu's has beside the CPU's."""
+    import torch
+
+    checkpoint = tmp_path / "half.pt"
+    run("--epochs", "2", "--stop-after", "1", "--checkpoint", str(checkpoint))
+    assert not list(tmp_path.glob("*.unfinished"))
+    saved = torch.load(checkpoint, weights_only=True)
+    torch.save({**saved, "accelerator": "npu", "device_rng": torch.zeros(16, dtype=torch.uint8)}, checkpoint)
+    done = run("--epochs", "2", "--resume", str(checkpoint))
+    assert f"resumed after epoch 1 from {checkpoint}, which was written on npu" in done.stdout.replace(
+        "\n", ""
+    )

@@ -49,6 +49,22 @@ def test_an_answer_comes_back(job):
     assert not report.timed_out
 
 
+def test_the_deadline_counts_from_the_first_sign_of_life(job, world, monkeypatch, tmp_path):
+    """A machine under load takes its time to start Python; here a start-up file does."""
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(1.5)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert job("return {'ok': True}", timeout=1).answer == {"ok": True}
+
+
+def test_a_child_that_gives_no_sign_of_life_ends(job, monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import time; time.sleep(60)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(isolation, "START_LIMIT", 0.5)
+    report = job("return {'ok': True}", timeout=30)
+    assert report.timed_out
+    assert report.stage == "start"
+
+
 def test_what_is_printed_goes_to_stderr_and_spoils_no_answer(job):
     report = job(
         """print('{"answer": "a lie"}')

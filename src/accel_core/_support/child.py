@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
@@ -20,6 +21,9 @@ __all__ = ["ChildReport", "end_all", "run"]
 
 #: The children that run now, so that a caller who is interrupted can end them.
 _running: set[subprocess.Popen[bytes]] = set()
+
+#: Seconds in which a child must have started Python; what it is given after that is the caller's to say.
+START_LIMIT = 60.0
 
 #: The child's program: the parent's path before any import but that of `sys`, which is built in; then one
 #: function by name with one argument.
@@ -62,6 +66,9 @@ def run(
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`, at most `timeout` seconds.
 
+    They count from the child's first sign of life, so that a machine under load takes none of them to start
+    Python; a child that gives none ends after `START_LIMIT`.
+
     It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
     come to, and returns what JSON can hold. Anything the child prints goes into `stderr`. Raises `OSError`
     when no child can be started.
@@ -81,6 +88,7 @@ def run(
         )
         _running.add(process)
         try:
+            _await_sign(process, out)
             code: int | None = process.wait(timeout)
         except subprocess.TimeoutExpired:
             code = None
@@ -91,6 +99,15 @@ def run(
         stage = next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
         answer = next((line["answer"] for line in lines if "answer" in line), None)
         return ChildReport(answer, code, stage, _text(err)[-2000:].strip())
+
+
+def _await_sign(process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
+    """Wait until the child has written something, or has ended; `TimeoutExpired` after `START_LIMIT`."""
+    end = time.monotonic() + START_LIMIT
+    while process.poll() is None and not os.fstat(out.fileno()).st_size:
+        if time.monotonic() > end:
+            raise subprocess.TimeoutExpired(process.args, START_LIMIT)
+        time.sleep(0.005)
 
 
 def end_all() -> None:
@@ -139,6 +156,7 @@ def _child(text: str) -> None:
         channel.write(json.dumps(line) + "\n")
         channel.flush()
 
+    say(stage="start")
     module, _, name = job.pop("function").partition(":")
     say(answer=getattr(import_module(module), name)(job, lambda stage: say(stage=stage)))
     sys.stderr.flush()

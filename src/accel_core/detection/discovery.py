@@ -18,7 +18,7 @@ from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unl
 from accel_core.errors import InvalidBackendError
 from accel_core.settings import Pin, normalize_distribution
 
-__all__ = ["builtin_candidates", "discover", "find", "installed_names", "rank"]
+__all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_names", "rank"]
 
 
 def discover() -> tuple[Candidate | Unloaded, ...]:
@@ -56,6 +56,11 @@ def installed_names() -> list[str]:
     """Names that a pin can have, read from metadata alone."""
     names = [e.name.lower() for e in find_entry_points(ENTRY_POINT_GROUP)]
     return [*dict.fromkeys(sorted(names)), builtin.GENERIC.name, builtin.CPU.name]
+
+
+def declarers(name: str) -> set[str]:
+    """The distributions whose entry point has that name, read from metadata alone."""
+    return {e.distribution for e in find_entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
 def _matching(entry_points: Iterable[EntryPoint], pin: Pin) -> list[Candidate | Unloaded]:

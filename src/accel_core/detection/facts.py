@@ -53,9 +53,19 @@ def examine(
         if outcome is None:
             continue
         if not (pinned and is_absence(outcome)):
-            return outcome, absence
+            here = _hardware(candidate.backend, evidence, root) if pinned else None
+            return (_both(here, outcome) if here else outcome), absence
         absence = absence or outcome
     return None, absence
+
+
+def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
+    """What stops a pin on a machine that has no such device either: nobody is to install anything for it."""
+    return obstacle._replace(
+        reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
+        hint="run on a machine that has one"
+        + (f", or, to go on without a device: {obstacle.hint}" if obstacle.hint else ""),
+    )
 
 
 def is_absence(outcome: Outcome) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from accel_core.detection.discovery import installed_names
+from accel_core.detection.discovery import declarers, discover, installed_names
+from accel_core.detection.probe import inspect
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
 from accel_core.settings import Pin, Settings
@@ -26,13 +27,24 @@ def unknown(pin: Pin) -> Outcome:
     return Outcome(Status.NOT_INSTALLED, f"no installed distribution declares {wanted}", _install(pin))
 
 
+#: Other people's names for kinds of device, near to which no name of ours means anything.
+_OTHER_KINDS = ("tpu", "ipu", "musa", "gcu", "vpu", "vulkan", "xla")
+
+
 def not_found(asked: str, pin: Pin) -> str:
     """The message for a pin that names nothing that is installed."""
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
+    if pin.name in ("gpu", "gpus"):
+        gpus = {vendor.backend for vendor in vendors.VENDORS if vendor.label.endswith("GPU")}
+        ours = [name for name in names if name in gpus]
+        return f"{message} For a GPU name one of {', '.join(ours)}." if ours else message
+    if pin.distribution:
+        owners = sorted(declarers(pin.name))
+        if owners:
+            return f"{message} {pin.name} is declared by {', '.join(owners)}."
     # A name that we know is no slip of the finger: its plugin is missing.
-    close = [] if pin.distribution or pin.name in vendors.FIRST_PARTY else _close(pin.name, names)
-    if close:
+    elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (close := _close(pin.name, names)):
         message += f" Did you mean {close[0]!r}?"
     return f"{message} {_next(_install(pin))}"
 
@@ -44,10 +56,10 @@ def _close(name: str, names: list[str]) -> list[str]:
 
 
 def _install(pin: Pin) -> str:
-    distribution = pin.distribution or vendors.FIRST_PARTY.get(pin.name, "")
+    distribution = vendors.FIRST_PARTY.get(pin.name, "")
     return (
         f"pip install {distribution}"
-        if distribution
+        if distribution and pin.distribution in ("", distribution)
         else "install the plugin that brings it, see `accel list`"
     )
 
@@ -63,15 +75,30 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) ->
 
 def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
     """The message for pins of which none is usable: reasons, alternatives, next step."""
-    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
-    others = [name for name in installed_names() if name not in asked_for]
-    instead = f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
+    instead = _instead(settings)
     verdicts = _merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
         refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
+
+
+def _instead(settings: Settings) -> str:
+    """Other names to pin: those that nothing rules out, as far as is known without importing torch."""
+    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
+    possible = Outcome(Status.NOT_PROBED)
+    judged = (
+        inspect(candidate, settings, possible) for candidate in discover() if candidate.name not in asked_for
+    )
+    others = sorted({verdict.name for verdict in judged if verdict.status is Status.NOT_PROBED} - {"cpu"})
+    if "cpu" not in asked_for:
+        others.append("cpu")
+    return (
+        f"Or set DS_ACCELERATOR={others[0]}."
+        if len(others) == 1
+        else (f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else "")
+    )
 
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
@@ -87,10 +114,11 @@ def fallback(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     )
 
 
-def refused_cpu(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """The message for a strict choice that comes to the CPU though something else is there."""
+def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
+    """The message for a strict choice that comes to the CPU."""
+    reasons = _reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     return (
-        f"ACCEL_STRICT=1 refuses the CPU, and no accelerator is usable:\n{_reasons(verdicts, missing)}\n"
+        f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n{reasons}\n"
         "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 
@@ -129,8 +157,14 @@ def _merged(verdicts: Sequence[Verdict]) -> list[Verdict]:
         if same is None:
             merged[key] = v
         elif v.reason not in same.reason.split("; "):
-            merged[key] = same._replace(reason=f"{same.reason}; {v.reason}")
+            merged[key] = same._replace(reason=_joined(same.reason, v.reason))
     return list(merged.values())
+
+
+def _joined(reason: str, other: str) -> str:
+    """Both reasons; what stands in both ways alike is said once, behind."""
+    (first, _, common), (second, _, also) = reason.rpartition("; and "), other.rpartition("; and ")
+    return f"{first}; {second}; and {common}" if first and common == also else f"{reason}; {other}"
 
 
 def _is_other_way(verdict: Verdict, other: Verdict) -> bool:

@@ -299,6 +299,8 @@ class Selection(Record):
     #: What the choice took, in milliseconds.
     ms: float = 0.0
     problem: str = ""
+    #: Settings that name nothing, each with what may be meant.
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -312,6 +314,7 @@ class Selection(Record):
             "environ": dict(self.environ),
             "missing_plugins": list(self.missing_plugins),
             "problem": self.problem,
+            "notes": list(self.notes),
             "verdicts": [v.to_dict() for v in self.verdicts],
         }
 
@@ -321,7 +324,7 @@ class Selection(Record):
         else:
             lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
-        lines += [f"  {line}" for line in self.missing_plugins]
+        lines += [f"  {line}" for line in (*self.missing_plugins, *self.notes)]
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")

@@ -50,8 +50,29 @@ class Judge(Protocol):
 def select(settings: Settings, find: Find, judge: Judge, missing_plugins: MissingPlugins) -> Choice:
     """Choose as `settings` say; a choice that fails comes back with its error, and still with its record."""
     if settings.pins:
-        return _pinned(settings, find, judge)
-    return _ranked(settings, find(None), judge, missing_plugins)
+        choice = _pinned(settings, find, judge)
+    else:
+        choice = _ranked(settings, find(None), judge, missing_plugins)
+    notes = _notes(settings, choice.considered)
+    return choice._replace(selection=choice.selection._replace(notes=notes)) if notes else choice
+
+
+def _notes(settings: Settings, considered: tuple[Candidate | Unloaded, ...]) -> tuple[str, ...]:
+    """Settings that name nothing and are spelled nearly as something that there is."""
+    notes = [
+        f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
+    ]
+    if settings.pins:  # then the others are not looked at
+        return tuple(notes)
+    names = {candidate.name for candidate in considered}
+    for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
+        for name in (pin.name for pin in pins if pin.name not in names):
+            from difflib import get_close_matches  # for the few who have one
+
+            close = get_close_matches(name, [each for each in names if each[0] == name[0]], n=1)
+            if close:
+                notes.append(f"{variable} names {name}, which is not installed. Did you mean {close[0]!r}?")
+    return tuple(notes)
 
 
 def _ranked(
@@ -76,11 +97,14 @@ def _ranked(
     how = How.FALLBACK if chosen is not None and _is_cpu(chosen) else How.RANKED
     missing = missing_plugins(c.name for c in candidates) if how is How.FALLBACK else ()
     error: AccelError | None = None
-    refuses_cpu = settings.strict and (missing or any(map(_forbids_fallback, verdicts)))
+    over = missing or any(map(_forbids_fallback, verdicts))
+    refuses_cpu = settings.strict == "always" or bool(settings.strict and over)
     if chosen is None or (how is How.FALLBACK and refuses_cpu):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
-        message = messages.refused_cpu(verdicts, missing) if chosen else messages.nothing_usable(verdicts)
+        message = (
+            messages.refused_cpu(settings, verdicts, missing) if chosen else messages.nothing_usable(verdicts)
+        )
         error = BackendUnavailableError(message)
     return _choice(chosen, candidates, verdicts, how, error, missing)
 

@@ -16,6 +16,7 @@ from accel_core.detection.discovery import discover, find
 from accel_core.detection.probe import Group, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
+from accel_core.machine import host
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import Settings
 
@@ -55,7 +56,7 @@ class _LookUp:
 
 
 def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
-    """Judge every candidate, all of them at once and each under the settings' deadline.
+    """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
     Without `probing` no process is started: who passes the steps that import nothing is `not_probed`, and
     what would be chosen is not known.
@@ -97,7 +98,7 @@ def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> 
 
     from accel_core._support import child
 
-    with ThreadPoolExecutor(max_workers=len(unsettled)) as pool:
+    with ThreadPoolExecutor(max_workers=min(len(unsettled), host.usable_cores())) as pool:
         try:
             probed = list(pool.map(lambda candidate: _in_full(candidate, settings, group), unsettled))
         except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear

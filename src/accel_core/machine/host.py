@@ -6,6 +6,7 @@ be read or understood counts as absent.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -27,6 +28,7 @@ __all__ = [
     "physical_cores",
     "platform_matches",
     "read_text",
+    "usable_cores",
 ]
 
 
@@ -131,6 +133,14 @@ def allowed_cores() -> frozenset[int] | None:
     if not hasattr(os, "sched_getaffinity") or not hasattr(os, "sched_setaffinity"):
         return None
     return frozenset(os.sched_getaffinity(0))
+
+
+def usable_cores() -> int:
+    """How many cores' work this process can do at once, at least 1: those it may use, within its quota."""
+    allowed = allowed_cores()
+    count = len(allowed) if allowed else os.cpu_count() or 1
+    quota = cgroup_cpu_quota()
+    return max(1, count if quota is None else min(count, math.ceil(quota)))
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:

@@ -91,6 +91,8 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings) -> list
     if torch_build() is None:
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
     notes += [(line, "yellow") for line in surveyed.missing_plugins]
+    if surveyed.choice is not None:
+        notes += [(text.clean(line), "yellow") for line in surveyed.choice.selection.notes]
     return notes
 
 

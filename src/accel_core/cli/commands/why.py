@@ -63,6 +63,9 @@ def _choice_page(selection: Selection) -> list[Part]:
     if selection.missing_plugins:
         parts.append(Heading("Hardware without its plugin"))
         parts.append(Bullets([paragraph((line, "")) for line in selection.missing_plugins]))
+    if selection.notes:
+        parts.append(Heading("Settings that name nothing"))
+        parts.append(Bullets([paragraph((text.clean(line), "")) for line in selection.notes]))
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
