@@ -1,4 +1,4 @@
-"""Write docs/backends/*.md and README.md's table of backends from the declarations; `--check` only compares.
+"""Write docs/backends/*.md, docs/declaration.md and README.md's table of backends; `--check` only compares.
 
 A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
 `./dev docs --write` writes. The plugins need not be installed, only importable, and pluggy with them: neither
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Iterable
@@ -229,6 +230,29 @@ def readme_table(all_shipped: list[Shipped]) -> str:
     return table(head, lines)
 
 
+def declaration() -> str:
+    """What the fields of `Backend` are for, from its docstring."""
+    from accel_core import Backend
+
+    parameters = inspect.signature(Backend).parameters
+    _, _, fields = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")
+    told = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", fields, re.MULTILINE)
+    lines = []
+    for name, text in told:
+        default = parameters[name].default
+        shown = "required" if default is inspect.Parameter.empty else f"`{default!r}`"
+        lines.append([f"`{name}`", " ".join(text.split()).replace("|", "\\|"), shown])
+    head = ("field", "set it", "without it")
+    return f"""# What a declaration says
+
+The fields of `Backend`, as `help(accel_core.Backend)` tells them. Most devices need a dozen:
+[Writing and publishing a plugin](writing-a-plugin.md) has an example, [members](members.md) says what the
+class may override. A field of level 2 needs `api_level=2`.
+
+{table(head, lines)}
+"""
+
+
 def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str], list[str]]:
     """What each generated file must hold, and what is wrong with what people write."""
     wanted: dict[Path, str] = {}
@@ -246,6 +270,7 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
             wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
     left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
     faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
+    wanted[root / "docs/declaration.md"] = declaration()
     readme = root / "README.md"
     before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 #: The public names, by the module that each comes from; `__init__.pyi` tells type checkers the same.
 _HOMES = {
-    "accelerators.interface": ("Accelerator",),
+    "accelerators._streams": ("HostEvent", "HostStream"),
+    "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hint_for", "hookimpl"),
+    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hookimpl"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "detection.discovery": ("discover",),
     "errors": (
@@ -44,6 +45,7 @@ _HOMES = {
     "ops.builder": ("OpBuilder",),
     "ops.catalogue": ("OpCandidate", "Operator"),
     "ops.providers": ("OpProvider",),
+    "_support.hints": ("hint_for",),
     "_support.packages": ("is_installed", "package_folders"),
     "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),

@@ -1,5 +1,6 @@
 """What type checkers read of the package's root, whose names are resolved when they are first used."""
 
+from accel_core._support.hints import hint_for as hint_for
 from accel_core._support.packages import is_installed as is_installed
 from accel_core._support.packages import package_folders as package_folders
 from accel_core._support.torch_import import (
@@ -9,7 +10,18 @@ from accel_core._support.torch_import import (
     torch_build as torch_build,
 )
 from accel_core._version import __version__ as __version__
-from accel_core.accelerators.interface import Accelerator as Accelerator
+from accel_core.accelerators._streams import (
+    HostEvent as HostEvent,
+)
+from accel_core.accelerators._streams import (
+    HostStream as HostStream,
+)
+from accel_core.accelerators.interface import (
+    Accelerator as Accelerator,
+)
+from accel_core.accelerators.interface import (
+    NotImplementedBuilder as NotImplementedBuilder,
+)
 from accel_core.accelerators.records import (
     Capabilities as Capabilities,
 )
@@ -28,9 +40,6 @@ from accel_core.backend import (
 )
 from accel_core.backend import (
     Provenance as Provenance,
-)
-from accel_core.backend import (
-    hint_for as hint_for,
 )
 from accel_core.backend import (
     hookimpl as hookimpl,

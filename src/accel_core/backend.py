@@ -7,50 +7,11 @@ vendor's package.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from accel_core._support.record import Record
+from accel_core._support.record import Record, dataclass
 from accel_core.errors import InvalidBackendError
-
-if TYPE_CHECKING:
-    from dataclasses import dataclass
-else:
-
-    class _Fields:
-        """`__dataclass_fields__`, made when `dataclasses.replace` or `fields` first asks for it.
-
-        `dataclasses` loads `inspect`: 7 ms of a process without torch, and what it makes of so many fields
-        takes a millisecond more.
-        """
-
-        def __get__(self, instance, owner):
-            import dataclasses
-
-            dataclasses.dataclass(init=False, eq=False, repr=False, kw_only=True)(owner)
-            return owner.__dict__["__dataclass_fields__"]
-
-    class _Signature:
-        """`__signature__`: the fields by name, for `help()` and editors; made when they ask."""
-
-        def __get__(self, instance, owner):
-            from inspect import Parameter, Signature
-
-            kind = Parameter.KEYWORD_ONLY
-            types = owner.__annotations__
-            defaults = {name: vars(owner).get(name, Parameter.empty) for name in types}
-            return Signature(
-                [Parameter(name, kind, default=defaults[name], annotation=types[name]) for name in types]
-            )
-
-    def dataclass(**_):
-        def with_fields(cls):
-            cls.__dataclass_fields__ = _Fields()
-            cls.__signature__ = _Signature()
-            return cls
-
-        return with_fields
-
 
 __all__ = [
     "API_LEVEL",
@@ -59,7 +20,6 @@ __all__ = [
     "Backend",
     "ProbeResult",
     "Provenance",
-    "hint_for",
     "hookimpl",
 ]
 
@@ -165,35 +125,28 @@ class Backend:
         device_type: torch's device type, as in `torch.device(device_type)`.
         vendor_import: Set it when a package other than torch brings the device into torch: the module to
             import, or several, of which the first that is installed is imported.
-        accelerator: Set it when the device needs a class of its own: `"module:Class"`, called with this
-            declaration. Empty: `TorchAccelerator`.
+        accelerator: Set it when the device needs its own class: `"module:Class"`. Empty: `TorchAccelerator`.
         api_level: The accel-core API level that the plugin was written for; 1 for those that do not say.
         description: One line for people.
         url: Where users of this backend read on.
         install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`.
         requires: Set it when distributions must be present, as PEP 508 requirements: `"torch>=2.6"`.
-        follows_torch: Set it when a distribution is built for one release of torch: its major and minor
-            version must be torch's. `"torch-npu"`.
-        torch_builds: Set it when torch itself must be built for the device, any of `TORCH_BUILDS`:
-            `("hip",)` (level 2).
+        follows_torch: Set it when a distribution must have torch's major and minor version: `"torch-npu"`.
+        torch_builds: Set it when torch must be built for the device: any of `TORCH_BUILDS` (level 2).
         wrapped_by: Set it when packages put functions around torch's own with the same device still behind
             (level 2). Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
             it, has taken it over.
-        platforms: Set it when the device exists on some systems only: prefixes of `sys.platform` or
-            `sys.platform-machine`. Empty: any.
+        platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
         hardware: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
-        device_nodes: Set it when the driver makes device nodes: their glob patterns,
-            `"/dev/davinci[0-9]*"`.
+        device_nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
         shared_nodes: Set it when the device has nodes that other makers' have too (level 2):
             `"/dev/dri/renderD*"`. One of them is no sign of the device; that there is none tells of a
             container without its devices.
         pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, `"10de/03"`.
-        driver_file: Set it when a file or folder is there if, and only if, the kernel has the driver loaded
-            (level 2): `"/proc/driver/nvidia/version"`.
+        driver_file: A file or folder that only a loaded driver brings (level 2): `"/sys/module/biren"`.
         driver_hint: What to do where the device is on the bus and the driver is not loaded (level 2).
-        container_hint: How to start a container with its devices (level 2): `"start it with its GPUs:
-            docker run --gpus all"`.
+        container_hint: How to start a container with its devices (level 2): `"docker run --gpus all"`.
         hints: Set it when known errors have a known next step (level 2): pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.
@@ -202,16 +155,12 @@ class Backend:
             `("ROCR_VISIBLE_DEVICES",)`.
         visible_devices_grammar: How their value is written: one of `GRAMMARS`.
         export_envs: Prefixes of the variables that a launcher forwards to other nodes.
-        environment: Set it when the vendor wants variables set, `"NAME=value"`; only
-            `apply_vendor_defaults` sets them.
+        environment: Set it when the vendor wants variables set, `"NAME=value"`; see `apply_vendor_defaults`.
         communication_backend: torch.distributed's backend name. Empty: the class works it out.
         compile_backend: torch.compile's backend name.
-        private_use1: Set it when the device type is torch's renamed PrivateUse1, of which a process has
-            one.
-        impersonates: Set it when the vendor's package takes over another torch namespace (`torch_supa`:
-            `"cuda"`).
-        isolated_probe: Set it when importing the vendor may crash, exit or hang: a child process imports it
-            first.
+        private_use1: Set it when the device is torch's renamed PrivateUse1, of which a process has one.
+        impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
+        isolated_probe: Set it when importing the vendor may crash or hang: a child process imports it first.
         provenance: Where the declaration comes from. Filled in by discovery.
     """
 
@@ -325,21 +274,6 @@ def _require_known(given: dict[str, Any]) -> None:
     missing = [name for name in ("name", "priority", "device_type") if name not in given]
     if missing:
         raise TypeError(f"Backend() is missing {', '.join(missing)}")
-
-
-def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
-    """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
-
-    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
-    next step for a user; upper and lower case are one.
-    """
-    chain: list[BaseException] = []
-    link: BaseException | None = error
-    while link is not None and link not in chain:  # a chain may be a ring
-        chain.append(link)
-        link = link.__cause__ or link.__context__
-    text = "\n".join(map(str, chain))
-    return next((hint for pattern, hint in hints if re.search(pattern, text, re.IGNORECASE)), None)
 
 
 # Predicates rather than regular expressions: every process that chooses declares two backends at least,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -141,3 +142,28 @@ def test_with_torch_the_core_alone_gives_the_cpu(environment: Environment, tmp_p
     )
     assert gone.returncode == 1
     assert "pip install accel-cuda" in gone.stderr.splitlines()[-1]
+
+
+def test_the_plugin_of_the_page_installs_as_written(tmp_path: Path) -> None:
+    """docs/writing-a-plugin.md: its three blocks, in the files that it names, built and installed."""
+    page = (Path(__file__).parents[2] / "docs/writing-a-plugin.md").read_text("utf-8")
+    (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    module, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "accel_acme").mkdir()
+    (tmp_path / "pyproject.toml").write_text(project)
+    (tmp_path / "accel_acme/__init__.py").write_text(module)
+    (tmp_path / "accel_acme/device.py").write_text(device)
+    build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(tmp_path)]
+    subprocess.run([sys.executable, *build], check=True, capture_output=True)
+    environment = Environment(tmp_path / "env")
+    (built,) = (tmp_path / "dist").glob("accel_acme-0.1.0-*.whl")
+    environment.pip("install", str(wheel("accel_core")), str(built))
+    listed = json.loads(environment.run("accel", "list", "--json").stdout)
+    (acme,) = [backend for backend in listed["backends"] if backend["name"] == "acme"]
+    assert (acme["distribution"], acme["status"], acme["hint"]) == (
+        "accel-acme",
+        "not_installed",
+        "pip install torch-acme",
+    )
+    loads = "from accel_core import TorchAccelerator; from accel_acme.device import AcmeAccelerator as A; "
+    assert environment.python(f"{loads}print(issubclass(A, TorchAccelerator))") == "True"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
-from accel_core.backend import Backend, ProbeResult, hint_for
+from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin
 from accel_core.detection.creation import create, installed_imports
 from accel_core.detection.discovery import discover
@@ -210,6 +210,8 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
     Before API level 2 a plugin could take every error for one of its own backend's, so it is asked about
     no other.
     """
+    from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
+
     with stdout_to_stderr():
         answers = group.hooks.each(
             "accel_explain", first=candidate.plugin, backend=candidate.backend, error=error

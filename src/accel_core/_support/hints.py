@@ -1,0 +1,23 @@
+"""From an error's text to the next step for a user."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["hint_for"]
+
+
+def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:
+    """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
+
+    For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
+    next step for a user; upper and lower case are one.
+    """
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in chain:  # a chain may be a ring
+        chain.append(link)
+        link = link.__cause__ or link.__context__
+    text = "\n".join(map(str, chain))
+    return next((hint for pattern, hint in hints if re.search(pattern, text, re.IGNORECASE)), None)

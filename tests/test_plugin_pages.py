@@ -1,0 +1,38 @@
+"""What plugin authors read is whole: the fields of `Backend`, and the members to override."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import accel_core
+from accel_core import Accelerator, Backend
+
+MEMBERS = Path(__file__).parents[1] / "docs/members.md"
+
+
+def test_help_tells_every_field_of_a_declaration():
+    fields = re.findall(r"^        (\w+): \S", Backend.__doc__ or "", re.MULTILINE)
+    assert fields == list(Backend.__annotations__)
+
+
+def test_the_signature_names_every_field_with_its_default():
+    parameters = inspect.signature(Backend).parameters
+    assert list(parameters) == list(Backend.__annotations__)
+    required = [name for name, each in parameters.items() if each.default is each.empty]
+    assert required == ["name", "priority", "device_type"]
+    assert parameters["visible_devices_grammar"].default == "indices"
+    assert {each.kind for each in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_page_of_members_has_each_once():
+    rows = [line.split("|")[1] for line in MEMBERS.read_text("utf-8").splitlines() if line.startswith("| `")]
+    told = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(told) == sorted(name for name in dir(Accelerator) if name[0] != "_")
+
+
+def test_the_stand_ins_are_public():
+    for name in ("HostStream", "HostEvent", "NotImplementedBuilder"):
+        assert getattr(accel_core, name).__doc__
+        assert name in MEMBERS.read_text("utf-8")
