@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from accel_testing.children import untraced
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
+
+import accel_core  # noqa: E402 - beside torch
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "train_digits.py"
@@ -79,26 +83,41 @@ def test_bad_arguments_are_named(arguments: list[str], said: str) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.fixture(scope="module")
+def example() -> Any:
+    """The example as a module, for what needs no process of its own."""
+    spec = importlib.util.spec_from_file_location("train_digits", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_digits"] = module  # its dataclass looks itself up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["train_digits"]
+
+
 @pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 torn off"])
-def test_a_corrupt_checkpoint_is_one_message(tmp_path: Path, content: bytes) -> None:
+def test_a_corrupt_checkpoint_is_one_message(example: Any, tmp_path: Path, content: bytes) -> None:
     checkpoint = tmp_path / "torn.pt"
     checkpoint.write_bytes(content)
-    done = run("--resume", str(checkpoint), check=False)
-    assert done.returncode == 1
-    assert f"--resume {checkpoint}: this is no checkpoint of this program" in done.stderr
-    assert "Traceback" not in done.stderr
+    trainer = example.Trainer(accel_core.accelerator("cpu"), torch.float32, 0)
+    with pytest.raises(SystemExit, match=f"--resume {checkpoint}: this is no checkpoint of this program"):
+        trainer.load(checkpoint)
 
 
-def test_another_accelerators_checkpoint_is_resumed(tmp_path: Path) -> None:
+def test_another_accelerators_checkpoint_is_resumed(example: Any, tmp_path: Path) -> None:
     """Its generator's state has another size, as npu's has beside the CPU's."""
-    import torch
-
+    cpu = accel_core.accelerator("cpu")
+    trainer = example.Trainer(cpu, torch.float32, 0)
+    for _ in trainer.run_epoch(256):
+        pass
     checkpoint = tmp_path / "half.pt"
-    run("--epochs", "2", "--stop-after", "1", "--checkpoint", str(checkpoint))
-    assert not list(tmp_path.glob("*.unfinished"))
+    trainer.save(checkpoint)
+    assert [file.name for file in tmp_path.iterdir()] == ["half.pt"]
+    resumed = example.Trainer(cpu, torch.float32, 1)
+    assert resumed.load(checkpoint) == "cpu"
     saved = torch.load(checkpoint, weights_only=True)
     torch.save({**saved, "accelerator": "npu", "device_rng": torch.zeros(16, dtype=torch.uint8)}, checkpoint)
-    done = run("--epochs", "2", "--resume", str(checkpoint))
-    assert f"resumed after epoch 1 from {checkpoint}, which was written on npu" in done.stdout.replace(
-        "\n", ""
-    )
+    resumed = example.Trainer(cpu, torch.float32, 1)
+    assert resumed.load(checkpoint) == "npu"
+    assert (resumed.epoch, resumed.digest()) == (1, trainer.digest())
