@@ -27,6 +27,16 @@ def test_a_shell_is_the_default(login_node):
     assert "HOME" not in done.stdout
 
 
+def test_a_named_one_without_its_vendor_is_told_from_the_declaration(accel):
+    """A login node with a CPU build of torch: `accel env cuda > job.env`."""
+    accel.world.backend("card", vendor_import="torch_card", **FIELDS)
+    done = accel("env", "card", CARD_LOG="1", CARD_VISIBLE_DEVICES="0")
+    assert done.returncode == 0, done.stderr
+    assert "export CARD_LOG=1" in done.stdout
+    assert "export DS_ACCELERATOR=card" in done.stdout
+    assert "CARD_VISIBLE_DEVICES" not in done.stdout
+
+
 def test_json_and_deepspeeds_file_hold_the_same(login_node):
     variables = {"CARD_LOG": "a b", "CARD_VISIBLE_DEVICES": "1"}
     document = json.loads(login_node("env", "card", "--format", "json", **variables).stdout)

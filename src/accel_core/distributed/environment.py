@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from accel_core.backend import Backend
 from accel_core.errors import LaunchError
 from accel_core.settings import DS_ACCELERATOR
 
@@ -21,16 +22,21 @@ COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def forwarded(accelerator: Accelerator, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The variables in `environ` (the process's by default) that ranks elsewhere need, sorted by name.
 
+    `accelerator` may be the declaration, where it cannot be built, as on a login node without its torch.
     Those whose name begins with one of `COMMON` or of `accelerator.export_envs()`, and always
     `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. The
     visible-devices variables are left out: which devices a host may use is that host's matter.
     """
     env = os.environ if environ is None else environ
-    prefixes = (*COMMON, *accelerator.export_envs())
-    own = {*accelerator.visible_devices_envs(), DS_ACCELERATOR.name}
+    if isinstance(accelerator, Backend):
+        exported, visible = list(accelerator.export_envs), list(accelerator.visible_devices)
+    else:
+        exported, visible = accelerator.export_envs(), accelerator.visible_devices_envs()
+    prefixes = (*COMMON, *exported)
+    own = {*visible, DS_ACCELERATOR.name}
     kept = {
         name: value
         for name, value in env.items()
@@ -40,8 +46,8 @@ def forwarded(accelerator: Accelerator, environ: Mapping[str, str] | None = None
     return dict(sorted({**kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
 
 
-def pin_of(accelerator: Accelerator) -> str:
-    """The value of `DS_ACCELERATOR` that means this accelerator and no other.
+def pin_of(accelerator: Accelerator | Backend) -> str:
+    """The value of `DS_ACCELERATOR` that means this accelerator, or declaration, and no other.
 
     The bare name, which other readers of the variable (DeepSpeed) know too; `name@distribution` where
     several installed distributions declare the name.
@@ -49,7 +55,8 @@ def pin_of(accelerator: Accelerator) -> str:
     from accel_core.detection.discovery import discover
 
     distributions = {c.distribution for c in discover() if c.name == accelerator.name}
-    distribution = accelerator.backend.distribution
+    backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
+    distribution = backend.distribution
     return f"{accelerator.name}@{distribution}" if len(distributions) > 1 else accelerator.name
 
 

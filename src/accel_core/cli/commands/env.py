@@ -6,10 +6,15 @@ import os
 
 import click
 
+from accel_core.accelerators.interface import Accelerator
+from accel_core.backend import Backend
 from accel_core.cli import options
 from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import answering
+from accel_core.detection.discovery import find
+from accel_core.detection.records import Candidate
 from accel_core.distributed import environment
+from accel_core.errors import BackendUnavailableError
 from accel_core.settings import Pin
 
 __all__ = ["command"]
@@ -28,15 +33,27 @@ def command(name: Pin | None, *, form: str) -> None:
     """Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.
 
     DS_ACCELERATOR with that accelerator's name, and what is set here of ACCEL_*, GLOO_*, OMP_*, PYTHON*,
-    TORCH_* and the vendor's own. No device is needed: with NAME it works on a login node.
+    TORCH_* and the vendor's own. With NAME neither a device nor the vendor's package is needed, so that it
+    works on a login node; what the plugin declares then serves.
     """
     with answering(as_json=form == "json") as output:
         options.read_settings()
         environ = dict(os.environ)  # before a vendor's package adds its own
-        accelerator, _ = named_or_chosen(name)
-        variables = environment.forwarded(accelerator, environ)
+        variables = environment.forwarded(_accelerator_or_declaration(name), environ)
         if form == "json":
             output.write_json(variables)
         else:
             write = environment.as_shell if form == "shell" else environment.as_deepspeed
             output.write(write(variables))
+
+
+def _accelerator_or_declaration(name: Pin | None) -> Accelerator | Backend:
+    """The accelerator; where the named one cannot be built here, what its plugin declares."""
+    try:
+        accelerator, _ = named_or_chosen(name)
+    except BackendUnavailableError:
+        declared = [c.backend for c in find(name) if isinstance(c, Candidate)] if name is not None else []
+        if not declared:
+            raise
+        return declared[0]
+    return accelerator
