@@ -39,7 +39,11 @@ class BackendNotFoundError(AccelError, LookupError):
 
 
 class BackendUnavailableError(AccelError, RuntimeError):
-    """The backend is installed, but it cannot be used here and now."""
+    """The backend is installed, but it cannot be used here and now; `hint` is the next step if known."""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class DeclinedError(BackendUnavailableError):
@@ -50,8 +54,7 @@ class DeclinedError(BackendUnavailableError):
     """
 
     def __init__(self, reason: str, *, hint: str = "", stands_aside: bool = False) -> None:
-        super().__init__(reason)
-        self.hint = hint
+        super().__init__(reason, hint=hint)
         self.stands_aside = stands_aside
 
 

@@ -10,7 +10,7 @@ import sys
 from accel_core._support.torch_import import import_torch, torch_build
 from accel_core.backend import API_LEVEL, Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
-from accel_core.errors import DeclinedError
+from accel_core.errors import BackendUnavailableError, DeclinedError
 
 CPU = Backend(
     name="cpu",
@@ -87,8 +87,19 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
 
 
 def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """Nothing to add: our own errors name the next step."""
-    return None
+    """The next step that our own error names."""
+    return getattr(error, "hint", None)
+
+
+def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
+    """Whether building the accelerator runs code of packages that no plugin claims.
+
+    torch's autoload would run it wherever it is installed; here a child process tries it first.
+    """
+    if backend.name != GENERIC.name or not _announced(others):
+        return False
+    torch = sys.modules.get("torch")
+    return torch is None or torch.accelerator.current_accelerator() is None
 
 
 def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:
@@ -101,14 +112,21 @@ def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:
 def _load_announced(others: tuple[Backend, ...]) -> None:
     """Run torch's autoload for unclaimed packages, one at a time.
 
-    torch itself would fail at the first broken one; the last failure is raised only when none worked.
+    torch itself would fail at the first broken one; the last failure is raised when none worked. It names
+    the distribution, which breaks every `import torch` of this environment.
     """
-    failure: BaseException | None = None
+    failure: BackendUnavailableError | None = None
     for entry_point in _announced(others):
         try:
             entry_point.load()()  # type: ignore[operator]
         except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
-            failure = error
+            failure = BackendUnavailableError(
+                f"{entry_point.distribution} {entry_point.version} fails when torch loads it "
+                f"({TORCH_GROUP}: {entry_point.name} = {entry_point.value}): {type(error).__name__}: {error}",
+                hint=f"`import torch` fails with it: pip uninstall {entry_point.distribution}, or set "
+                "TORCH_DEVICE_BACKEND_AUTOLOAD=0",
+            )
+            failure.__cause__ = error
         else:
             return
     if failure is not None:

@@ -100,7 +100,8 @@ def _ask(candidate: Candidate, settings: Settings, group: Group, *, pinned: bool
     # Our own backends answer without importing anything, and need no child for that.
     if candidate.builtin and (answer := _plugin_answer(candidate, group)) is not None:
         return answer
-    if isolated or settings.isolated or candidate.backend.isolated_probe:
+    untried = candidate.builtin and builtin.loads_unclaimed(candidate.backend, group.beside(candidate))
+    if isolated or settings.isolated or candidate.backend.isolated_probe or untried:
         outcome = _in_child(candidate, settings.probe_timeout, pinned=pinned)
         if isolated or outcome.status not in (Status.USABLE, Status.NO_DEVICE):
             return outcome
