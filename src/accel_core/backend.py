@@ -173,6 +173,9 @@ class Backend:
     #: Packages that put functions around torch's own with the same device still behind (level 2). Whatever
     #: else replaces functions of `torch.<device_type>`, where torch itself brings it, has taken it over.
     wrapped_by: tuple[str, ...] = ()
+    #: Packages that put another maker's device behind `torch.<device_type>` below Python, its functions being
+    #: torch's own still (level 2). The backend stands aside where one is imported: `("torch_xmlir",)`.
+    taken_over_by: tuple[str, ...] = ()
     #: `sys.platform`, or `sys.platform-machine`, prefixes on which the device can exist. Empty: any.
     platforms: tuple[str, ...] = ()
     #: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
@@ -371,6 +374,7 @@ def _faults(backend: Backend) -> list[str]:
     check("driver_file", _is_node, "/proc/driver/nvidia/version", optional=True)
     check("torch_builds", TORCH_BUILDS.__contains__, "cuda")
     check("wrapped_by", _is_word, "spaces")
+    check("taken_over_by", _is_word, "torch_xmlir")
     check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
     check("visible_devices_filters", _is_word, "ROCR_VISIBLE_DEVICES")
     check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
@@ -402,14 +406,15 @@ def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
 
 #: Fields that API level 1 does not have.
 _LEVEL_2 = (
-    "torch_builds", "wrapped_by", "hardware", "shared_nodes", "driver_file", "driver_hint", "container_hint",
-    "hints", "visible_devices_filters",
+    "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
+    "container_hint", "hints", "visible_devices_filters",
 )  # fmt: skip
 
 _TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
 _TUPLES = (
-    "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "platforms", "device_nodes",
-    "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs", "environment",
+    "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "taken_over_by", "platforms",
+    "device_nodes", "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs",
+    "environment",
 )  # fmt: skip
 
 
