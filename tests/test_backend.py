@@ -104,6 +104,7 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("pci_ids", ("0x10de",), "pci_ids '0x10de' is malformed"),
         ("visible_devices", ("A B",), "visible_devices 'A B' is malformed"),
         ("visible_devices_grammar", "roman", "visible_devices_grammar 'roman' is unknown"),
+        ("taken_over_by", ("torch.xmlir",), "taken_over_by 'torch.xmlir' is malformed"),
         ("impersonates", "torch.cuda", "impersonates 'torch.cuda' is malformed"),
         ("private_use1", 1, "private_use1 1 is int, expected bool"),
         ("isolated_probe", "yes", "isolated_probe 'yes' is str, expected bool"),
@@ -164,7 +165,8 @@ def test_an_unknown_field_of_a_newer_api_level_says_to_upgrade():
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("torch_builds", ("cuda",)), ("wrapped_by", ("spaces",)), ("hardware", "NVIDIA GPU"),
+        ("torch_builds", ("cuda",)), ("wrapped_by", ("spaces",)), ("taken_over_by", ("torch_xmlir",)),
+        ("hardware", "NVIDIA GPU"),
         ("shared_nodes", ("/dev/dri/renderD*",)), ("driver_file", "/proc/driver/nvidia/version"),
         ("driver_hint", "install it"), ("container_hint", "docker run --gpus all"),
         ("hints", (("a", "b"),)), ("visible_devices_filters", ("ROCR_VISIBLE_DEVICES",)),

@@ -122,6 +122,7 @@ def rows(backend: Backend) -> dict[str, str]:
     filters = code(backend.visible_devices_filters) if backend.visible_devices_filters else ""
     slot = ", torch's PrivateUse1, of which a process has one" if backend.private_use1 else ""
     stolen = f"`torch.{backend.impersonates}`, so it ranks before it" if backend.impersonates else ""
+    aside = f"while {code(backend.taken_over_by)} is imported" if backend.taken_over_by else ""
     return {
         "`DS_ACCELERATOR`": f"`{backend.name}`",
         "priority": str(backend.priority),
@@ -129,6 +130,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "vendor import": code(backend.vendor_imports),
         "torch device type": device_type(backend) + slot,
         "takes over": stolen,
+        "stands aside": aside,
         "needs": code(backend.requires) if backend.requires else "",
         "made for one torch": code(backend.follows_torch) if backend.follows_torch else "",
         "torch built with": " or ".join(BUILDS[name] for name in backend.torch_builds),

@@ -79,8 +79,7 @@ def hookimpl(
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
-
-#: Names of the visible-devices grammars that `accel_core.machine.visible_devices` parses.
+#: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
 
@@ -136,12 +135,12 @@ class Backend:
         wrapped_by: Set it when packages put functions around torch's own with the same device still behind
             (level 2). Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
             it, has taken it over.
+        taken_over_by: Set it when packages put another device behind torch's own functions (level 2).
         platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
         hardware: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
         device_nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it when the device has nodes that other makers' have too (level 2):
-            `"/dev/dri/renderD*"`. One of them is no sign of the device; that there is none tells of a
-            container without its devices.
+        shared_nodes: Set it when it has nodes that other makers' have too (level 2), `"/dev/dri/renderD*"`:
+            no sign of the device, but that there is none tells of a container without its devices.
         pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, `"10de/03"`.
         driver_file: A file or folder that only a loaded driver brings (level 2): `"/sys/module/biren"`.
@@ -177,6 +176,7 @@ class Backend:
     follows_torch: tuple[str, ...] = ()
     torch_builds: tuple[str, ...] = ()
     wrapped_by: tuple[str, ...] = ()
+    taken_over_by: tuple[str, ...] = ()
     platforms: tuple[str, ...] = ()
     hardware: str = ""
     device_nodes: tuple[str, ...] = ()
@@ -337,6 +337,7 @@ def _faults(backend: Backend) -> list[str]:
     check("driver_file", _is_node, "/proc/driver/nvidia/version", optional=True)
     check("torch_builds", TORCH_BUILDS.__contains__, "cuda")
     check("wrapped_by", _is_word, "spaces")
+    check("taken_over_by", _is_word, "torch_xmlir")
     check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
     check("visible_devices_filters", _is_word, "ROCR_VISIBLE_DEVICES")
     check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
@@ -368,14 +369,15 @@ def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
 
 #: Fields that API level 1 does not have.
 _LEVEL_2 = (
-    "torch_builds", "wrapped_by", "hardware", "shared_nodes", "driver_file", "driver_hint", "container_hint",
-    "hints", "visible_devices_filters",
+    "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
+    "container_hint", "hints", "visible_devices_filters",
 )  # fmt: skip
 
 _TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
 _TUPLES = (
-    "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "platforms", "device_nodes",
-    "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs", "environment",
+    "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "taken_over_by", "platforms",
+    "device_nodes", "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs",
+    "environment",
 )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def test_a_container_without_its_devices(tmp_path, backend):
 
 def test_whose_driver_and_container_are_told():
     """Intel has two drivers; no file of Tecorigin's is known."""
-    assert {b.name for b in EVERY if b.driver_file} == {"cuda", "hpu", "mlu", "npu", "supa"}
+    assert {b.name for b in EVERY if b.driver_file} == {"cuda", "hpu", "klxpu", "mlu", "npu", "supa"}
     assert {b.name for b in EVERY if not b.container_hint} == {"mps"}
     assert {b.name for b in NODES_ONLY} == {"sdaa", "supa"}
 

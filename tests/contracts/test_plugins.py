@@ -16,7 +16,7 @@ from accel_core import hookspecs
 #: DeepSpeed's order of detection.
 PRIORITIES = {
     "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
-    "mlu": {300}, "supa": {250}, "cuda": {200, 190},
+    "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
 }  # fmt: skip
 #: Of code; a declaration may have as many as it has to say.
 MOST_LINES = 110
@@ -32,6 +32,17 @@ def test_one_takes_anothers_place_before_it():
     by_name = {backend.name: backend for backend in backends}
     for backend in backends:
         assert not backend.impersonates or by_name[backend.impersonates].priority < backend.priority
+
+
+def test_what_is_behind_anothers_namespace_is_known_to_that_other():
+    """Nothing else tells them apart."""
+    backends = [backend for plugin in PLUGINS for backend in declared(plugin)]
+    behind = [b for b in backends if b.impersonates == b.device_type]
+    assert [b.name for b in behind] == ["klxpu"]
+    for backend in behind:
+        for other in backends:
+            if other.device_type == backend.device_type and other is not backend:
+                assert set(backend.vendor_imports) <= set(other.taken_over_by)
 
 
 def test_the_hooks_fit(plugin):

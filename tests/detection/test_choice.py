@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import sys
@@ -80,6 +81,44 @@ def test_an_impersonator_is_asked_first_and_what_it_impersonates_may_stand_aside
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["supa", "cuda"]
     assert found.chosen == "supa"
+
+
+@pytest.fixture
+def taken_over(torch_world, monkeypatch):
+    """`import torch` brings a package that takes `torch.cuda` over, by a hook such as Kunlunxin's."""
+    usual = builtins.__import__
+
+    def hooked(name, *arguments, **named):
+        if name == "torch":
+            usual("torch_deep")
+        return usual(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", hooked)
+    torch_world.module("torch_deep", "")
+    torch_world.backend(
+        "cuda", 200, vendor_import="torch", device_type="cuda", api_level=2, taken_over_by=("torch_deep",)
+    )
+    return torch_world
+
+
+def test_what_torchs_import_takes_over_is_stood_aside_from(taken_over):
+    found = chosen()
+    assert (found.chosen, statuses(found)["cuda"]) == ("cpu", "stands_aside")
+    assert found.verdicts[0].reason == "torch.cuda is impersonated by torch_deep"
+    assert found.verdicts[0].hint == "choose that vendor's own backend, or do not load torch_deep"
+
+
+def test_what_torchs_import_takes_over_cannot_be_pinned(taken_over):
+    assert "torch.cuda is impersonated by torch_deep" in str(error(DS_ACCELERATOR="cuda"))
+
+
+def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
+    taken_over.backend(
+        "deep", 190, vendor_import="torch_deep", device_type="cuda", impersonates="cuda", api_level=2
+    )
+    found = chosen()
+    assert [v.name for v in found.verdicts][:2] == ["deep", "cuda"]
+    assert found.chosen == "deep"
 
 
 def test_a_cpu_plugin_is_a_conflict_and_the_built_in_cpu_stays(torch_world):

@@ -224,6 +224,22 @@ class TestNamespace:
         self.taken(monkeypatch, "torch.acme", __name__=module)
         assert machine.examine(replace(TORCH_OWN, wrapped_by=("friendly",))) == (None, None)
 
+    @pytest.mark.parametrize("own", [TORCH_OWN, ACME], ids=["torch", "a vendor"])
+    def test_a_package_that_takes_it_over_below_python(self, machine, monkeypatch, own):
+        """Every function is the namespace's own, and behind them is another maker's device."""
+        machine.torch("2.13.0", xpu="1")
+        machine.file("/dev/acme0")
+        self.taken(monkeypatch, "torch.acme")
+        backend = replace(own, taken_over_by=("torch_deep",))
+        assert machine.examine(backend) == (None, None)
+        monkeypatch.setitem(sys.modules, "torch_deep", ModuleType("torch_deep"))
+        outcome, _ = machine.examine(backend)
+        assert outcome is not None
+        assert outcome.status is Status.STANDS_ASIDE
+        assert outcome.reason == "torch.acme is impersonated by torch_deep"
+        assert outcome.hint == "choose that vendor's own backend, or do not load torch_deep"
+        assert machine.examine(own) == (None, None)
+
     def test_a_vendors_own_namespace_is_his(self, machine, monkeypatch):
         machine.file("/dev/acme0")
         self.taken(monkeypatch, "torch_acme.device")

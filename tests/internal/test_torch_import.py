@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 import threading
@@ -27,6 +28,20 @@ def test_autoload_is_off_while_torch_is_imported_and_then_as_it_was(torch_world,
 def test_a_torch_that_is_there_is_taken_as_it_is(torch_world, simulated_torch):
     assert simulated_torch.autoload_was is None
     assert import_torch() is simulated_torch
+
+
+def test_a_hook_of_a_vendors_sees_torch_before_torchs_own_imports(torch_world, monkeypatch):
+    """Kunlunxin's replaces `builtins.__import__`, and prepares its runtime at the first name of torch's."""
+    usual, begun = builtins.__import__, []
+
+    def watched(name, *arguments, **named):
+        if name.partition(".")[0] == "torch":
+            begun.append("torch" in sys.modules)
+        return usual(name, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "__import__", watched)
+    import_torch()
+    assert begun[0] is False
 
 
 def test_a_missing_torch_says_what_to_install(world):

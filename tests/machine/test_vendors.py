@@ -89,6 +89,9 @@ class TestKnownHardware:
             ("19e5", "d802", "120000", "Ascend NPU"),
             ("1da3", "1020", "120000", "Intel Gaudi"),
             ("cabc", "0370", "120000", "Cambricon MLU"),
+            ("1d22", "3684", "120000", "Kunlunxin XPU"),
+            ("1d22", "3688", "120000", "Kunlunxin XPU"),
+            ("2057", "3689", "078000", "Kunlunxin XPU"),
         ],
     )
     def test_by_pci(self, machine, vendor, device, class_code, label):
@@ -106,6 +109,7 @@ class TestKnownHardware:
             ("/dev/cambricon_dev0", "Cambricon MLU"),
             ("/dev/tcaicard0", "Tecorigin SDAA card"),
             ("/dev/biren/card_0", "Biren GPU"),
+            ("/dev/xpu0", "Kunlunxin XPU"),
         ],
     )
     def test_by_node(self, machine, node, label):
@@ -117,6 +121,7 @@ class TestKnownHardware:
         [
             "/dev/nvidiactl",
             "/dev/davinci_manager",
+            "/dev/xpuctrl",
             "/dev/sdaa",
             "/dev/dxg",
             "/dev/dri/renderD128",

@@ -224,6 +224,18 @@ def test_cuda_has_the_root_and_borrows_the_hosts_optimizers(disk):
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "of"), [("acme", "acme"), ("acme.external", "acme"), ("maia", "cuda"), ("cuda", "cuda")]
+)
+def test_a_device_that_deepspeed_knows_by_name_has_builders_of_its_own(disk, name, of):
+    """klxpu is torch's cuda, and CUDA's builders need a compiler that it has not."""
+    disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")
+    disk.deepspeed("cuda", fused_adam="class FusedAdamBuilder: pass")
+    provider = op_builders.accel_op_builders(Backend(name=name, priority=1, device_type="cuda"))
+    assert provider.package == op_builders.package(of)
+    assert dict(provider.builders) == op_builders.sources(of)
+
+
 @pytest.mark.parametrize("device_type", ["maia", ""])
 def test_a_device_that_deepspeed_does_not_know_has_none_of_its_builders(disk, device_type):
     disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")

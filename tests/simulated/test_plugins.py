@@ -81,3 +81,26 @@ def test_two_processes(vendor: str, path: list[Path], simulated: Callable[..., A
     run = simulated(vendor, function, vendor, processes=2, path=path, timeout=300)
     expected = [{"rank": rank, "backend": VENDORS[vendor].collective, "device": rank} for rank in (0, 1)]
     assert run.answers == expected
+
+
+BOTH = """
+import json, torch, accel_core
+shown = [torch.cuda.is_available(), torch.cuda.is_available.__module__, torch.cuda.device_count()]
+try:
+    said = accel_core.accelerator("cuda").name
+except accel_core.BackendUnavailableError as error:
+    said = str(error)
+print(json.dumps([shown, accel_core.accelerator("klxpu").name, said]))
+"""
+
+
+def test_cuda_stands_aside_for_what_is_behind_torch_cuda(
+    tmp_path: Path, simulated: Callable[..., Any]
+) -> None:
+    """Which torch.cuda itself does not show."""
+    for name in ("cuda", "klxpu"):
+        install_real_plugin(tmp_path, name)
+    shown, chosen, said = simulated("klxpu", BOTH, path=[tmp_path]).answer
+    assert shown == [True, "torch.cuda", 2]
+    assert chosen == "klxpu"
+    assert "torch.cuda is impersonated by torch_xmlir" in said

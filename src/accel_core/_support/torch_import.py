@@ -9,7 +9,6 @@ user imported torch before, what is there is taken as it is.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -69,7 +68,9 @@ def autoload_restored() -> Iterator[None]:
 
 def _import() -> ModuleType:
     try:
-        torch = importlib.import_module("torch")
+        # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
+        # not call, and has to see torch before torch's own imports do.
+        import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise BackendUnavailableError(f"torch fails to import: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 from accel_core._support.packages import is_installed
@@ -11,21 +12,21 @@ from accel_core._support.torch_import import autoload_restored, import_torch
 from accel_core.backend import Backend
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import Candidate
-from accel_core.errors import BackendUnavailableError, InvalidAcceleratorError
+from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
 
-__all__ = ["create", "installed_imports"]
+__all__ = ["create", "impersonated", "installed_imports", "taken_over_by"]
 
 
 def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
-    `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, and
-    `InvalidAcceleratorError` when the plugin builds something else. What vendors print while they are
-    imported goes to stderr.
+    `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
+    torch's import brought a package that takes the device's namespace over, and `InvalidAcceleratorError`
+    when the plugin builds something else. What vendors print while they are imported goes to stderr.
     """
     # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
     from accel_core.accelerators.interface import Accelerator
@@ -36,6 +37,7 @@ def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> A
         _require_private_use1(backend)
         with autoload_restored():
             import_vendor(backend)
+        _require_own_namespace(backend)
         given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
         built: object = given[0] if given else _class(backend)(backend)
     if not isinstance(built, Accelerator):
@@ -77,6 +79,24 @@ def _class(backend: Backend) -> type:
             f"backend {backend.name!r}: accelerator {backend.accelerator!r} is {named!r}, expected a class"
         )
     return named
+
+
+def taken_over_by(backend: Backend) -> str:
+    """The imported package that `Backend.taken_over_by` names; empty where there is none."""
+    return next((name for name in backend.taken_over_by if name in sys.modules), "")
+
+
+def impersonated(backend: Backend, by: str) -> tuple[str, str]:
+    """Why the backend stands aside where `by` has taken over its namespace, and the next step."""
+    reason = f"torch.{backend.device_type} is impersonated by {by}"
+    return reason, f"choose that vendor's own backend, or do not load {by}"
+
+
+def _require_own_namespace(backend: Backend) -> None:
+    """Raise `DeclinedError` where importing torch brought the package, as a start-up hook can make it."""
+    if other := taken_over_by(backend):
+        reason, hint = impersonated(backend, other)
+        raise DeclinedError(reason, hint=hint, stands_aside=True)
 
 
 def _require_private_use1(backend: Backend) -> None:

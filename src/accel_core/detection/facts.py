@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core.backend import API_LEVEL, Backend
-from accel_core.detection.creation import installed_imports
+from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
@@ -198,16 +198,13 @@ def _namespace(backend: Backend) -> Outcome | None:
     """Whether `torch.<device_type>` of torch itself was taken over by another vendor's package.
 
     So do torch_supa's autoload, `torch_npu.contrib.transfer_to_npu` and torch_mlu's `gpu_migration` with
-    torch.cuda, which then reports a device that is not CUDA's.
+    torch.cuda, which then reports a device that is not CUDA's. What takes it over below Python is known by
+    name alone.
     """
-    other = _impersonator(backend) if backend.vendor_imports == ("torch",) else ""
-    if not other:
-        return None
-    return Outcome(
-        Status.STANDS_ASIDE,
-        f"torch.{backend.device_type} is impersonated by {other}",
-        f"choose that vendor's own backend, or do not load {other}",
-    )
+    other = taken_over_by(backend)
+    if not other and backend.vendor_imports == ("torch",):
+        other = _impersonator(backend)
+    return Outcome(Status.STANDS_ASIDE, *impersonated(backend, other)) if other else None
 
 
 def _impersonator(backend: Backend) -> str:

@@ -100,6 +100,18 @@ VENDORS = (
     Vendor("Tecorigin SDAA card", "sdaa", nodes=("/dev/tcaicard[0-9]*",)),
     # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md. No PCI id is public.
     Vendor("Biren GPU", "supa", nodes=("/dev/biren/card_[0-9]*",)),
+    # https://paddlepaddle.org.cn/documentation/guides/hardware_support/xpu/install_cn.html has the nodes;
+    # .../documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html 1d22:3684 (R200, R300), and
+    # .../xpu-p800_install_cn.html devices 3686 to 3689 of 1d22 and 2057 (P800).
+    Vendor(
+        "Kunlunxin XPU",
+        "klxpu",
+        nodes=("/dev/xpu[0-9]*",),
+        pci=(
+            *("1d22:3684", "1d22:3686", "1d22:3687", "1d22:3688", "1d22:3689"),
+            *("2057:3686", "2057:3687", "2057:3688", "2057:3689"),
+        ),
+    ),
     # torch 2.13, torch/backends/mps/__init__.py. It is a part of Apple silicon, without node or PCI id.
     Vendor("Apple GPU", "mps", platform="darwin-arm64"),
 )

@@ -29,5 +29,5 @@ def report(vendor: str) -> dict[str, Any]:
         from accel_testing.deepspeed_classes.device import Device
         from own_cases import DEVICES, own_cases
 
-        device = Device(vendor, **DEVICES.get(vendor, {}))
+        device = Device(**{"type": vendor, **DEVICES.get(vendor, {})})
         return compare(theirs, ours, {**cases(device), **own_cases(vendor)})

@@ -17,6 +17,7 @@ __all__ = ["DEVICES", "own_cases"]
 #: Where the device differs from `Device`'s defaults.
 DEVICES: Mapping[str, Mapping[str, Any]] = {
     "hpu": {"last_generator": 0},
+    "klxpu": {"type": "cuda"},
     "mps": {"last": 0, "last_generator": 0},
 }
 
@@ -24,8 +25,8 @@ DEVICES: Mapping[str, Mapping[str, Any]] = {
 def own_cases(vendor: str) -> dict[str, Case]:
     """The vendor's own cases, and those of every simulated device."""
     own: dict[str, Callable[[], Cases]] = {
-        "cpu": _cpu, "cuda": _cuda, "hpu": _hpu, "mlu": _vendor_ranges, "mps": _mps, "supa": _supa,
-        "xpu": _xpu,
+        "cpu": _cpu, "cuda": _cuda, "hpu": _hpu, "klxpu": _klxpu, "mlu": _vendor_ranges, "mps": _mps,
+        "supa": _supa, "xpu": _xpu,
     }  # fmt: skip
     return {"range_push: under torch's profiler": _profiled, **(own[vendor]() if vendor in own else {})}
 
@@ -109,6 +110,21 @@ def _cuda() -> Cases:
             f"{name}: without a device": without_device(name)
             for name in ("is_available", "device_count", *abilities)
         },
+    }
+
+
+def _klxpu() -> Cases:
+    def with_events(value: str) -> Case:
+        def ask(acc: Any) -> Any:
+            with mock.patch.dict(os.environ, XPU_EVENT_KL3_ENABLE=value):
+                return acc.use_host_timers()
+
+        return ask
+
+    return {
+        **members("communication_backend_version"),
+        **_attributes("class_dict"),
+        **{f"use_host_timers: with XPU_EVENT_KL3_ENABLE={value}": with_events(value) for value in ("1", "0")},
     }
 
 

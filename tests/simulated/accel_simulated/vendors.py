@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["VENDORS", "Vendor"]
+__all__ = ["DEVICES", "VENDORS", "Vendor"]
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where `accel_testing` is, which the processes with a device read the surfaces with.
@@ -16,7 +16,7 @@ SUPPORT = ROOT.parent / "support"
 class Vendor:
     """One simulated vendor. Names and variables are those of `VENDORS.md` and of the surface files."""
 
-    #: torch's device type, and the name of the surface file.
+    #: torch's device type, and the name of the surface file; of a vendor that `plays` another, his backend's.
     name: str
     #: What brings the device into torch; `"torch"` where torch ships the module itself.
     package: str
@@ -28,6 +28,8 @@ class Vendor:
     visible: tuple[str, ...] = ()
     #: How many devices there are; `SIMULATED_DEVICES` changes it.
     devices: int = 2
+    #: The vendor whose device type, modules and stand-ins these are; empty for his own.
+    plays: str = ""
 
     @property
     def runtime(self) -> Path:
@@ -45,7 +47,12 @@ VENDORS = {
         Vendor("xpu", "torch", "xccl", kind="XPU", visible=("ZE_AFFINITY_MASK",)),
         Vendor("cuda", "torch", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",)),
         Vendor("mps", "torch", "", kind="MPS", devices=1),
+        # Behind torch.cuda's own functions, and known by its package alone.
+        Vendor("klxpu", "torch_xmlir", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",), plays="cuda"),
         # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
         Vendor("acme", "torch_acme", "accl"),
     )
 }
+
+#: Those with a device of their own.
+DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}

@@ -63,6 +63,9 @@ CUDA = Backend(
     requires=("torch>=2.6",),
     torch_builds=("cuda",),
     wrapped_by=("spaces",),  # Hugging Face's ZeroGPU
+    # Kunlunxin's: torch.cuda's functions stay torch's, over a CUDA runtime of its own. vLLM-Kunlun,
+    # vllm_kunlun/platforms/kunlun.py; LMCache, lmcache/v1/platform/klx_xpu.
+    taken_over_by=("torch_xmlir",),
     hardware="NVIDIA GPU",
     # /dev/dxg is WSL2's door to any maker's GPU; the Jetson's GPU is no PCI device.
     device_nodes=("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*"),

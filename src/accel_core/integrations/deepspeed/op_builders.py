@@ -45,21 +45,29 @@ class _DeepSpeed(OpProvider):
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
-    """DeepSpeed's builders for the device type of `backend`; none where DeepSpeed is not installed."""
+    """DeepSpeed's builders for `backend`; none where DeepSpeed is not installed.
+
+    Those of the device's name, else those of its type: klxpu has its own, and is torch's cuda.
+    """
+    family = backend.name.partition(".")[0]
+    device = family if package(family) else backend.device_type
     if not _installed.is_installed():
         return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
     return _DeepSpeed(
-        sources(backend.device_type),
+        sources(device),
         name=f"deepspeed {metadata.version('deepspeed') or ''}".strip(),
         kind="deepspeed",
-        package=package(backend.device_type),
+        package=package(device),
         optional=True,
         advice="DeepSpeed has none for this device, and accel-core neither",
     )
 
 
 def package(device_type: str) -> str:
-    """DeepSpeed's package of builders for a device type; empty where it has none, or is not installed."""
+    """DeepSpeed's package of builders for a device type, or for a device of its own list by name.
+
+    Empty where it has none, or is not installed.
+    """
     name = _ROOT if device_type == "cuda" else f"{_ROOT}.{device_type}"
     folder = _folder(name)
     return name if device_type and folder and Path(folder, "__init__.py").is_file() else ""

@@ -39,7 +39,7 @@ def limit(a: Any) -> bool:
     return refuses(lambda: a.set_per_process_memory_fraction(0.5))
 
 
-DIFFERENCES = {name: Differences() for name in ("mlu", "hpu", "sdaa", "supa", "xpu", "cuda", "mps")}
+DIFFERENCES = {name: Differences() for name in ("mlu", "hpu", "sdaa", "supa", "xpu", "cuda", "mps", "klxpu")}
 
 _hpu = DIFFERENCES["hpu"].expect
 _ONE = "a process owns one device, called hpu whatever the index"
@@ -70,6 +70,12 @@ _NO_FLOAT64 = "the device has no float64"
 for _name in ("supa", "mps"):
     DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
     DIFFERENCES[_name].expect("DoubleTensor", _NO_FLOAT64, lambda a: refuses(lambda: a.DoubleTensor([1])))
+
+DIFFERENCES["klxpu"].expect(
+    "use_host_timers",
+    "its events measure nothing unless a variable is set",
+    lambda a: a.use_host_timers() is True,
+)
 
 _mps = DIFFERENCES["mps"].expect
 _mps(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 __all__ = ["VENDORS", "Count", "Difference", "count", "differences", "problems"]
 
 TABLE = Path(__file__).parents[3] / "deepspeed" / "classes" / "DIFFERENCES.md"
-VENDORS = ("cpu", "cuda", "hpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
+VENDORS = ("cpu", "cuda", "hpu", "klxpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 #: How the reason of a difference begins that is ours to mend.
 OPEN = "ours, open:"
 

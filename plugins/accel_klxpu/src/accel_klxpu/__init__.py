@@ -1,0 +1,97 @@
+"""Kunlunxin XPUs for accel-core: what the backend `klxpu` is, and the next step after its known errors.
+
+Importing this module imports neither torch nor torch_xmlir.
+
+torch_xmlir is closed, and nothing here was run on a P800. It is known from DeepSpeed 0.19.8
+(deepspeed/accelerator/klxpu_accelerator.py), baidu/vLLM-Kunlun (vllm_kunlun/platforms/kunlun.py), LMCache
+(lmcache/v1/platform/klx_xpu) and xyDong0223/infer-forge-harness (openwiki/torch-xmlir), whose authors took a
+build for torch 2.9 apart; "the wiki" below is theirs.
+"""
+
+from __future__ import annotations
+
+import os
+
+from accel_core import Backend, ProbeResult, hookimpl
+
+__all__ = ["BACKEND"]
+
+_INSTALL = "start from Kunlunxin's XPyTorch image, or run its installer for your torch"
+_DRIVER = "install Kunlunxin's driver (XRE); `xpu-smi` shows when it works"
+_DOCTOR = "`python -m torch_xmlir --doctor` shows whether driver, runtime and torch_xmlir fit"
+
+#: What an error's text says, and what the user can do about it; the first that fits counts. The libraries'
+#: names are those of XRE and XHPC in PaddlePaddle, cmake/external/xpu.cmake.
+_HINTS = (
+    (r"lib(xpu\w*|xpuml|xft|xhpc|bkcl|cudart|cuda)[\w\-]*\.so", f"{_DRIVER}; {_DOCTOR}"),
+    (r"undefined symbol|_xmlirc\b|deregister cuda", f"{_INSTALL}; {_DOCTOR}"),
+    (r"initialize default context|device abnormal", f"{_DRIVER}; {_DOCTOR}"),
+    (r"re-initialize cuda in forked",
+     "use the start method 'spawn', or do not touch the device before the fork"),
+    (r"out of memory", "`xpu-smi` shows which processes hold the device's memory"),
+)  # fmt: skip
+
+BACKEND = Backend(
+    name="klxpu",
+    # DeepSpeed looks for it after supa and before cuda.
+    priority=225,
+    # torch_xmlir adds no device type: tensors are torch's "cuda", on Kunlunxin's kernels.
+    device_type="cuda",
+    api_level=2,
+    vendor_import="torch_xmlir",
+    accelerator="accel_klxpu.accelerator:KLXPUAccelerator",
+    description="Kunlunxin XPUs, through torch_xmlir",
+    url="https://www.kunlunxin.com/",
+    install_hint=_INSTALL,
+    # No range for torch_xmlir: its builds carry the torch they are for in the image's name, and the
+    # distribution is `torch-xmlir` in some and `xmlir` in others.
+    requires=("torch>=2.6",),
+    torch_builds=("cuda",),
+    platforms=("linux",),
+    hardware="Kunlunxin XPU",
+    # https://paddlepaddle.org.cn/documentation/guides/hardware_support/xpu/install_cn.html. /dev/xpuctrl is
+    # no card.
+    device_nodes=("/dev/xpu[0-9]*",),
+    # Generation 2 (R200, R300), and the P800 under either of its vendor ids:
+    # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-gen2_install_cn.html,
+    # https://www.paddlepaddle.org.cn/documentation/zh/hardware_support/xpu/xpu-p800_install_cn.html
+    pci_ids=(
+        "1d22:3684",
+        "1d22:3686", "1d22:3687", "1d22:3688", "1d22:3689",
+        "2057:3686", "2057:3687", "2057:3688", "2057:3689",
+    ),
+    # FlagOpen's scripts print it before they train; no page of Kunlunxin's own is public.
+    driver_file="/proc/kunlun/version",
+    driver_hint=_DRIVER,
+    # https://opendatalab.github.io/MinerU/zh/usage/acceleration_cards/Kunlunxin
+    container_hint="start it with its cards: docker run --device /dev/xpu0 --device /dev/xpuctrl",
+    hints=_HINTS,
+    # Not XPU_VISIBLE_DEVICES, with which torch_xmlir reportedly fails while it is imported: FlagTree,
+    # third_party/xpu/docs/xpu3/how_to_write_kernel_skills.
+    visible_devices=("CUDA_VISIBLE_DEVICES",),
+    visible_devices_grammar="indices",
+    # DeepSpeed's.
+    export_envs=("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH"),
+    # BKCL under NCCL's name: torch_xmlir puts its own process group behind it (the wiki, 07-distributed.md).
+    communication_backend="nccl",
+    compile_backend="inductor",
+    impersonates="cuda",
+)  # fmt: skip
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin."""
+    return BACKEND
+
+
+@hookimpl
+def accel_probe() -> ProbeResult | None:
+    """Not usable where the user has switched torch_xmlir off: torch.cuda is then nobody's but CUDA's.
+
+    As torch_xmlir reads the variable (the wiki, 02-import-hook.md): off for any number but 0.
+    """
+    off = os.environ.get("DISABLE_XPYTORCH", "0").strip() or "0"
+    if off == "0":
+        return None
+    return ProbeResult(False, f"DISABLE_XPYTORCH={off} switches torch_xmlir off", "unset DISABLE_XPYTORCH")
