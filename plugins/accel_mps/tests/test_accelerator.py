@@ -166,21 +166,18 @@ def test_there_is_no_float64(metal):
         metal.DoubleTensor([1.0])
 
 
-@pytest.mark.parametrize("error", [None, TypeError("BFloat16 is not supported on MPS")])
-def test_narrow_types_are_asked_of_the_device(metal, monkeypatch, error):
-    """torch.mps has no word on them: a product on the device tells."""
+@pytest.mark.parametrize("since_14", [True, False])
+def test_narrow_types_are_known_without_a_start(metal, monkeypatch, since_14):
     asked = []
-    real = torch.ones
-
-    def ones(size, dtype, device):
-        asked.append((dtype, device))
-        if error:
-            raise error
-        return real(size, dtype=dtype)
-
-    monkeypatch.setattr(torch, "ones", ones)
-    assert metal.is_bf16_supported() is metal.is_fp16_supported() is (error is None)
-    assert asked == [(torch.bfloat16, "mps"), (torch.float16, "mps")]
+    monkeypatch.setattr(
+        torch._C, "_mps_is_on_macos_or_newer", lambda *version: not asked.append(version) and since_14
+    )
+    monkeypatch.setattr(torch, "ones", None)  # a trial would start the device
+    torch.backends.mps.is_macos_or_newer.cache_clear()
+    assert metal.is_bf16_supported() is since_14
+    assert metal.is_fp16_supported() is True
+    assert asked == [(14, 0)]
+    torch.backends.mps.is_macos_or_newer.cache_clear()
 
 
 def test_a_callback_runs(metal):

@@ -19,14 +19,25 @@ __all__ = ["Dtypes", "Random"]
 
 
 class Dtypes(Base):
-    """Data types: what the device computes natively, and tensors made on it."""
+    """Data types: what a model can be trained in here, and tensors made on the device."""
 
     def is_bf16_supported(self) -> bool:
-        """Whether the device computes in bfloat16 natively."""
+        """Whether a model can be trained in bfloat16 here, natively or emulated.
+
+        DeepSpeed refuses to train where this is False. Whether it is fast is another question:
+        `is_bf16_native`.
+        """
         return False
 
+    def is_bf16_native(self) -> bool:
+        """Whether the hardware itself computes in bfloat16, which is otherwise emulated and slower.
+
+        Where nobody tells the two apart this is `is_bf16_supported`.
+        """
+        return self.is_bf16_supported()
+
     def is_fp16_supported(self) -> bool:
-        """Whether the device computes in float16 natively."""
+        """Whether a model can be trained in float16 here. DeepSpeed refuses to where this is False."""
         return False
 
     def is_fp8_supported(self) -> bool:

@@ -68,6 +68,14 @@ class MPSAccelerator(TorchAccelerator):
 
     # Data types
 
+    def is_bf16_supported(self) -> bool:
+        """From macOS 14 on, which brought bfloat16 to Metal."""
+        return self.is_available() and bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
+
+    def is_fp16_supported(self) -> bool:
+        """Whether there is a device: Metal has always had float16."""
+        return self.is_available()
+
     def is_fp64_supported(self) -> bool:
         """False: Metal has no float64."""
         return False
