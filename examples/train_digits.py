@@ -220,7 +220,7 @@ def train(trainer: Trainer, epochs: int, batch_size: int, console: Console) -> f
 
 
 def peak_memory(acc: accel_core.Accelerator) -> int | None:
-    """The most bytes that tensors held, or `None` where the vendor has no such count (Apple)."""
+    """The most bytes that tensors held, or `None` where the vendor has no such count."""
     try:
         return acc.max_memory_allocated()
     except accel_core.UnsupportedError:

@@ -154,7 +154,9 @@ class Devices(Base):
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """Whether kernels have finished when the call that started them returns."""
+        """Whether no stream has to wait for another: calls return when their work is done, or the device has
+        one queue (mps).
+        """
         return False
 
     def use_host_timers(self) -> bool:
