@@ -33,12 +33,18 @@ class AccelError(Exception):
     """Root of all errors raised by accel_core and its plugins."""
 
 
-class BackendNotFoundError(AccelError, LookupError):
-    """No installed distribution declares the backend that was asked for."""
+class BackendNotFoundError(AccelError, LookupError, ValueError):
+    """No installed distribution declares the backend that was asked for.
+
+    Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that it does not know.
+    """
 
 
-class BackendUnavailableError(AccelError, RuntimeError):
-    """The backend is installed, but it cannot be used here and now."""
+class BackendUnavailableError(AccelError, RuntimeError, ValueError):
+    """The backend is installed, but it cannot be used here and now.
+
+    Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that cannot be used.
+    """
 
 
 class DeclinedError(BackendUnavailableError):

@@ -162,14 +162,17 @@ def by_index(
     return needed if places[0].default is inspect.Parameter.empty else optional
 
 
-def or_default(function: _Function, default: _Function) -> _Function:
-    """`function`, and `default` where it raises `RuntimeError`: torch's word for "not on this device"."""
+def or_default(function: _Function, default: _Function, checked: Callable[[int], int]) -> _Function:
+    """`function`, and `default` where it raises `RuntimeError`: torch's word for "not on this device".
+
+    It is torch's word for a bad index too, of which `checked` raises `ValueError` first.
+    """
 
     def member(device_index: int | None = None) -> Any:
         try:
             return function() if device_index is None else function(device_index)
         except RuntimeError:
-            return default() if device_index is None else default(device_index)
+            return default() if device_index is None else default(checked(device_index))
 
     return member
 

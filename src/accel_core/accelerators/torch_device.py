@@ -84,7 +84,7 @@ class TorchAccelerator(TorchGraphs, Accelerator):
             return function
         stand_in = getattr(self._torch_accelerator, row.in_torch, None)
         if stand_in is not None and row.needs is Needs.ALLOCATOR:
-            return or_default(stand_in, getattr(super(), row.name))
+            return or_default(stand_in, getattr(super(), row.name), self._checked_index)
         return stand_in
 
     def _bind(self, row: Row) -> Any:
