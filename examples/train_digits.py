@@ -186,11 +186,11 @@ def _digits(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def choose_precision(acc: accel_core.Accelerator, wanted: str) -> torch.dtype:
-    """The precision that was asked for, or the best one that the accelerator says it supports."""
+    """The precision that was asked for, or the best one that the accelerator has natively."""
     if wanted == "auto":
         return (
             torch.bfloat16
-            if acc.is_bf16_supported()
+            if acc.is_bf16_native()
             else torch.float16
             if acc.is_fp16_supported()
             else torch.float32
@@ -233,7 +233,7 @@ def train(trainer: Trainer, epochs: int, batch_size: int, console: Console) -> f
 
 
 def peak_memory(acc: accel_core.Accelerator) -> int | None:
-    """The most bytes that tensors held, or `None` where the vendor has no such count (Apple)."""
+    """The most bytes that tensors held, or `None` where the vendor has no such count."""
     try:
         return acc.max_memory_allocated()
     except accel_core.UnsupportedError:

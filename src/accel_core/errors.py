@@ -34,12 +34,18 @@ class AccelError(Exception):
     """Root of all errors raised by accel_core and its plugins."""
 
 
-class BackendNotFoundError(AccelError, LookupError):
-    """No installed distribution declares the backend that was asked for."""
+class BackendNotFoundError(AccelError, LookupError, ValueError):
+    """No installed distribution declares the backend that was asked for.
+
+    Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that it does not know.
+    """
 
 
-class BackendUnavailableError(AccelError, RuntimeError):
-    """The backend is installed, but it cannot be used here and now; `hint` is the next step if known."""
+class BackendUnavailableError(AccelError, RuntimeError, ValueError):
+    """The backend is installed, but it cannot be used here and now; `hint` is the next step if known.
+
+    Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that cannot be used.
+    """
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         super().__init__(message)

@@ -266,19 +266,20 @@ def test_tensor_types_make_tensors_here(cpu: CPUAccelerator, name: str) -> None:
 
 
 def test_data_types_are_what_the_processor_does(cpu: CPUAccelerator) -> None:
-    assert cpu.is_bf16_supported() is bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    assert cpu.is_bf16_supported() is True
+    assert cpu.is_bf16_native() is bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     assert cpu.is_fp16_supported() is bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
     assert cpu.is_fp8_supported() is False
     assert cpu.is_fp64_supported() is True
     assert cpu.supported_dtypes()[0] is torch.float32
-    assert (torch.bfloat16 in cpu.supported_dtypes()) is cpu.is_bf16_supported()
+    assert torch.bfloat16 in cpu.supported_dtypes()
 
 
 def test_without_onednn_the_processors_features_answer(
     cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "_torch", _Torch(mkldnn=None, features={"avx512_bf16": True}))
-    assert cpu.is_bf16_supported() is True
+    assert cpu.is_bf16_native() is True
     assert cpu.is_fp16_supported() is False
 
 
@@ -286,7 +287,6 @@ def test_float16_is_listed_where_the_processor_has_it(
     cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "is_fp16_supported", lambda: True)
-    monkeypatch.setattr(cpu, "is_bf16_supported", lambda: True)
     assert cpu.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from accel_core import Backend, TorchAccelerator, UnsupportedError
+from accel_core.accelerators._trial import computes_in
 
 Build = Callable[..., TorchAccelerator]
 
@@ -80,8 +81,11 @@ def test_the_fraction_goes_to_the_device(simulated: TorchAccelerator, vendor: An
 # Data types
 
 
-def test_emulation_does_not_count_as_support(simulated: TorchAccelerator, vendor: Any) -> None:
-    assert simulated.is_bf16_supported() is False
+def test_what_is_emulated_can_be_trained_in_and_is_not_native(simulated: TorchAccelerator) -> None:
+    assert simulated.is_bf16_supported() is True
+    assert simulated.is_bf16_native() is False
+    with pytest.warns(RuntimeWarning, match="float16 could not be tried"):
+        assert simulated.supported_dtypes() == [torch.float32, torch.bfloat16]
 
 
 def test_the_vendors_word_is_taken(vendor: Any, without: Build) -> None:
@@ -92,8 +96,10 @@ def test_the_vendors_word_is_taken(vendor: Any, without: Build) -> None:
     assert accelerator.is_bf16_supported() is True
     assert accelerator.is_fp16_supported() is True
     assert accelerator.is_fp8_supported() is True
+    assert accelerator.is_bf16_native() is True
     vendor.device_count = lambda: 0
     assert without().is_bf16_supported() is False
+    assert without().is_bf16_native() is False
 
 
 def test_without_the_vendors_word_a_product_tells(
@@ -103,10 +109,21 @@ def test_without_the_vendors_word_a_product_tells(
     accelerator = TorchAccelerator(backend(name="trial", device_type="cpu"))
     assert accelerator.is_fp16_supported() is True
     assert accelerator.is_bf16_supported() is True
+    assert accelerator.is_bf16_native() is True  # nobody tells the two apart
     assert accelerator.is_fp8_supported() is False
     assert accelerator.supported_dtypes() == [torch.float32, torch.float16, torch.bfloat16]
-    assert simulated.is_fp16_supported() is False  # nothing computes there
-    assert simulated.is_fp16_supported() is False
+
+
+def test_a_device_on_which_nothing_computes_says_no_and_why(simulated: TorchAccelerator) -> None:
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="in torch.float16 could not be .*NotImplementedError"):
+            assert simulated.is_fp16_supported() is False
+
+
+def test_what_a_trial_tells() -> None:
+    assert computes_in(torch, "cpu", torch.bfloat16) is True
+    assert computes_in(torch, "cpu", torch.float8_e4m3fn) is False  # torch multiplies none of these there
+    assert isinstance(computes_in(torch, "meta", torch.float16), RuntimeError)  # which has no values at all
 
 
 # Graphs

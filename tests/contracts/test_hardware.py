@@ -11,7 +11,7 @@ from accel_contracts.plugins import PLUGINS, declared
 
 from accel_core import Backend, Provenance, evidence
 from accel_core.detection import facts
-from accel_core.detection.records import Candidate
+from accel_core.detection.records import Candidate, Outcome
 
 EVERY = [backend for plugin in PLUGINS for backend in declared(plugin)]
 ON_THE_BUS = [b for b in EVERY if b.pci_ids]
@@ -33,11 +33,24 @@ def _anything_is_installed(monkeypatch):
             monkeypatch.delenv(name, raising=False)
 
 
-def reason(backend: Backend, root: Path) -> tuple[str, str]:
+def examine(backend: Backend, root: Path) -> tuple[Outcome | None, Outcome | None]:
     named = replace(backend, provenance=Provenance("d", "1", "e", "m"), requires=(), follows_torch=())
     seen = evidence(named, str(root))
-    outcome, _ = facts.examine(Candidate(named, None), facts.Settings(), seen, root=str(root))
+    return facts.examine(Candidate(named, None), facts.Settings(), seen, root=str(root))
+
+
+def reason(backend: Backend, root: Path) -> tuple[str, str]:
+    """Why the backend is ruled out."""
+    outcome, _ = examine(backend, root)
     return (outcome.reason, outcome.hint) if outcome else ("", "")
+
+
+def doubt(backend: Backend, root: Path) -> tuple[str, str]:
+    """What speaks against its device, while the vendor's count decides."""
+    ruled_out, absence = examine(backend, root)
+    assert ruled_out is None
+    assert absence is not None
+    return absence.reason, absence.hint
 
 
 def write(root: Path, path: str, text: str = "") -> None:
@@ -110,18 +123,18 @@ def test_whose_driver_and_container_are_told():
 @each(NODES_ONLY)
 def test_a_container_where_the_bus_does_not_tell(tmp_path, backend):
     write(tmp_path, "/.dockerenv")
-    told, hint = reason(backend, tmp_path)
+    told, hint = doubt(backend, tmp_path)
     assert told == f"this container has none of {backend.device_nodes[0]}"
     assert backend.container_hint in hint
 
 
 @each([b for b in NODES_ONLY if b.driver_file])
 def test_a_driver_where_the_bus_does_not_tell(tmp_path, backend):
-    told, hint = reason(backend, tmp_path)
+    told, hint = doubt(backend, tmp_path)
     assert told == (
         f"this machine has none of {backend.device_nodes[0]}, "
         f"and the driver of a {backend.hardware} is not loaded"
     )
     assert backend.driver_hint in hint
     write(tmp_path, backend.driver_file)
-    assert reason(backend, tmp_path) == (f"this machine has none of {backend.device_nodes[0]}", "")
+    assert doubt(backend, tmp_path) == (f"this machine has none of {backend.device_nodes[0]}", "")

@@ -164,6 +164,32 @@ def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(to
     assert "torch_npu" not in sys.modules
 
 
+@pytest.mark.parametrize("count", [0, 3])
+def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch, count):
+    """A driver may name its nodes otherwise; a container may show others."""
+    monkeypatch.setattr(host, "on_linux", lambda: True)
+    counting(torch_world, f"return {count}", device_nodes=("/dev/no-such-npu[0-9]*",))
+    found = judge()
+    assert found.devices == count
+    if count:
+        assert (found.status, found.reason) == (Status.USABLE, "")
+    else:
+        assert (found.status, found.reason) == (
+            Status.NO_DEVICE,
+            "this machine has none of /dev/no-such-npu[0-9]*",
+        )
+    assert ("npu_device" in sys.modules) is bool(count)  # a child is asked first
+
+
+@pytest.mark.parametrize("ends", ["raise ImportError('libhccl.so')", "import os; os._exit(7)"])
+def test_a_vendor_that_fails_where_no_node_is_has_no_device(torch_world, monkeypatch, ends):
+    monkeypatch.setattr(host, "on_linux", lambda: True)
+    vendor(torch_world, ends, device_nodes=("/dev/no-such-npu[0-9]*",))
+    found = judge()
+    assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
+    assert found.reason == "this machine has none of /dev/no-such-npu[0-9]*"
+
+
 def test_a_pin_may_be_usable_without_a_device(torch_world):
     """USERS 31: a login node, or an image build."""
     counting(torch_world, "return 0")

@@ -153,7 +153,9 @@ def test_without_the_bridges_word_float16_is_tried(acc, monkeypatch):
     for name in ("habana_frameworks", "habana_frameworks.torch", "habana_frameworks.torch.utils"):
         monkeypatch.setitem(sys.modules, name, None)
     tried = []
-    monkeypatch.setattr(acc, "_try", lambda dtype: not tried.append(dtype))
+    monkeypatch.setattr(
+        "accel_core.accelerators._trial.computes_in", lambda torch, device, dtype: not tried.append(dtype)
+    )
     assert acc.is_fp16_supported() is True
     assert tried == [torch.float16]
 

@@ -132,8 +132,10 @@ def test_float64_is_asked_of_the_driver(simulated, field, supported):
     assert simulated(**field).is_fp64_supported() is supported
 
 
-def test_what_is_only_emulated_is_not_supported(simulated):
-    assert simulated().is_bf16_supported() is False
+def test_what_is_only_emulated_is_supported_and_not_native(simulated):
+    acc = simulated()
+    assert acc.is_bf16_supported() is True
+    assert acc.is_bf16_native() is False
 
 
 def test_free_memory_is_the_drivers_answer(simulated):

@@ -23,8 +23,8 @@ __all__ = [
     "context_class",
     "delegate",
     "has_parameter",
+    "natively",
     "or_default",
-    "without_emulation",
 ]
 
 
@@ -37,8 +37,6 @@ class Call(Enum):
     INDEXED = auto()
     #: A member with an argument of its own, written out for the vendor whose function names it otherwise.
     OWN = auto()
-    #: A yes or no, asked without the emulation that several vendors count; `None` where there is none.
-    FLAG = auto()
     #: No member, but what methods build on, as it is; `None` where there is none.
     PART = auto()
 
@@ -89,9 +87,9 @@ ROWS = (
     Row("manual_seed", Call.OWN),
     Row("manual_seed_all", Call.OWN),
     Row("stream", Call.OWN, needs=Needs.STREAM_CONTEXT),
-    Row("is_bf16_supported", Call.FLAG),
-    Row("is_fp16_supported", Call.FLAG),
-    Row("is_fp8_supported", Call.FLAG),
+    Row("is_bf16_supported", Call.PART),
+    Row("is_fp16_supported", Call.PART),
+    Row("is_fp8_supported", Call.PART),
     Row("_lazy_call", Call.PART),
     Row("_lazy_init", Call.PART),
     Row("get_device_properties", Call.PART),
@@ -164,25 +162,24 @@ def by_index(
     return needed if places[0].default is inspect.Parameter.empty else optional
 
 
-def or_default(function: _Function, default: _Function) -> _Function:
-    """`function`, and `default` where it raises `RuntimeError`: torch's word for "not on this device"."""
+def or_default(function: _Function, default: _Function, checked: Callable[[int], int]) -> _Function:
+    """`function`, and `default` where it raises `RuntimeError`: torch's word for "not on this device".
+
+    It is torch's word for a bad index too, of which `checked` raises `ValueError` first.
+    """
 
     def member(device_index: int | None = None) -> Any:
         try:
             return function() if device_index is None else function(device_index)
         except RuntimeError:
-            return default() if device_index is None else default(device_index)
+            return default() if device_index is None else default(checked(device_index))
 
     return member
 
 
-def without_emulation(ask: _Function) -> _Function:
-    """The vendor's question about a data type, without the emulation that several count by default."""
-    return (
-        functools.partial(ask, including_emulation=False)
-        if has_parameter(ask, "including_emulation")
-        else ask
-    )
+def natively(ask: _Function) -> bool:
+    """A vendor's answer about a data type, without the emulation that several count by default."""
+    return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
 
 
 def context_class(value: Any) -> Any:

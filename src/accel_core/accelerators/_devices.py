@@ -51,10 +51,10 @@ class Base:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.name = backend.name
-        # DeepSpeed's `env_report.py` and op builders read this one.
-        self._name = backend.name
         self._torch: Any = import_torch()
         self._device_type = device_type = self._torch_device_type()
+        # DeepSpeed reads this one, and ZeRO-3 with a partly offloaded optimizer makes tensors on it.
+        self._name = device_type
         self._names: Memo[int | None, str] = Memo(
             lambda index: device_type if index is None else f"{device_type}:{int(index)}"
         )
@@ -154,7 +154,9 @@ class Devices(Base):
     # Nature
 
     def is_synchronized_device(self) -> bool:
-        """Whether kernels have finished when the call that started them returns."""
+        """Whether no stream has to wait for another: calls return when their work is done, or the device has
+        one queue (mps).
+        """
         return False
 
     def use_host_timers(self) -> bool:

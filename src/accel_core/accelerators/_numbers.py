@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,14 +18,25 @@ __all__ = ["Dtypes", "Random"]
 
 
 class Dtypes(Base):
-    """Data types: what the device computes natively, and tensors made on it."""
+    """Data types: what a model can be trained in here, and tensors made on the device."""
 
     def is_bf16_supported(self) -> bool:
-        """Whether the device computes in bfloat16 natively."""
+        """Whether a model can be trained in bfloat16 here, natively or emulated.
+
+        DeepSpeed refuses to train where this is False. Whether it is fast is another question:
+        `is_bf16_native`.
+        """
         return False
 
+    def is_bf16_native(self) -> bool:
+        """Whether the hardware itself computes in bfloat16, which is otherwise emulated and slower.
+
+        Where nobody tells the two apart this is `is_bf16_supported`.
+        """
+        return self.is_bf16_supported()
+
     def is_fp16_supported(self) -> bool:
-        """Whether the device computes in float16 natively."""
+        """Whether a model can be trained in float16 here. DeepSpeed refuses to where this is False."""
         return False
 
     def is_fp8_supported(self) -> bool:
@@ -64,49 +74,53 @@ class Dtypes(Base):
         """Whether the tensor is on a device of this accelerator's type."""
         return tensor.device.type == self._device_type
 
-    def _tensor_type(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-        # Without an index torch puts the tensor on the device that is current when this is called.
-        return partial(self._torch.tensor, dtype=dtype, device=self._device_type)
+    def _tensor_type(
+        self, name: str, dtype: torch.dtype, refuse: Callable[[], Any] | None = None
+    ) -> Callable[..., torch.Tensor]:
+        from accel_core.accelerators._tensor_types import TensorType
+
+        return TensorType(self._torch, name, dtype, self._device_type, refuse)
 
     @property
     def BFloat16Tensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes a bfloat16 tensor on the current device."""
-        return self._tensor_type(self._torch.bfloat16)
+        """Makes bfloat16 tensors on the current device, as torch's old type does: from data, or of a size."""
+        return self._tensor_type("BFloat16Tensor", self._torch.bfloat16)
 
     @property
     def ByteTensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes an uint8 tensor on the current device."""
-        return self._tensor_type(self._torch.uint8)
+        """Makes uint8 tensors on the current device, as `BFloat16Tensor` does."""
+        return self._tensor_type("ByteTensor", self._torch.uint8)
 
     @property
     def DoubleTensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes a float64 tensor on the current device.
+        """Makes float64 tensors on the current device, as `BFloat16Tensor` does.
 
         The call raises `UnsupportedError` on a device without float64.
         """
-        return self._tensor_type(self._torch.float64) if self.is_fp64_supported() else self._no_float64
+        refuse = None if self.is_fp64_supported() else self._no_float64
+        return self._tensor_type("DoubleTensor", self._torch.float64, refuse)
 
     @property
     def FloatTensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes a float32 tensor on the current device."""
-        return self._tensor_type(self._torch.float32)
+        """Makes float32 tensors on the current device, as `BFloat16Tensor` does."""
+        return self._tensor_type("FloatTensor", self._torch.float32)
 
     @property
     def HalfTensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes a float16 tensor on the current device."""
-        return self._tensor_type(self._torch.float16)
+        """Makes float16 tensors on the current device, as `BFloat16Tensor` does."""
+        return self._tensor_type("HalfTensor", self._torch.float16)
 
     @property
     def IntTensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes an int32 tensor on the current device."""
-        return self._tensor_type(self._torch.int32)
+        """Makes int32 tensors on the current device, as `BFloat16Tensor` does."""
+        return self._tensor_type("IntTensor", self._torch.int32)
 
     @property
     def LongTensor(self) -> Callable[..., torch.Tensor]:
-        """Called with data, makes an int64 tensor on the current device."""
-        return self._tensor_type(self._torch.int64)
+        """Makes int64 tensors on the current device, as `BFloat16Tensor` does."""
+        return self._tensor_type("LongTensor", self._torch.int64)
 
-    def _no_float64(self, *_: Any, **__: Any) -> NoReturn:
+    def _no_float64(self) -> NoReturn:
         raise self._unsupported("DoubleTensor", "the device has no float64")
 
 

@@ -103,6 +103,11 @@ class Launch(Devices):
         backend = getattr(self._torch.distributed, "Backend", None)  # absent in builds without distributed
         return str(getattr(backend, "default_device_backend_map", {}).get(self._device_type, "gloo"))
 
+    @property
+    def _communication_backend_name(self) -> str:
+        """The same as an attribute, as every accelerator of DeepSpeed has it."""
+        return self.communication_backend_name()
+
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""
         return None

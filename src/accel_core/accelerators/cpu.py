@@ -195,6 +195,10 @@ class CPUAccelerator(Accelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
+        """True: what a processor has no instructions for, torch computes in float32 and rounds."""
+        return True
+
+    def is_bf16_native(self) -> bool:
         """Whether oneDNN has bfloat16 kernels for this processor."""
         return self._onednn("bf16", "avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 

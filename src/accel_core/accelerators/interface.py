@@ -48,6 +48,7 @@ class Accelerator(Dtypes, Pinning, Graphs, Compile, Ops, Random, Streams, Memory
             resolves_data_dependency=self.resolves_data_dependency(),
             handles_memory_backpressure=self.handles_memory_backpressure(),
             is_bf16_supported=self.is_bf16_supported(),
+            is_bf16_native=self.is_bf16_native(),
             is_fp16_supported=self.is_fp16_supported(),
             is_fp8_supported=self.is_fp8_supported(),
             is_fp64_supported=self.is_fp64_supported(),

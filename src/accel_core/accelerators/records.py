@@ -42,6 +42,8 @@ class Capabilities:
     resolves_data_dependency: bool
     handles_memory_backpressure: bool
     is_bf16_supported: bool
+    #: As against emulated.
+    is_bf16_native: bool
     is_fp16_supported: bool
     is_fp8_supported: bool
     is_fp64_supported: bool

@@ -17,8 +17,8 @@ from accel_core.accelerators._binding import (
     context_class,
     delegate,
     has_parameter,
+    natively,
     or_default,
-    without_emulation,
 )
 from accel_core.accelerators._torch_graphs import TorchGraphs
 from accel_core.accelerators.interface import Accelerator
@@ -84,7 +84,7 @@ class TorchAccelerator(TorchGraphs, Accelerator):
             return function
         stand_in = getattr(self._torch_accelerator, row.in_torch, None)
         if stand_in is not None and row.needs is Needs.ALLOCATOR:
-            return or_default(stand_in, getattr(super(), row.name))
+            return or_default(stand_in, getattr(super(), row.name), self._checked_index)
         return stand_in
 
     def _bind(self, row: Row) -> Any:
@@ -92,8 +92,6 @@ class TorchAccelerator(TorchGraphs, Accelerator):
         function = self._function(row)
         if row.call is Call.PART:
             return function
-        if row.call is Call.FLAG:
-            return None if function is None else without_emulation(function)
         default = getattr(super(), row.name)
         if function is None:
             return default
@@ -277,34 +275,51 @@ class TorchAccelerator(TorchGraphs, Accelerator):
     # Data types
 
     def is_bf16_supported(self) -> bool:
-        """What the vendor says of native bfloat16; without its word, whether a product comes out right."""
+        """The vendor's word on bfloat16, emulated too; without it, whether a product comes out right.
+
+        That product is tried once, and again later where it failed for another reason than the data type.
+        """
         return self._computes("is_bf16_supported", self._torch.bfloat16)
 
+    def is_bf16_native(self) -> bool:
+        """What the vendor says of bfloat16 without emulation; without its word, as `is_bf16_supported`."""
+        ask = self._vendor["is_bf16_supported"]
+        return super().is_bf16_native() if ask is None else self.is_available() and natively(ask)
+
     def is_fp16_supported(self) -> bool:
-        """What the vendor says of native float16; without its word, whether a product comes out right."""
+        """The vendor's word on float16; without it, whether a product comes out right.
+
+        Tried as for `is_bf16_supported`. A plugin that knows the answer overrides this, so that asking
+        starts no device.
+        """
         return self._computes("is_fp16_supported", self._torch.float16)
 
     def is_fp8_supported(self) -> bool:
         """What the vendor says of native 8-bit floating point; False without its word."""
-        return self._computes("is_fp8_supported", None)
+        ask = self._vendor["is_fp8_supported"]
+        return ask is not None and self.is_available() and natively(ask)
 
-    def _computes(self, name: str, dtype: torch.dtype | None) -> bool:
+    def _computes(self, name: str, dtype: torch.dtype) -> bool:
         if not self.is_available():
             return False
         if (ask := self._vendor[name]) is not None:
             return bool(ask())
-        if dtype is None:
-            return False
         if dtype not in self._trials:
-            self._trials[dtype] = self._try(dtype)
-        return self._trials[dtype]
+            from accel_core.accelerators._trial import computes_in
 
-    def _try(self, dtype: torch.dtype) -> bool:
-        try:
-            ones = self._torch.ones((2, 2), dtype=dtype, device=self._device_type)
-            return bool((ones @ ones).sum().item() == 8)
-        except (RuntimeError, TypeError):
-            return False
+            answer = computes_in(self._torch, self._device_type, dtype)
+            if isinstance(answer, Exception):
+                import warnings
+
+                warnings.warn(
+                    f"{self.name}: whether it computes in {dtype} could not be tried, so the answer is no "
+                    f"until it is asked again: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+                return False
+            self._trials[dtype] = answer
+        return self._trials[dtype]
 
     # Deferred calls
 

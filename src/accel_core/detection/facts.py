@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -36,7 +36,10 @@ def examine(
     pinned: bool = False,
     root: str = "/",
 ) -> tuple[Outcome | None, Outcome | None]:
-    """What rules `candidate` out, and what speaks against its device though not against a pin; else `None`.
+    """What rules `candidate` out, and what speaks against its device without deciding; else `None`.
+
+    Nothing that speaks against the device decides about a pin. Where device nodes are all that is known of
+    the hardware their absence does not decide either: drivers rename them, and the vendor can count.
 
     `evidence` of its hardware, as `machine` gives it. `pinned`: the user asked for this backend by name, so
     it may be usable without a device. `root`: the folder under which `/proc` and the container's marks are
@@ -52,8 +55,10 @@ def examine(
         outcome = fact()
         if outcome is None:
             continue
-        if not (pinned and is_absence(outcome)):
-            here = _hardware(candidate.backend, evidence, root) if pinned else None
+        conjecture = fact.func is _hardware and not candidate.backend.pci_ids
+        if not (is_absence(outcome) and (pinned or conjecture)):
+            sure = pinned and candidate.backend.pci_ids
+            here = _hardware(candidate.backend, evidence, root) if sure else None
             return (_both(here, outcome) if here else outcome), absence
         absence = absence or outcome
     return None, absence
@@ -73,7 +78,7 @@ def is_absence(outcome: Outcome) -> bool:
     return outcome.status is Status.NO_DEVICE and outcome.devices == 0
 
 
-def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[Callable[[], Outcome | None]]:
+def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[partial[Outcome | None]]:
     yield partial(_api_level, backend)
     yield partial(_platform, backend)
     yield partial(_installed, backend, evidence)

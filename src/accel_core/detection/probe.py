@@ -84,7 +84,11 @@ def probe(
     outcome, absence = examine(candidate, settings, evidence, pinned=pinned)
     if outcome is None:
         assert isinstance(candidate, Candidate)
-        outcome = _ask(candidate, settings, group, pinned=pinned, isolated=isolated)
+        doubtful = absence is not None and not pinned
+        outcome = _ask(candidate, settings, group, pinned=pinned, isolated=isolated, doubtful=doubtful)
+        if doubtful and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
+            outcome = absence  # the vendor counts none either, or fails as one does without its device
+    assert outcome is not None
     if pinned and is_absence(outcome):
         why = absence or outcome  # what was seen without the vendor says more than its count
         outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
@@ -95,13 +99,18 @@ def _evidence(candidate: Candidate | Unloaded) -> devices.Evidence | None:
     return devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
 
 
-def _ask(candidate: Candidate, settings: Settings, group: Group, *, pinned: bool, isolated: bool) -> Outcome:
-    """The plugin and the device, here or in a child process first."""
+def _ask(
+    candidate: Candidate, settings: Settings, group: Group, *, pinned: bool, isolated: bool, doubtful: bool
+) -> Outcome:
+    """The plugin and the device, here or in a child process first.
+
+    A child comes first too where the device is doubtful: some vendors' packages end the process without it.
+    """
     # Our own backends answer without importing anything, and need no child for that.
     if candidate.builtin and (answer := _plugin_answer(candidate, group)) is not None:
         return answer
     untried = candidate.builtin and builtin.loads_unclaimed(candidate.backend, group.beside(candidate))
-    if isolated or settings.isolated or candidate.backend.isolated_probe or untried:
+    if isolated or settings.isolated or candidate.backend.isolated_probe or doubtful or untried:
         outcome = _in_child(candidate, settings.probe_timeout, pinned=pinned)
         if isolated or outcome.status not in (Status.USABLE, Status.NO_DEVICE):
             return outcome

@@ -20,6 +20,8 @@ SHARED = HERE.parents[1] / "support"
 SIMULATED = [vendor for vendor in VENDORS if vendor != "npu"]
 #: What the processor's answers would otherwise depend on: the launcher, and the machine's instructions.
 OF_THE_PROCESSOR = {"LOCAL_SIZE": "2", "LOCAL_RANK": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+#: Most releases of torch that DeepSpeed runs on have Metal so.
+OF_METAL = {"SIMULATED_OLD_METAL": "1"}
 
 
 @pytest.mark.parametrize("vendor", SIMULATED)
@@ -49,9 +51,8 @@ def _ask(vendor: str, folder: Path) -> Any:
         pytest.skip(str(error))
     # Coverage counts the integrations here, which these processes never import.
     variables = {"DS_ACCELERATOR": vendor, "OMP_NUM_THREADS": "1", **UNTRACED}
-    if vendor == "cpu":
-        variables |= OF_THE_PROCESSOR
-    else:
+    variables |= {"cpu": OF_THE_PROCESSOR, "mps": OF_METAL}.get(vendor, {})
+    if vendor != "cpu":
         install_real_plugin(folder, vendor)
     return run_on(
         device, "on_simulated:report", vendor, environ=variables, path=[folder, SHARED, HERE], timeout=300

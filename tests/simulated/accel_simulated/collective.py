@@ -118,7 +118,8 @@ def register(name: str, device: str) -> None:
     def create(store: Any, rank: int, size: int, timeout: timedelta) -> SimulatedCollective:
         return SimulatedCollective(name, store, rank, size, timeout)
 
-    Backend.register_backend(name, create, devices=device)
+    # A list: of a string torch takes each letter for a device in `default_device_backend_map`.
+    Backend.register_backend(name, create, devices=[device])
 
 
 def stand_in_for(name: str) -> type:

@@ -44,6 +44,7 @@ BACKEND = Backend(
     platforms=("linux",),
     hardware="Intel Gaudi",
     # /dev/accel is the kernel's folder for every maker's accelerators, so there the PCI id must tell.
+    # Unverified: /dev/hl*, older drivers' name, is in no source of Habana's that we have read.
     device_nodes=("/dev/hl[0-9]*",),
     shared_nodes=("/dev/accel/accel[0-9]*",),
     pci_ids=("1da3",),

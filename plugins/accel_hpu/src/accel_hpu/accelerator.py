@@ -86,6 +86,16 @@ class HPUAccelerator(TorchAccelerator):
         """Restore the one generator, whatever the index."""
         super().set_rng_state(new_state, 0)
 
+    # Streams: of the process's own device
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        """The stream that work of this thread goes to, whatever the index."""
+        return super().current_stream()
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        """The device's default stream, whatever the index."""
+        return super().default_stream()
+
     # Memory and data types
 
     def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:

@@ -17,6 +17,10 @@ class MLUAccelerator(TorchAccelerator):
     that gets torch_mlu's `RuntimeError`.
     """
 
+    def is_fp16_supported(self) -> bool:
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every one."""
+        return self.is_available()
+
     def is_triton_supported(self) -> bool:
         """Whether there is a device and Triton, in Cambricon's build, is installed."""
         return is_installed("triton") and self.is_available()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from accel_core import DeviceProperties, TorchAccelerator
+from accel_core import DeviceProperties, TorchAccelerator, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
@@ -16,14 +18,18 @@ __all__ = ["MPSAccelerator"]
 class MPSAccelerator(TorchAccelerator):
     """The one GPU of an Apple processor, which works in the processor's memory.
 
-    It has one queue and no user streams: `Stream` stands for that queue. Metal counts no peaks, so the
-    members that ask for one raise `UnsupportedError` unless torch counts them.
+    It has one queue and no user streams: `Stream` stands for that queue. Metal counts no peaks: where torch
+    does not either (before 2.13), what it holds now for this process stands for them, as in DeepSpeed.
     """
 
     # Nature and devices
 
-    def use_host_timers(self) -> bool:
-        """True: with one queue and `synchronize`, the host's clock tells as much as an event."""
+    def is_synchronized_device(self) -> bool:
+        """True, as in DeepSpeed (0.19.8): in one queue nothing has to wait for another stream.
+
+        The host still has to: `synchronize` before you read the clock. With it the host's clock tells as
+        much as an event, so `use_host_timers` is True as well.
+        """
         return True
 
     def current_device(self) -> int:
@@ -62,11 +68,60 @@ class MPSAccelerator(TorchAccelerator):
         """Bytes that Metal holds for this process, the allocator's cache and its own graphs included."""
         return int(self.device_module.driver_allocated_memory())
 
+    @cached_property
+    def _counts_peaks(self) -> bool:
+        """Whether torch counts: its allocator for Metal tells `torch.accelerator` from 2.13 on."""
+        try:
+            super().max_memory_allocated()
+        except UnsupportedError:
+            return False
+        return True
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        """Peak of what tensors held, where torch counts it; else what Metal holds now: `memory_reserved`."""
+        return super().max_memory_allocated() if self._counts_peaks else self.memory_reserved()
+
+    def max_memory_reserved(self, device_index: int | None = None) -> int:
+        """Peak of `memory_reserved`, where torch counts it; else `memory_reserved`."""
+        return super().max_memory_reserved() if self._counts_peaks else self.memory_reserved()
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        """Start the peaks again where torch counts them; else there is nothing to reset."""
+        if self._counts_peaks:
+            super().reset_peak_memory_stats()
+
+    def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
+        """With torch's keys; the peaks are left out where nobody counts them."""
+        stats = super().memory_stats()
+        return (
+            stats if self._counts_peaks else {key: stats[key] for key in stats if not key.endswith(".peak")}
+        )
+
     def total_memory(self, device_index: int | None = None) -> int:
         """Bytes that Metal recommends one process to use; the memory itself is the host's."""
         return int(self.device_module.recommended_max_memory())
 
+    # torch's own page-locking raises on Metal or gives a tensor on the device (pytorch#86060, #181374), and
+    # memory that both share needs none: any host tensor is what a pinned one is elsewhere.
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return tensor.new_empty(shape, device="cpu")
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.device.type == "cpu"
+
     # Data types
+
+    def is_bf16_supported(self) -> bool:
+        """From macOS 14 on, which brought bfloat16 to Metal."""
+        return self.is_available() and bool(self._torch.backends.mps.is_macos_or_newer(14, 0))
+
+    def is_fp16_supported(self) -> bool:
+        """Whether there is a device: Metal has always had float16."""
+        return self.is_available()
 
     def is_fp64_supported(self) -> bool:
         """False: Metal has no float64."""

@@ -35,7 +35,8 @@ BACKEND = Backend(
     requires=("torch>=2.6",),
     platforms=("linux",),
     hardware="Tecorigin SDAA card",
-    # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI disks.
+    # One node a card, each of which is four devices. Not /dev/sdaa*: those are SCSI disks. Unverified:
+    # seen in what torch_sdaa answers, in no document on the driver.
     device_nodes=("/dev/tcaicard[0-9]*",),
     # Neither PCI ids nor a file of TecoDriver have a public source. Tecorigin/modelzoo, its models' READMEs.
     container_hint="start it with its cards: docker run --device /dev/tcaicard0",

@@ -21,6 +21,10 @@ class SDAAAccelerator(TorchAccelerator):
         super().__init__(backend)
         self._knows_compilers = False
 
+    def is_fp16_supported(self) -> bool:
+        """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every one."""
+        return self.is_available()
+
     def get_compile_backend(self) -> str:
         """`"teco_inductor"` where torch_sdaa registers it, else `"inductor"`, unless another was set."""
         self._find_compilers()

@@ -29,6 +29,10 @@ class XPUAccelerator(TorchAccelerator):
             return "ccl"
         return super().communication_backend_name()
 
+    def is_fp16_supported(self) -> bool:
+        """Whether there is a device: Intel's GPUs all compute in float16."""
+        return self.is_available()
+
     def is_fp64_supported(self) -> bool:
         """What the driver says: the Arc cards and most integrated GPUs have no float64."""
         properties = self.device_module.get_device_properties() if self.is_available() else None

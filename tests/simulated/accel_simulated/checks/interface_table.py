@@ -49,6 +49,7 @@ CALLS.update(
         "handles_memory_backpressure": lambda a: a.handles_memory_backpressure() is False,
         "supports_nvtx_domain": lambda a: a.supports_nvtx_domain is False,
         "is_bf16_supported": lambda a: a.is_bf16_supported() is True,
+        "is_bf16_native": lambda a: isinstance(a.is_bf16_native(), bool),
         "is_fp16_supported": lambda a: a.is_fp16_supported() is True,
         "is_fp8_supported": lambda a: isinstance(a.is_fp8_supported(), bool),
         "is_fp64_supported": lambda a: a.is_fp64_supported() is True,

@@ -39,6 +39,10 @@ def limit(a: Any) -> bool:
     return refuses(lambda: a.set_per_process_memory_fraction(0.5))
 
 
+def on_host(a: Any, tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.numel() == 6 and a.is_pinned(tensor)
+
+
 DIFFERENCES = {name: Differences() for name in ("mlu", "hpu", "sdaa", "supa", "xpu", "cuda", "mps", "klxpu")}
 
 _hpu = DIFFERENCES["hpu"].expect
@@ -78,11 +82,23 @@ DIFFERENCES["klxpu"].expect(
 )
 
 _mps = DIFFERENCES["mps"].expect
+for _name in (
+    "is_synchronized_device", "use_host_timers", "resolves_data_dependency", "handles_memory_backpressure",
+):  # fmt: skip
+    _mps(
+        _name,
+        "one queue: nothing waits for another stream, and the host's clock tells as much as an event",
+        lambda a, name=_name: getattr(a, name)() is True,
+    )
+_SHARED = "device and host share the memory, so any host tensor is what a pinned one is elsewhere"
 _mps(
-    "use_host_timers",
-    "one queue: the host's clock tells as much as an event",
-    lambda a: a.use_host_timers() is True,
+    "is_pinned",
+    _SHARED,
+    lambda a: a.is_pinned(torch.ones(2)) and not a.is_pinned(torch.ones(2, device="mps")),
 )
+_mps("pin_memory", _SHARED, lambda a: on_host(a, a.pin_memory(torch.ones(6, device="mps"))))
+_mps("pin_empty", _SHARED, lambda a: on_host(a, a.pin_empty(2, 3, dtype=torch.int32)))
+_mps("pin_empty_like", _SHARED, lambda a: on_host(a, a.pin_empty_like(torch.ones(2, 3, device="mps"))))
 for _name in ("capture_to_graph", "replay_graph", "is_current_stream_capturing"):
     _mps(
         _name,

@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <vector>
 
@@ -30,6 +31,8 @@ using c10::DeviceIndex;
 
 constexpr auto kType = c10::DeviceType::SIM;
 constexpr bool kIsMps = kType == c10::DeviceType::MPS;
+// Metal as torch has it before 2.13: no statistics, no graphs, and nothing that can be page-locked.
+inline const bool old_metal = kIsMps && std::getenv("SIMULATED_OLD_METAL");
 constexpr int kMaxDevices = 16;
 
 // Set once by sim_init, before the first use.

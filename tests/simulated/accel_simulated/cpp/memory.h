@@ -153,7 +153,25 @@ class DeviceMemory final : public c10::DeviceAllocator {
   Pool pools_[kMaxDevices];
 };
 
-// Page-locked host memory: ordinary memory of which we remember the addresses.
+// The same memory behind an allocator that torch.accelerator can ask nothing, as Metal's was (pytorch#186748).
+class UncountedMemory final : public c10::Allocator {
+ public:
+  static UncountedMemory& get() {
+    static auto* memory = new UncountedMemory;
+    return *memory;
+  }
+  c10::DataPtr allocate(size_t size) override { return DeviceMemory::get().allocate(size); }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { std::memmove(to, from, bytes); }
+};
+
+inline c10::Allocator& device_memory() {
+  if (old_metal) return UncountedMemory::get();
+  return DeviceMemory::get();
+}
+
+// Page-locked host memory: ordinary memory of which we remember the addresses. For Metal torch's allocator gave
+// what is on the device (pytorch#86060, #181374).
 class PinnedMemory final : public at::HostAllocator {
  public:
   static PinnedMemory& get() {
@@ -168,7 +186,7 @@ class PinnedMemory final : public at::HostAllocator {
       std::lock_guard<std::mutex> lock(mutex_);
       live_[static_cast<char*>(address)] = size;
     }
-    return {address, address, &release, Device(c10::kCPU)};
+    return {address, address, &release, old_metal ? Device(kType, 0) : Device(c10::kCPU)};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool record_event(void*, void*, c10::Stream) override { return true; }  // queued copies own what they read

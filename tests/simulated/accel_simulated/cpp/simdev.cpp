@@ -77,12 +77,14 @@ void sim_init(int count, size_t limit) {
   simulated::device_count = std::min(std::max(count, 0), simulated::kMaxDevices);
   simulated::memory_limit = limit;
   if (std::exchange(done, true)) return;
-  c10::SetAllocator(simulated::kType, &simulated::DeviceMemory::get());
+  c10::SetAllocator(simulated::kType, &simulated::device_memory());
   at::setHostAllocator(simulated::kType, &simulated::PinnedMemory::get());
   if (!simulated::registered_early) simulated::register_hooks_as<simulated::HooksInterface>();
 }
 
-void sim_named() { simulated::register_graphs(); }
+void sim_named() {
+  if (!simulated::old_metal) simulated::register_graphs();
+}
 
 void sim_set_limit(size_t bytes) { simulated::memory_limit = bytes; }
 

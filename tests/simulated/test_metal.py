@@ -1,0 +1,50 @@
+"""The plugin for mps on Metal as torch has it from 2.13 on, and as it was before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_simulated.plugin import install_real_plugin
+
+pytestmark = pytest.mark.slow
+
+MEGABYTE = 1 << 20
+CODE = """
+import json
+import torch
+import accel_core
+
+acc = accel_core.accelerator("mps")
+torch.empty(1 << 20, dtype=torch.uint8, device="mps")
+acc.memory_allocated()
+peaks = [acc.max_memory_allocated(), acc.max_memory_reserved(), acc.max_memory_cached()]
+acc.reset_peak_memory_stats()
+acc.reset_max_memory_allocated()
+acc.reset_max_memory_cached()
+keys = [key for key in acc.memory_stats() if key.endswith("_bytes.all.peak")]
+host = torch.arange(6.0).view(2, 3)
+made = [acc.pin_memory(host), acc.pin_memory(host.to("mps")), acc.pin_memory(host, make_copy=False),
+        acc.pin_empty(2, 3, dtype=torch.int8), acc.pin_empty_like(host)]
+there = [acc.is_pinned(tensor) and tensor.device.type == "cpu" for tensor in made]
+equal = [torch.equal(tensor, host) for tensor in made[:2]]
+print(json.dumps([peaks, acc.max_memory_allocated(), bool(keys), there, equal]))
+"""
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_peaks_and_host_memory(old: bool, tmp_path: Path, simulated: Callable[..., Any]) -> None:
+    install_real_plugin(tmp_path, "mps")
+    environ = {"SIMULATED_OLD_METAL": "1"} if old else {}
+    peaks, after, has_keys, there, equal = simulated("mps", CODE, environ=environ, path=[tmp_path]).answer
+    assert min(peaks) >= MEGABYTE
+    # What the driver holds stays in its cache; a peak that is counted starts again.
+    assert (after >= MEGABYTE) is old
+    assert has_keys is not old
+    assert there == [True] * 5
+    assert equal == [True, True]
