@@ -73,7 +73,7 @@ def test_gpu_means_the_backends_for_gpus(several):
 
 def test_what_cannot_work_here_is_not_advised(several):
     """npu's hardware is declared, and absent."""
-    several.backend("far", device_nodes=("/dev/no-such-card[0-9]*",))
+    several.backend("far", device_nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",))
     several.backend("xpu", vendor_import="ipex")
     assert str(error(DS_ACCELERATOR="xpu")).endswith("Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu.")
 
