@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib
 import os
 import re
 import shutil
@@ -16,7 +17,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accel_core._support import metadata
 from accel_core._support.quiet import captured_stdout
 from accel_core.backend import Backend, hookimpl
 from accel_core.integrations.deepspeed import _installed
@@ -46,11 +46,12 @@ class _DeepSpeed(OpProvider):
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider:
     """DeepSpeed's builders for the device type of `backend`; none where DeepSpeed is not installed."""
-    if not _installed.is_installed():
+    version = _installed.installed_version()
+    if version is None:
         return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
     return _DeepSpeed(
         sources(backend.device_type),
-        name=f"deepspeed {metadata.version('deepspeed') or ''}".strip(),
+        name="deepspeed" if version == _installed.UNKNOWN else f"deepspeed {version}",
         kind="deepspeed",
         package=package(backend.device_type),
         optional=True,
@@ -107,14 +108,18 @@ def is_built(builder: Any) -> bool:
     if kept:
         folders.append(Path(kept, builder.name))
     else:
-        from torch.utils.cpp_extension import get_default_build_root
-
         tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
-        folders += Path(get_default_build_root()).glob(f"{tag}/{builder.name}")
+        folders += _build_root().glob(f"{tag}/{builder.name}")
     names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
     return any(
         names.fullmatch(file.name) for folder in folders if folder.is_dir() for file in folder.iterdir()
     )
+
+
+def _build_root() -> Path:
+    """What `torch.utils.cpp_extension.get_default_build_root()` gives; that module takes 0.1 s to import."""
+    appdirs: Any = importlib.import_module("torch._appdirs")
+    return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
 
 
 def _has_device_compiler() -> bool:
