@@ -154,7 +154,8 @@ class Backend:
     device_type: str
     #: Modules that bring the device into torch; the first that is installed is imported.
     vendor_import: str | tuple[str, ...] = "torch"
-    #: The class to build, `"module:Class"`, called with this declaration; empty for `TorchAccelerator`.
+    #: The class to build, `"module:Class"`, called with this declaration; empty for `TorchAccelerator`. A
+    #: subclass of DeepSpeed's `DeepSpeedAccelerator`, called without arguments, is adapted.
     accelerator: str = ""
     #: The accel-core API level that the plugin was written for; 1 for those that do not say.
     api_level: int = 1

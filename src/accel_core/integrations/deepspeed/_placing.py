@@ -11,11 +11,11 @@ from typing import Any
 
 from accel_core.accelerators.interface import Accelerator
 from accel_core.current import get_accelerator
-from accel_core.errors import IntegrationError
+from accel_core.errors import IntegrationError, RecursiveChoiceError
 from accel_core.integrations.deepspeed import _lists
 from accel_core.integrations.deepspeed._hook import ImportHook
 
-__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace"]
+__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "settle"]
 
 _HOME = "deepspeed.accelerator.real_accelerator"
 #: In a source checkout DeepSpeed's build imports the same files as a package `accelerator` of their own.
@@ -28,6 +28,7 @@ _NPU = "torch_npu"
 #: In a source checkout the files of `_BUILDERS` are a top-level package too, for DeepSpeed's build.
 _BUILDERS_OF_BUILD = "op_builder"
 _MISSING = object()
+_stand_in: Accelerator | None = None
 #: Abstract up to DeepSpeed 0.17 at least, and called only where torch is older than 2.4.
 _NEVER_CALLED = frozenset(("amp",))
 
@@ -45,7 +46,28 @@ def _placing(module: ModuleType) -> Iterator[None]:
     """Right after the module is executed, and before the rest of DeepSpeed asks it what was chosen."""
     yield
     if _is_home(module):
-        _put(module, get_accelerator())
+        _put(module, _present())
+
+
+def _present() -> Accelerator:
+    """The accelerator; the CPU for as long as one is being made whose class is DeepSpeed's: see `settle`."""
+    global _stand_in
+    try:
+        return get_accelerator()
+    except RecursiveChoiceError:
+        from accel_core.accelerators.cpu import CPUAccelerator
+        from accel_core.detection.builtin import CPU
+
+        _stand_in = _stand_in or CPUAccelerator(CPU)
+        return _stand_in
+
+
+def settle(accelerator: Accelerator) -> None:
+    """Replace what stood in for `accelerator` while the class that it is made of imported DeepSpeed."""
+    global _stand_in
+    if _stand_in is not None and _stand_in is kept_by_deepspeed():
+        replace(accelerator, force=True)
+        _stand_in = None
 
 
 def _is_home(module: ModuleType) -> bool:
@@ -95,7 +117,7 @@ def _without_npu(_: ModuleType) -> Iterator[None]:
     They do without it where it is not installed. Where it is, importing it beside another vendor raises,
     or takes torch's only slot for devices from outside.
     """
-    with contextlib.nullcontext() if get_accelerator().device_name() == "npu" else _absent(_NPU):
+    with contextlib.nullcontext() if _present().device_name() == "npu" else _absent(_NPU):
         yield
 
 

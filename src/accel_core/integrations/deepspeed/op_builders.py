@@ -22,7 +22,7 @@ from accel_core.backend import Backend, hookimpl
 from accel_core.integrations.deepspeed import _installed
 from accel_core.ops.providers import OpProvider
 
-__all__ = ["accel_op_builders", "compatibility", "is_built", "package", "sources"]
+__all__ = ["DeepSpeedProvider", "accel_op_builders", "compatibility", "is_built", "package", "sources"]
 
 _ROOT = "deepspeed.ops.op_builder"
 #: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
@@ -31,7 +31,7 @@ _PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
 _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
 
 
-class _DeepSpeed(OpProvider):
+class DeepSpeedProvider(OpProvider):
     """DeepSpeed as a provider of operators."""
 
     def compatibility(self, builder: Any) -> str:
@@ -49,7 +49,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
     version = _installed.installed_version()
     if version is None:
         return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
-    return _DeepSpeed(
+    return DeepSpeedProvider(
         sources(backend.device_type),
         name="deepspeed" if version == _installed.UNKNOWN else f"deepspeed {version}",
         kind="deepspeed",
