@@ -185,8 +185,15 @@ def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
     prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")
+    # In a folder of its own: DeepSpeed asks every extension of that name that it finds.
+    home = Path(session.virtualenv.location) / "of_intel"
+    packages = ["intel-extension-for-deepspeed==0.9.4"]
+    key = fresh(home, packages)
+    if key:
+        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
+        filled(home, key)
     own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py"]
-    env = for_deepspeed(session)
+    env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return

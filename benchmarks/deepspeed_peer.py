@@ -1,6 +1,7 @@
-"""The whole first `get_accelerator()` against DeepSpeed's, torch imported and no vendor installed.
+"""The first `get_accelerator()` against DeepSpeed's, and what activating adds to the import of DeepSpeed.
 
-`./dev bench_deepspeed` runs it, and benchmarks/adam.py, in an environment of its own. Only DeepSpeed's module
+Torch is imported before, and no vendor is installed. `./dev bench_deepspeed` runs it, and benchmarks/adam.py,
+in an environment of its own. Of the first `get_accelerator()` only DeepSpeed's module
 `deepspeed.accelerator.real_accelerator` is measured, not the import of the whole of DeepSpeed; its parent
 package is entered into `sys.modules` as a bare namespace so that its `__init__` does not run.
 """
@@ -44,6 +45,23 @@ print(json.dumps(seconds))
 """
 )
 
+_IMPORT = (
+    _PREPARE
+    + """
+start = time.perf_counter()
+{first}
+import deepspeed
+seconds = time.perf_counter() - start
+found = deepspeed.get_accelerator()
+assert type(found).__module__.startswith({expected!r}), found
+print(json.dumps(seconds))
+"""
+)
+_ACTIVATED = _IMPORT.format(
+    first="from accel_core.integrations.deepspeed import activate; activate()", expected="accel_core."
+)
+_ALONE = _IMPORT.format(first="", expected="deepspeed.")
+
 PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 
 
@@ -72,7 +90,15 @@ def rows(rounds: int = 11) -> list[Row]:
             child_seconds(code, COMPILED)  # leaves byte code, as pip does at installation
             pairs = in_turns(lambda code=code: child_seconds(code), lambda: child_seconds(_PEER), rounds)
             found.append(ratio_row(label, "DeepSpeed's own", pairs, bound))
-        return found
+    return [*found, import_row(rounds)]
+
+
+def import_row(rounds: int = 11) -> Row:
+    """Activating and importing DeepSpeed, against importing it alone."""
+    for code in (_ACTIVATED, _ALONE):
+        child_seconds(code, COMPILED)
+    pairs = in_turns(lambda: child_seconds(_ACTIVATED), lambda: child_seconds(_ALONE), rounds)
+    return ratio_row("activate() and import deepspeed", "import deepspeed alone", pairs, 1.1)
 
 
 if __name__ == "__main__":

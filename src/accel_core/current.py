@@ -20,6 +20,7 @@ from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
+from accel_core.detection.adapters import adapted
 from accel_core.detection.choose import choose
 from accel_core.detection.probe import Group
 from accel_core.detection.records import Choice, How, Selection
@@ -91,8 +92,10 @@ def selection() -> Selection:
         return _selection
 
 
-def set_accelerator(new: Accelerator | str | None) -> None:
+def set_accelerator(new: object) -> None:
     """Use `new`, an accelerator or a backend's name, from now on; `None` forgets the choice.
+
+    An object or a class of DeepSpeed's interface, `DeepSpeedAccelerator`, is adapted.
 
     Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
     """
@@ -104,12 +107,12 @@ def set_accelerator(new: Accelerator | str | None) -> None:
 
 
 @contextlib.contextmanager
-def use_accelerator(new: Accelerator | str) -> Iterator[Accelerator]:
-    """Make `new` the current accelerator of this thread or task until the block ends.
+def use_accelerator(new: object) -> Iterator[Accelerator]:
+    """Make `new`, as `set_accelerator` takes it, the current accelerator of this thread or task.
 
-    As with every context variable, tasks that start inside have it too, new threads have not, and what a
-    generator sets holds for its caller while it is suspended. Where the block ends it ends for all of them,
-    also when a generator is closed in another context or thread than the one it began in.
+    Until the block ends. As with every context variable, tasks that start inside have it too, new threads
+    have not, and what a generator sets holds for its caller while it is suspended. Where the block ends it
+    ends for all of them, also when a generator is closed in another context or thread than it began in.
     """
     resolved = _resolve(new)
     override = _Override(resolved, _override.get())
@@ -227,6 +230,8 @@ def _resolve(new: object) -> Accelerator:
         return new
     if isinstance(new, str):
         return accelerator(new)
+    if (made := adapted(new)) is not None:
+        return _resolve(made)
     raise InvalidAcceleratorError(
         f"{new!r} ({type(new).__name__}) is not an accelerator: "
         "expected an accel_core.Accelerator or a backend's name"

@@ -118,7 +118,55 @@ def test_a_builder_of_deepspeed_that_fails_to_import_says_so_when_it_is_loaded(
     advice = bare.create_op_builder("NoSuchBuilder").compatibility()
     assert "DeepSpeed has none for this device" in advice
     monkeypatch.setitem(sys.modules, "deepspeed", None)
+    bare.operators()  # asks everybody anew
     assert "pip install deepspeed" in bare.create_op_builder("NoSuchBuilder").compatibility()
+
+
+def test_everybody_is_asked_once_however_many_names_are_looked_up(bare: Accelerator) -> None:
+    """DeepSpeed looks up a hundred names while it is imported, most of which nobody has."""
+    asked = []
+
+    def contributed(backend: Backend) -> list[OpProvider]:
+        asked.append(backend)
+        return [from_a_plugin(Fractions="fractions:Fraction", Broken="no_such_module:X")]
+
+    bare._op_providers = contributed
+    bare.op_builder_dir()
+    for name in ("Fractions", "Decimals", "NoSuchBuilder", "FusedAdamBuilder"):
+        assert bare.get_op_builder(name) is bare.get_op_builder(name)
+    for _ in range(2):
+        with pytest.raises(UnsupportedError):
+            bare.get_op_builder("Broken")
+    assert "Fractions" in bare.op_builders()
+    assert len(asked) == 1
+    missing = bare.get_op_builder("Decimals")
+    assert "Fractions" in bare.operators(), "asks anew, and forgets what nobody had"
+    assert len(asked) == 2
+    assert bare.get_op_builder("Decimals") is not missing
+    assert len(asked) == 2
+
+
+def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
+    bare: Accelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What DeepSpeed's builders do in a checkout: they ask for themselves while they are half imported."""
+    module = tmp_path / "half_imported.py"
+    module.write_text("from half_asking import ask\nask()\nclass FusedAdamBuilder: pass\n")
+    (tmp_path / "half_asking.py").write_text("ask = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    provider = OpProvider({"FusedAdamBuilder": "half_imported:FusedAdamBuilder"}, optional=True)
+    bare._op_providers = lambda backend: [provider]
+    import half_asking
+
+    given = []
+    half_asking.ask = lambda: given.append(bare.get_op_builder("FusedAdamBuilder").__module__)
+    import half_imported
+
+    assert given == ["accel_core.ops.portable"]
+    assert bare.get_op_builder("FusedAdamBuilder") is half_imported.FusedAdamBuilder
+    assert bare.operators()["FusedAdamBuilder"].used.builder_class is half_imported.FusedAdamBuilder
+    for name in ("half_imported", "half_asking"):
+        del sys.modules[name]
 
 
 def test_every_operator_is_listed_with_all_who_provide_it(bare: Accelerator) -> None:

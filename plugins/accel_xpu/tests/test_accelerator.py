@@ -12,8 +12,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accel_xpu import IPEX, NATIVE  # noqa: E402
-from accel_xpu.accelerator import ExternalXPUAccelerator, IPEXAccelerator, XPUAccelerator  # noqa: E402
-from accel_xpu.external import EXTERNAL  # noqa: E402
+from accel_xpu.accelerator import IPEXAccelerator, XPUAccelerator  # noqa: E402
+from accel_xpu.external import EXTERNAL, accel_op_builders  # noqa: E402
 
 without_xpu = pytest.mark.skipif(bool(torch.version.xpu), reason="this torch is built with XPU")
 
@@ -213,7 +213,14 @@ def test_ipex_compiles_extensions_with_its_own_command(monkeypatch):
 
 
 def test_xpu_external_has_the_extensions_operators():
-    acc = ExternalXPUAccelerator(EXTERNAL)
+    acc = IPEXAccelerator(EXTERNAL)
+    acc._op_providers = lambda backend: [accel_op_builders(backend)]
     assert acc.name == "xpu.external"
     assert acc.device_name(1) == "xpu:1"
     assert acc.op_builder_dir() == "intel_extension_for_deepspeed.op_builder"
+    names = {
+        op for op, source in acc.op_builders().items() if source.startswith("intel_extension_for_deepspeed.")
+    }
+    assert len(names) == 7
+    assert {"TransformerBuilder", "InferenceBuilder", "QuantizerBuilder", "UtilsBuilder"} <= names
+    assert accel_op_builders(IPEX) is None, "of this backend alone"

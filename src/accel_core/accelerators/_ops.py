@@ -61,6 +61,10 @@ class Ops(Base):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        # Asking everybody costs milliseconds, and DeepSpeed asks for a hundred names while it is imported:
+        # who there is, the table of what they have, and each answer, "nobody" too, are kept.
+        self._op_providers_known: tuple[OpProvider, ...] | None = None
+        self._op_table: dict[str, Operator] | None = None
         self._op_builder_classes: dict[str, type[Any]] = {}
 
     def op_builder_dir(self) -> str:
@@ -77,25 +81,26 @@ class Ops(Base):
 
         Nothing is imported for it.
         """
-        known = self.operators()
-        return MappingProxyType({name: op.candidates[0].source for name, op in known.items()})
+        return MappingProxyType({name: op.candidates[0].source for name, op in self._table().items()})
 
     def operators(self) -> Mapping[str, Operator]:
         """Every operator known for this backend, by the name of its builder, with all who provide it.
 
         `operators()["FusedAdamBuilder"].used.provider` names who is used; `candidates` holds all, each with
         its provider, kind, verdict, reason and whether it is built. Builders are imported when that is
-        read, and each call asks anew.
+        read. Each call asks every provider anew, and `get_op_builder` goes by that from then on.
         """
-        return MappingProxyType(_table(self._providers()))
+        self._op_providers_known = self._op_table = None
+        self._op_builder_classes.clear()
+        return MappingProxyType(self._table())
 
     def get_op_builder(self, class_name: str) -> type[Any]:
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
 
         What plugins contribute is asked first, then other providers (DeepSpeed's own builders for this
         device), accel-core's compiled builders and its portable ones; the first that is compatible is taken,
-        and where none is, the first. Raises `UnsupportedError` when the module that a plugin contributes
-        fails to import.
+        and where none is, the first. The answer is kept, unless something failed to import on the way.
+        Raises `UnsupportedError` when the module that a plugin contributes fails to import.
         """
         known = self._op_builder_classes.get(class_name)
         return self._find_op_builder(class_name) if known is None else known
@@ -121,39 +126,52 @@ class Ops(Base):
 
     def _providers(self) -> tuple[OpProvider, ...]:
         """Who has operators for this device, besides accel-core itself."""
+        if self._op_providers_known is not None:
+            return self._op_providers_known
         if self._op_providers is None:
             return ()
         backend = self.backend
         if backend.device_type != self._device_type:  # known only since torch was asked
             backend = replace(backend, device_type=self._device_type)
-        return tuple(self._op_providers(backend))
+        self._op_providers_known = tuple(self._op_providers(backend))
+        return self._op_providers_known
+
+    def _table(self) -> dict[str, Operator]:
+        if self._op_table is None:
+            from accel_core.ops import catalogue  # here: most processes never ask for an operator
+
+            table = catalogue.table(self._providers())
+            if self._op_providers is None:  # there was nobody to ask yet
+                return table
+            self._op_table = table
+        return self._op_table
 
     def _find_op_builder(self, name: str) -> type[Any]:
         if name == NotImplementedBuilder.__name__:
             return NotImplementedBuilder  # what DeepSpeed compares with
-        providers = self._providers()
-        operator = _table(providers).get(name)
+        operator = self._table().get(name)
         if operator is None:
-            notes = "".join(f"{p.advice}. " for p in providers if p.advice)
-            return _not_implemented(
+            notes = "".join(f"{p.advice}. " for p in self._providers() if p.advice)
+            found = _not_implemented(
                 name,
                 f"{self.name}: no installed distribution provides {name}; "
                 f"{notes}`accel ops` lists what there is.",
             )
+            if self._op_providers is not None:
+                self._op_builder_classes[name] = found
+            return found
         used = operator.used
+        if operator.failed_to_import:
+            # Perhaps in the middle of another import: the next time all of them are tried again.
+            self._op_table = None
         if used.builder_class is None:
             message = f"{self.name}: {name} comes from {used.provider}, but {used.reason}"
             if used.origin.optional:
                 return _not_implemented(name, message)
             raise UnsupportedError(message) from used.error
-        self._op_builder_classes[name] = used.builder_class
+        if not operator.failed_to_import:
+            self._op_builder_classes[name] = used.builder_class
         return used.builder_class
-
-
-def _table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    from accel_core.ops import catalogue  # here: most processes never ask for an operator
-
-    return catalogue.table(providers)
 
 
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import autoload_restored, import_torch
 from accel_core.backend import Backend
+from accel_core.detection.adapters import adapted, frameworks_prepared
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
@@ -39,10 +41,13 @@ def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> A
             import_vendor(backend)
         _require_own_namespace(backend)
         given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
-        built: object = given[0] if given else _class(backend)(backend)
+        built: object = given[0] if given else _made(backend)
+        if not isinstance(built, Accelerator):
+            built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise InvalidAcceleratorError(
-            f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator"
+            f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, or "
+            "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
         )
     return built
 
@@ -64,6 +69,18 @@ def import_vendor(backend: Backend) -> None:
             return
     if failure is not None:
         raise failure
+
+
+def _made(backend: Backend) -> object:
+    """What the declared class makes; a class that is not ours is handed on, for an adapter."""
+    from accel_core.accelerators.interface import Accelerator
+
+    own = not backend.accelerator or backend.accelerator.startswith("accel_core.")
+    with nullcontext() if own else frameworks_prepared():
+        kind = _class(backend)
+    if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
+        return made
+    return kind(backend)
 
 
 def _class(backend: Backend) -> type:

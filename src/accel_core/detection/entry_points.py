@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["EntryPoint", "find_entry_points"]
 
 _READ = 4096
-#: Groups that one choice asks for: the files are read once for both.
-_TOGETHER = ("accel.backends", "torch.backends")
+#: Groups that one choice asks for: the files are read once for all of them.
+_TOGETHER = ("accel.backends", "torch.backends", "accel.adapters")
 _INFO = (".dist-info", ".egg-info")
 
 

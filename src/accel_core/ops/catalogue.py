@@ -114,6 +114,12 @@ class Operator:
         assert chosen is not None  # it is an operator because somebody provides it
         return chosen
 
+    @property
+    def failed_to_import(self) -> bool:
+        """Whether that one, or one that was asked before it, cannot be imported."""
+        asked = self.candidates[: self.candidates.index(self.used) + 1]
+        return any(candidate.error is not None for candidate in asked)
+
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
     """Every operator that `providers` and accel-core itself have, by name and sorted.

@@ -7,7 +7,7 @@ from typing import Any
 
 from accel_core import TorchAccelerator, is_installed
 
-__all__ = ["ExternalXPUAccelerator", "IPEXAccelerator", "XPUAccelerator"]
+__all__ = ["IPEXAccelerator", "XPUAccelerator"]
 
 
 class XPUAccelerator(TorchAccelerator):
@@ -50,11 +50,3 @@ class IPEXAccelerator(XPUAccelerator):
         """IPEX's setuptools command, which compiles SYCL."""
         builder: type[Any] = import_module("intel_extension_for_pytorch.xpu").DpcppBuildExtension
         return builder
-
-
-class ExternalXPUAccelerator(IPEXAccelerator):
-    """The same device, with the operator builders of Intel Extension for DeepSpeed."""
-
-    def op_builder_dir(self) -> str:
-        """The extension's package; importing it imports DeepSpeed."""
-        return "intel_extension_for_deepspeed.op_builder"

@@ -2,23 +2,37 @@
 
 Its own accelerator class lacks most of today's interface, and importing it imports DeepSpeed, which asks
 for the accelerator that is being chosen. So it is not imported here: IPEX brings the device, and of the
-extension its operator builders are used, when one is asked for.
+extension its operator builders are used, each imported when it is asked for.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
+from typing import Any
 
-from accel_core import Backend, hookimpl
+from accel_core import Backend, OpProvider, hookimpl
 from accel_xpu import IPEX, accel_probe
 
-__all__ = ["EXTERNAL", "accel_probe"]
+__all__ = ["EXTERNAL", "accel_op_builders", "accel_probe"]
+
+#: The extension's package of builders. Importing it imports DeepSpeed, IPEX and oneCCL's bindings.
+_PACKAGE = "intel_extension_for_deepspeed.op_builder"
+#: What release 0.9.4 has there, by the module of each.
+_MODULES = {
+    "CPUAdagradBuilder": "cpu_adagrad",
+    "CPUAdamBuilder": "cpu_adam",
+    "FusedAdamBuilder": "fused_adam",
+    "InferenceBuilder": "transformer_inference",
+    "QuantizerBuilder": "quantizer",
+    "TransformerBuilder": "transformer",
+    "UtilsBuilder": "utils",
+}
 
 EXTERNAL = replace(
     IPEX,
     name="xpu.external",
     priority=900,
-    accelerator="accel_xpu.accelerator:ExternalXPUAccelerator",
     description="Intel GPUs, with Intel Extension for DeepSpeed",
     url="https://github.com/intel/intel-extension-for-deepspeed",
     install_hint="pip install intel-extension-for-deepspeed, and IPEX's build for your torch",
@@ -30,3 +44,22 @@ EXTERNAL = replace(
 def accel_backends() -> Backend:
     """The one backend of this entry point."""
     return EXTERNAL
+
+
+class _Extension(OpProvider):
+    """The extension's operators: SYCL, compiled at first use."""
+
+    def compatibility(self, builder: Any) -> str:
+        """Its builders say yes on every machine, and nothing of theirs comes compiled."""
+        if shutil.which("icpx") is None:
+            return "it has to be compiled, and there is no SYCL compiler icpx: source oneAPI's setvars.sh"
+        return super().compatibility(builder)
+
+
+@hookimpl
+def accel_op_builders(backend: Backend) -> OpProvider | None:
+    """The extension's builders, for this backend alone; passed over where they fail to import."""
+    if backend.name != EXTERNAL.name:
+        return None
+    builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
+    return _Extension(builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from pathlib import Path
 
 from accel_core._support import metadata
 from accel_core._support.packages import package_folders
 from accel_core.errors import IntegrationMissingError
 
-__all__ = ["OLDEST", "UNKNOWN", "folder", "is_installed", "version"]
+__all__ = ["OLDEST", "UNKNOWN", "folder", "installed_version", "is_installed", "version"]
 
 #: The oldest release that this integration was tried with.
 OLDEST = "0.16"
@@ -20,7 +22,7 @@ def version() -> str:
 
     Raises `IntegrationMissingError` where there is none, or one older than `OLDEST`.
     """
-    version = _installed_version()
+    version = installed_version()
     if version is None:
         raise IntegrationMissingError(
             "DeepSpeed is not installed in this environment: pip install deepspeed (0.16 or newer)"
@@ -33,13 +35,22 @@ def version() -> str:
     return version
 
 
-def _installed_version() -> str | None:
+def installed_version() -> str | None:
+    """The version, or `UNKNOWN` for a source tree without metadata; `None` where there is no DeepSpeed."""
     # Metadata may outlive its package, and a source tree has none.
-    return None if folder() is None else metadata.version("deepspeed") or UNKNOWN
+    return None if folder() is None else _version()
+
+
+@functools.cache  # parsing its metadata takes milliseconds
+def _version() -> str:
+    return metadata.version("deepspeed") or UNKNOWN
 
 
 def _is_older(version: str) -> bool:
-    from packaging.version import InvalidVersion, Version
+    plain = re.match(r"(\d+)\.(\d+)(\.\d+)*(\+[\w.]+)?$", version)
+    if plain:
+        return (int(plain[1]), int(plain[2])) < tuple(map(int, OLDEST.split(".")))
+    from packaging.version import InvalidVersion, Version  # takes longer to import than all of this
 
     try:
         return Version(version) < Version(OLDEST)

@@ -11,20 +11,24 @@ from typing import Any
 
 from accel_core.accelerators.interface import Accelerator
 from accel_core.current import get_accelerator
-from accel_core.errors import IntegrationError
+from accel_core.errors import IntegrationError, RecursiveChoiceError
+from accel_core.integrations.deepspeed import _lists
 from accel_core.integrations.deepspeed._hook import ImportHook
-from accel_core.integrations.deepspeed._view import launcher_view
 
-__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace"]
+__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "settle"]
 
 _HOME = "deepspeed.accelerator.real_accelerator"
 #: In a source checkout DeepSpeed's build imports the same files as a package `accelerator` of their own.
 _HOMES = (_HOME, "accelerator.real_accelerator")
 #: What starts other processes, and nothing else.
 _LAUNCHERS = ("deepspeed.launcher.runner", "deepspeed.launcher.launch")
-_NPU_BUILDERS = "deepspeed.ops.op_builder.npu"
+_BUILDERS = "deepspeed.ops.op_builder"
+_NPU_BUILDERS = f"{_BUILDERS}.npu"
 _NPU = "torch_npu"
+#: In a source checkout the files of `_BUILDERS` are a top-level package too, for DeepSpeed's build.
+_BUILDERS_OF_BUILD = "op_builder"
 _MISSING = object()
+_stand_in: Accelerator | None = None
 #: Abstract up to DeepSpeed 0.17 at least, and called only where torch is older than 2.4.
 _NEVER_CALLED = frozenset(("amp",))
 
@@ -42,7 +46,28 @@ def _placing(module: ModuleType) -> Iterator[None]:
     """Right after the module is executed, and before the rest of DeepSpeed asks it what was chosen."""
     yield
     if _is_home(module):
-        _put(module, get_accelerator())
+        _put(module, _present())
+
+
+def _present() -> Accelerator:
+    """The accelerator; the CPU for as long as one is being made whose class is DeepSpeed's: see `settle`."""
+    global _stand_in
+    try:
+        return get_accelerator()
+    except RecursiveChoiceError:
+        from accel_core.accelerators.cpu import CPUAccelerator
+        from accel_core.detection.builtin import CPU
+
+        _stand_in = _stand_in or CPUAccelerator(CPU)
+        return _stand_in
+
+
+def settle(accelerator: Accelerator) -> None:
+    """Replace what stood in for `accelerator` while the class that it is made of imported DeepSpeed."""
+    global _stand_in
+    if _stand_in is not None and _stand_in is kept_by_deepspeed():
+        replace(accelerator, force=True)
+        _stand_in = None
 
 
 def _is_home(module: ModuleType) -> bool:
@@ -78,6 +103,8 @@ def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
 
 def _placing_in_launcher() -> None:
     """The launcher's process starts others and computes nothing: it is given the launcher's view."""
+    from accel_core.integrations.deepspeed._view import launcher_view  # needed by launchers alone
+
     importlib.import_module("deepspeed.accelerator")  # is there already when Python loads the launcher
     module = sys.modules[_HOME]
     _put(module, launcher_view(get_accelerator()))
@@ -90,18 +117,48 @@ def _without_npu(_: ModuleType) -> Iterator[None]:
     They do without it where it is not installed. Where it is, importing it beside another vendor raises,
     or takes torch's only slot for devices from outside.
     """
-    if _NPU in sys.modules or get_accelerator().device_name() == "npu":
+    with contextlib.nullcontext() if _present().device_name() == "npu" else _absent(_NPU):
+        yield
+
+
+@contextlib.contextmanager
+def _without_build(_: ModuleType) -> Iterator[None]:
+    """Keep DeepSpeed's builders from importing the package of its build, which a checkout has beside them.
+
+    It is their own files once more, and asks for every builder while they are half imported: some fail then.
+    They do without it where it is not there.
+    """
+    with _absent(_BUILDERS_OF_BUILD):
+        yield
+
+
+@contextlib.contextmanager
+def _absent(name: str) -> Iterator[None]:
+    """Have the package not found, unless it is imported already."""
+    if name in sys.modules:
         yield
         return
-    sys.modules[_NPU] = None  # type: ignore[assignment]  # how Python notes "cannot be imported"
+    sys.modules[name] = None  # type: ignore[assignment]  # how Python notes "cannot be imported"
     try:
         yield
     finally:
-        sys.modules.pop(_NPU, None)
+        sys.modules.pop(name, None)
+
+
+@contextlib.contextmanager
+def _listing(module: ModuleType) -> Iterator[None]:
+    """DeepSpeed's list of operators has those of our accelerator too, wherever their builders come from."""
+    yield
+    _lists.complete(module, kept_by_deepspeed())
 
 
 _hook = ImportHook(
-    around={**dict.fromkeys(_HOMES, _placing), _NPU_BUILDERS: _without_npu},
+    around={
+        **dict.fromkeys(_HOMES, _placing),
+        _BUILDERS: _without_build,
+        _NPU_BUILDERS: _without_npu,
+        _lists.ALL_OPS: _listing,
+    },
     before=dict.fromkeys(_LAUNCHERS, _placing_in_launcher),
 )
 
@@ -119,53 +176,52 @@ def replace(accelerator: Accelerator, *, force: bool) -> None:
 
     Raises `IntegrationError` where its own is for another device, unless `force` is set.
     """
-    old = kept_by_deepspeed()
-    if old is None or (isinstance(old, Accelerator) and old.__dict__ is accelerator.__dict__):
+    homes = [home for name in _HOMES if (home := sys.modules.get(name)) is not None and _is_home(home)]
+    chosen: list[Any] = [home.ds_accelerator for home in homes]
+    olds = [old for old in chosen if old is not None and not _is_view_of(old, accelerator)]
+    for old in olds:
+        if old.device_name() != accelerator.device_name() and not force:
+            raise IntegrationError(
+                f"DeepSpeed was imported before and has chosen {_described(old)}, accel-core has chosen "
+                f"{accelerator!r}. DeepSpeed's modules, and objects made since, hold what they got from the "
+                "first. Call activate() before `import deepspeed`; or activate(force=True) where no engine, "
+                "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
+            )
+    if not olds:
         return
-    if old.device_name() != accelerator.device_name() and not force:
-        raise IntegrationError(
-            f"DeepSpeed was imported before and has chosen {_described(old)}, accel-core has chosen "
-            f"{accelerator!r}. DeepSpeed's modules, and objects made since, hold what they got from the "
-            "first. Call activate() before `import deepspeed`; or activate(force=True) where no engine, "
-            "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
-        )
     builders = _builders()
-    _put(sys.modules[_HOME], accelerator)
-    for module in _deepspeed_modules():
+    for home in homes:
+        _put(home, accelerator)
+    for module in _modules_of_deepspeed():
         for name, value in list(vars(module).items()):
-            if value is old:
+            if any(value is old for old in olds):
                 setattr(module, name, accelerator)
-            elif isinstance(value, MethodType) and value.__self__ is old:
+            elif isinstance(value, MethodType) and any(value.__self__ is old for old in olds):
                 setattr(module, name, getattr(accelerator, value.__name__))
             elif value is builders.get(name, _MISSING):
                 setattr(module, name, accelerator.get_op_builder(name))
-    _ask_ops_again()
+    _lists.renew(accelerator)
+
+
+def _is_view_of(old: Any, accelerator: Accelerator) -> bool:
+    return isinstance(old, Accelerator) and old.__dict__ is accelerator.__dict__
 
 
 def _described(old: Any) -> str:
     return f"{getattr(old, '_name', None) or old.device_name()} ({type(old).__module__}.{type(old).__name__})"
 
 
-def _deepspeed_modules() -> list[ModuleType]:
-    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "deepspeed"]
-    return [module for module in modules if isinstance(module, ModuleType) and module.__name__ != _HOME]
+def _modules_of_deepspeed() -> list[ModuleType]:
+    """In a checkout two packages of its build are imported beside it."""
+    tops = ("deepspeed", "accelerator", _BUILDERS_OF_BUILD)
+    modules = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in tops]
+    return [module for module in modules if isinstance(module, ModuleType) and module.__name__ not in _HOMES]
 
 
 def _builders() -> dict[str, Any]:
     """The builder classes that `deepspeed.ops.op_builder` took from its accelerator when imported."""
-    package = sys.modules.get("deepspeed.ops.op_builder")
+    package = sys.modules.get(_BUILDERS)
     held = vars(package) if package else {}
     # Those two are base classes, the same on every device.
     bases = ("OpBuilder", "CUDAOpBuilder")
     return {name: value for name, value in held.items() if name.endswith("Builder") and name not in bases}
-
-
-def _ask_ops_again() -> None:
-    """Which operators are compatible was asked of the old accelerator, where it was asked."""
-    everything = sys.modules.get("deepspeed.ops.op_builder.all_ops")
-    if everything is None:
-        return
-    operators = importlib.reload(everything).ALL_OPS
-    answers = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
-    if isinstance(answers, dict):  # one object, in several modules
-        answers.update({name: bool(builder.is_compatible()) for name, builder in operators.items()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib
 import os
 import re
 import shutil
@@ -16,13 +17,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accel_core._support import metadata
 from accel_core._support.quiet import captured_stdout
 from accel_core.backend import Backend, hookimpl
 from accel_core.integrations.deepspeed import _installed
 from accel_core.ops.providers import OpProvider
 
-__all__ = ["accel_op_builders", "compatibility", "is_built", "package", "sources"]
+__all__ = ["DeepSpeedProvider", "accel_op_builders", "compatibility", "is_built", "package", "sources"]
 
 _ROOT = "deepspeed.ops.op_builder"
 #: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
@@ -31,7 +31,7 @@ _PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
 _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
 
 
-class _DeepSpeed(OpProvider):
+class DeepSpeedProvider(OpProvider):
     """DeepSpeed as a provider of operators."""
 
     def compatibility(self, builder: Any) -> str:
@@ -49,13 +49,14 @@ def accel_op_builders(backend: Backend) -> OpProvider:
 
     Those of the device's name, else those of its type: klxpu has its own, and is torch's cuda.
     """
+    version = _installed.installed_version()
+    if version is None:
+        return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
     family = backend.name.partition(".")[0]
     device = family if package(family) else backend.device_type
-    if not _installed.is_installed():
-        return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
-    return _DeepSpeed(
+    return DeepSpeedProvider(
         sources(device),
-        name=f"deepspeed {metadata.version('deepspeed') or ''}".strip(),
+        name="deepspeed" if version == _installed.UNKNOWN else f"deepspeed {version}",
         kind="deepspeed",
         package=package(device),
         optional=True,
@@ -115,14 +116,18 @@ def is_built(builder: Any) -> bool:
     if kept:
         folders.append(Path(kept, builder.name))
     else:
-        from torch.utils.cpp_extension import get_default_build_root
-
         tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
-        folders += Path(get_default_build_root()).glob(f"{tag}/{builder.name}")
+        folders += _build_root().glob(f"{tag}/{builder.name}")
     names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
     return any(
         names.fullmatch(file.name) for folder in folders if folder.is_dir() for file in folder.iterdir()
     )
+
+
+def _build_root() -> Path:
+    """What `torch.utils.cpp_extension.get_default_build_root()` gives; that module takes 0.1 s to import."""
+    appdirs: Any = importlib.import_module("torch._appdirs")
+    return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
 
 
 def _has_device_compiler() -> bool:

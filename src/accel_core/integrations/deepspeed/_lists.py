@@ -1,0 +1,52 @@
+"""DeepSpeed's lists of operators: every builder that our accelerator gives stands in them under its NAME.
+
+DeepSpeed lists what stands in the package that `op_builder_dir()` names, and asks
+`deepspeed.ops.__compatible_ops__[Builder.NAME]` of builders that `get_op_builder()` gave. Builders that come
+from elsewhere (accel-core's portable ones, a plugin's) are no keys there until they are added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from accel_core.errors import UnsupportedError
+
+__all__ = ["ALL_OPS", "complete", "renew"]
+
+#: The module that holds the list.
+ALL_OPS = "deepspeed.ops.op_builder.all_ops"
+
+
+def complete(module: Any, accelerator: Any) -> None:
+    """Add what is missing in `module`, DeepSpeed's `all_ops`: the operators that `accelerator` can name.
+
+    Nothing is added where it can name none: DeepSpeed's own, or none at all.
+    """
+    for name in _named(accelerator):
+        with contextlib.suppress(UnsupportedError):  # it fails to import, and says so when it is asked for
+            builder = accelerator.create_op_builder(name)
+            keys = {builder.name, type(builder).NAME} - set(module.ALL_OPS)
+            module.ALL_OPS.update(dict.fromkeys(sorted(keys), builder))
+            if keys:
+                module.__op_builders__.append(builder)
+
+
+def _named(accelerator: Any) -> Iterable[str]:
+    op_builders = getattr(accelerator, "op_builders", None)
+    return op_builders() if callable(op_builders) else ()
+
+
+def renew(accelerator: Any) -> None:
+    """Ask again which operators are compatible, of `accelerator`, where the one before it was asked."""
+    module = sys.modules.get(ALL_OPS)
+    if module is None:
+        return
+    module = importlib.reload(module)
+    complete(module, accelerator)
+    answers = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
+    if isinstance(answers, dict):  # one object, in several modules
+        answers.update({name: bool(builder.is_compatible()) for name, builder in module.ALL_OPS.items()})
