@@ -24,6 +24,7 @@ _HOMES = {
         "BackendConflictError",
         "BackendNotFoundError",
         "BackendUnavailableError",
+        "CommunicationError",
         "DeclinedError",
         "IntegrationError",
         "IntegrationMissingError",

@@ -204,10 +204,12 @@ class Backend:
     export_envs: tuple[str, ...] = ()
     #: Variables that the vendor wants set, `"NAME=value"`; only `apply_vendor_defaults` sets them.
     environment: tuple[str, ...] = ()
-    #: torch.distributed's backend name; empty where the class works it out.
-    communication_backend: str = "gloo"
-    #: torch.compile's backend name.
-    compile_backend: str = "inductor"
+    #: torch.distributed's backend name. Empty: what torch registers for the device type, else "staged",
+    #: which is for a device without collectives: through host memory, over gloo.
+    communication_backend: str = ""
+    #: torch.compile's backend name. Empty: "inductor" where it has code generation for the device type,
+    #: else "aot_eager".
+    compile_backend: str = ""
     #: The device type is torch's renamed PrivateUse1, of which a process has one.
     private_use1: bool = False
     #: A torch device namespace that this vendor's package takes over (`torch_supa`: `"cuda"`).

@@ -6,6 +6,16 @@ installed, a simulated device underneath. Nothing here is a device or says anyth
 
 from accel_simulated.build import CannotBuildError, build
 from accel_simulated.launch import Ended, Run, environment, run_on
-from accel_simulated.vendors import VENDORS, Vendor
+from accel_simulated.vendors import DEVICES, VENDORS, Vendor
 
-__all__ = ["VENDORS", "CannotBuildError", "Ended", "Run", "Vendor", "build", "environment", "run_on"]
+__all__ = [
+    "DEVICES",
+    "VENDORS",
+    "CannotBuildError",
+    "Ended",
+    "Run",
+    "Vendor",
+    "build",
+    "environment",
+    "run_on",
+]
