@@ -135,8 +135,8 @@ class Launch(Devices):
 
     def _registered_communication(self) -> str:
         """What torch's table says of the device type; empty where it says nothing that is there."""
-        distributed = self._torch.distributed
-        if not distributed.is_available():
+        distributed = getattr(self._torch, "distributed", None)
+        if distributed is None or not distributed.is_available():
             return "gloo"  # there is nothing to register with: whoever uses it is told by torch
         name = str(distributed.Backend.default_device_backend_map.get(self._device_type, ""))
         return name if name and registered_for(name, self._device_type) else ""
