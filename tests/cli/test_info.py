@@ -76,7 +76,7 @@ def test_an_accelerator_without_devices_is_shown(accel):
 def test_streams_of_the_host_are_streams_only_in_name(accel):
     accel.install_card(more="Stream = HostStream")
     assert accel.json("info")["streams"] is False
-    assert "no: one queue, and events by the host's clock, stand in" in accel("info").stdout
+    assert "no: one queue stands in, and the host's clock" in accel("info").stdout
 
 
 def test_the_fall_back_warns_in_words(accel):

@@ -32,10 +32,13 @@ def stream_class(one_queue: type, torch: Any, device_type: str) -> type:
         stream = made()
     except (RuntimeError, TypeError):  # this torch knows no stream of the device at all
         return one_queue
-    tensor = torch.empty(1, device=device_type)
+    try:
+        tensor = torch.empty(1, device=device_type)
+    except RuntimeError:  # a device that holds no tensors yet has none to record
+        return made
     try:
         tensor.record_stream(stream)
-    except (NotImplementedError, RuntimeError):
+    except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
         library = torch.library.Library("aten", "IMPL")
         library.impl("record_stream", _record_stream, torch._C._dispatch_key_for_device(device_type))
         _kernels.append(library)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._devices import Base, Devices
-from accel_core.staging.table import STAGED, register, registered_for
+from accel_core.staging.table import STAGED, register
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -139,7 +139,9 @@ class Launch(Devices):
         if distributed is None or not distributed.is_available():
             return "gloo"  # there is nothing to register with: whoever uses it is told by torch
         name = str(distributed.Backend.default_device_backend_map.get(self._device_type, ""))
-        return name if name and registered_for(name, self._device_type) else ""
+        # Its capability too: vendors register a name for several devices, and torch keeps the first.
+        served = distributed.Backend.backend_capability.get(name, ())
+        return name if self._device_type in served else ""
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""

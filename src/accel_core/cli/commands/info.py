@@ -206,7 +206,7 @@ def _abilities(doc: dict[str, Any]) -> list[Part]:
                 ("graphs", _yes(can.get("supports_graphs"))),
                 (
                     "streams",
-                    _yes(doc["streams"], no="no: one queue, and events by the host's clock, stand in"),
+                    _yes(doc["streams"], no="no: one queue stands in, and the host's clock"),
                 ),
                 ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
