@@ -25,6 +25,7 @@ _HOMES = {
         "BackendConflictError",
         "BackendNotFoundError",
         "BackendUnavailableError",
+        "CommunicationError",
         "DeclinedError",
         "IntegrationError",
         "IntegrationMissingError",

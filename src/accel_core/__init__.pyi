@@ -91,6 +91,9 @@ from accel_core.errors import (
     BackendUnavailableError as BackendUnavailableError,
 )
 from accel_core.errors import (
+    CommunicationError as CommunicationError,
+)
+from accel_core.errors import (
     DeclinedError as DeclinedError,
 )
 from accel_core.errors import (

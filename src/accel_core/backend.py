@@ -155,8 +155,8 @@ class Backend:
         visible_devices_grammar: How their value is written: one of `GRAMMARS`.
         export_envs: Prefixes of the variables that a launcher forwards to other nodes.
         environment: Set it when the vendor wants variables set, `"NAME=value"`; see `apply_vendor_defaults`.
-        communication_backend: torch.distributed's backend name. Empty: the class works it out.
-        compile_backend: torch.compile's backend name.
+        communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
+        compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.
         private_use1: Set it when the device is torch's renamed PrivateUse1, of which a process has one.
         impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
         isolated_probe: Set it when importing the vendor may crash or hang: a child process imports it first.
@@ -191,8 +191,8 @@ class Backend:
     visible_devices_grammar: str = "indices"
     export_envs: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
-    communication_backend: str = "gloo"
-    compile_backend: str = "inductor"
+    communication_backend: str = ""
+    compile_backend: str = ""
     private_use1: bool = False
     impersonates: str = ""
     isolated_probe: bool = False

@@ -12,6 +12,7 @@ __all__ = [
     "BackendConflictError",
     "BackendNotFoundError",
     "BackendUnavailableError",
+    "CommunicationError",
     "DeclinedError",
     "IntegrationError",
     "IntegrationMissingError",
@@ -102,6 +103,10 @@ class RankLostError(AccelError, RuntimeError):
     def __init__(self, message: str, *, ranks: tuple[int, ...] = ()) -> None:
         super().__init__(message)
         self.ranks = ranks
+
+
+class CommunicationError(AccelError, RuntimeError):
+    """A collective of the staged process group failed; the message names it, the rank and the next step."""
 
 
 class OpBuildError(AccelError, RuntimeError):

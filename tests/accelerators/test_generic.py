@@ -23,6 +23,7 @@ warnings.simplefilter("error")
 import torch
 from torch.utils import backend_registration
 from accel_core import BackendUnavailableError, UnsupportedError
+from accel_core.accelerators._streams import HostEvent
 from accel_core.accelerators.generic import GenericAccelerator
 from accel_core.accelerators.torch_device import TorchAccelerator
 from accel_core.detection.builtin import GENERIC
@@ -47,12 +48,16 @@ def test_torch_names_the_device_and_serves_what_the_vendor_lacks() -> None:
         del type(torch.novel).current_device
         assert GenericAccelerator(GENERIC).current_device is torch.accelerator.current_device_index
         assert acc.current_device_name() == "novel:0"
-        assert acc.Stream is torch.Stream and acc.Event is torch.Event
+        # torch makes streams of it, and neither records nor waits: the stand-ins of one queue serve.
+        assert issubclass(acc.Stream, torch.Stream) and issubclass(acc.Event, HostEvent)
         stream = acc.current_stream()
         assert stream == acc.default_stream(0) and stream.device == torch.device("novel:0")
+        stream.wait_stream(acc.Stream())
         with acc.stream(stream), acc.stream(None):
             assert acc.current_stream() == stream
-        assert acc.communication_backend_name() == "gloo"
+        assert acc.communication_backend_name() == "staged"
+        assert torch.distributed.Backend.backend_capability["staged"] == ["novel", "cpu"]
+        assert acc.get_compile_backend() == "aot_eager"
 
         # No allocator of torch's kind: defaults, not internal assertions.
         acc.empty_cache()

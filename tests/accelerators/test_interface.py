@@ -335,7 +335,7 @@ def test_the_declaration_says_what_a_launcher_needs(small: Small, backend: Calla
     small.export_envs().append("changed")
     assert small.export_envs() == ["SIM", "LD_LIBRARY"]
     left_open = backend(communication_backend="")
-    assert Accelerator(left_open).communication_backend_name() == "gloo"
+    assert Accelerator(left_open).communication_backend_name() == "staged"
     assert (
         Accelerator(backend(communication_backend="", device_type="cuda")).communication_backend_name()
         == "nccl"

@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 SIMULATED = HERE.parent / "simulated"
 sys.path[:0] = [str(SIMULATED), str(HERE / "training")]
 
-from accel_simulated import VENDORS, CannotBuildError, build, environment  # noqa: E402 - found by the line above
+from accel_simulated import DEVICES, CannotBuildError, build, environment  # noqa: E402 - found by the line above
 from ds_training import table as training  # noqa: E402
 
 #: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
@@ -28,6 +28,17 @@ def accel_backends():
     return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
                     private_use1=True, communication_backend="accl", export_envs=("SIMULATED_",),
                     visible_devices=("ACME_VISIBLE_DEVICES",), visible_devices_grammar="cuda")]
+"""
+
+
+#: A device with less than a GPU, whose plugin has neither a class nor a communication backend.
+PLAIN = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return [Backend(name="plain", priority=950, device_type="plain", vendor_import="torch_plain",
+                    private_use1=True, export_envs=("SIMULATED_",))]
 """
 
 
@@ -75,12 +86,25 @@ def on_cpu() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def on_acme(acme_plugin: Path) -> dict[str, str]:
     """Variables of a process that has the simulated device and its plugin, pinned."""
+    return _on_device("acme", acme_plugin)
+
+
+@pytest.fixture(scope="session")
+def on_plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The same for the simulated device without streams, events, page-locked memory and collectives."""
+    folder = tmp_path_factory.mktemp("plain")
+    groups = {layouts.GROUP: {"plain": "accel_plain"}}
+    layouts.dist_info(folder, "accel-plain", "1.0", groups, {"accel_plain": PLAIN})
+    return _on_device("plain", folder)
+
+
+def _on_device(name: str, plugin: Path) -> dict[str, str]:
     try:
-        build(VENDORS["acme"].kind)
+        build(DEVICES[name].kind)
     except CannotBuildError as error:
         pytest.skip(str(error))
-    variables = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1"}
-    return _as_users_have_it(environment("acme", variables, path=[acme_plugin]))
+    variables = {"DS_ACCELERATOR": name, "OMP_NUM_THREADS": "1"}
+    return _as_users_have_it(environment(name, variables, path=[plugin]))
 
 
 def _as_users_have_it(variables: dict[str, str]) -> dict[str, str]:

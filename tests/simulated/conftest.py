@@ -13,7 +13,7 @@ import pytest
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from accel_simulated import VENDORS, CannotBuildError, build, run_on  # noqa: E402 - found by the line above
+from accel_simulated import DEVICES, CannotBuildError, build, run_on  # noqa: E402 - found by the line above
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def simulated() -> Callable[..., Any]:
 
     def run(vendor: str, *arguments: Any, **options: Any) -> Any:
         try:
-            build(VENDORS[vendor].kind)
+            build(DEVICES[vendor].kind)
         except CannotBuildError as error:
             pytest.skip(str(error))
         return run_on(vendor, *arguments, **options)

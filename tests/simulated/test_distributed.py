@@ -9,13 +9,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES
+from accel_simulated import OWN_DEVICES
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("vendor", [name for name, vendor in DEVICES.items() if vendor.collective])
+@pytest.mark.parametrize("vendor", [name for name, vendor in OWN_DEVICES.items() if vendor.collective])
 def test_two_processes(vendor: str, simulated: Callable[..., Any]) -> None:
     run = simulated(vendor, "accel_simulated.checks.data_parallel:step", vendor, processes=2, timeout=300)
-    expected = [{"rank": rank, "backend": DEVICES[vendor].collective, "device": rank} for rank in (0, 1)]
+    expected = [{"rank": rank, "backend": OWN_DEVICES[vendor].collective, "device": rank} for rank in (0, 1)]
     assert run.answers == expected

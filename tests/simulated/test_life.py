@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES
+from accel_simulated import OWN_DEVICES
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("vendor", DEVICES)
+@pytest.mark.parametrize("vendor", OWN_DEVICES)
 def test_life(vendor: str, simulated: Callable[..., Any]) -> None:
     answers = simulated(vendor, "accel_simulated.checks.life:run_all", vendor, timeout=300).answer
     assert len(answers) >= 17

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES
+from accel_simulated import OWN_DEVICES
 from accel_testing import surfaces
 from accel_testing.surfaces import Entry
 
@@ -24,7 +24,7 @@ EITHER_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD.description
 ANY_PLACES = inspect.Parameter.VAR_POSITIONAL.description
 ANY_KEYWORDS = inspect.Parameter.VAR_KEYWORD.description
 AN_EXPRESSION = "an expression"
-OURS = [name for name, vendor in DEVICES.items() if vendor.package != "torch" and name != "acme"]
+OURS = [name for name, vendor in OWN_DEVICES.items() if vendor.package != "torch" and name != "acme"]
 
 
 @pytest.mark.parametrize("vendor", OURS)

@@ -54,6 +54,8 @@ class HostEvent:
 class HostStream:
     """The only queue of a device without user streams: order holds by itself, so nothing has to wait."""
 
+    #: What is copied beside it is not beside it: who would overlap work can tell.
+    one_queue: ClassVar[bool] = True
     _event: ClassVar[type[HostEvent]] = HostEvent
 
     def __init__(self, device: object = None, priority: int = 0, **_: object) -> None:

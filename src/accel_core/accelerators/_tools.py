@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._devices import Base, Devices
+from accel_core.staging.table import STAGED, register
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -27,7 +28,13 @@ class Compile(Base):
         self._ranges = threading.local()
 
     def get_compile_backend(self) -> str:
-        """The `backend` to give to `torch.compile`."""
+        """The `backend` to give to `torch.compile`.
+
+        From the declaration. Where that leaves it open: `"inductor"` if inductor generates code for this
+        device, else `"aot_eager"`, which compiles forward and backward and runs torch's own kernels.
+        """
+        if not self._compile_backend:
+            self._compile_backend = _compiler_for(self._device_type)
         return self._compile_backend
 
     def set_compile_backend(self, backend: str) -> None:
@@ -90,18 +97,51 @@ class Compile(Base):
         return callback()
 
 
+#: Device types for which every inductor generates code; for others its table is asked, which takes seconds.
+_INDUCTORS_OWN = ("cpu", "cuda", "xpu")
+
+
+def _compiler_for(device_type: str) -> str:
+    """The best of torch.compile's backends for a device of which nothing is declared."""
+    if device_type in _INDUCTORS_OWN:
+        return "inductor"
+    try:
+        from torch._inductor.codegen import common
+        from torch._inductor.codegen.common import get_scheduling_for_device
+
+        # Before torch 2.9 it was called where the graph is lowered, under another name.
+        getattr(common, "init_backend_registration", lambda: None)()
+        known = get_scheduling_for_device(device_type) is not None
+    except ImportError:  # a build without inductor
+        known = False
+    return "inductor" if known else "aot_eager"
+
+
 class Launch(Devices):
     """Launching: the communication backend, and the environment of ranks."""
 
     def communication_backend_name(self) -> str:
         """torch.distributed's backend for this device: `"hccl"`.
 
-        From the declaration; where that leaves it open, what torch registers for the device type.
+        From the declaration; where that leaves it open, what torch registers for the device type, and for
+        a device without collectives of its own `"staged"`: through host memory, over gloo. The name can be
+        given to `torch.distributed.init_process_group` at once.
         """
-        if self.backend.communication_backend:
-            return self.backend.communication_backend
-        backend = getattr(self._torch.distributed, "Backend", None)  # absent in builds without distributed
-        return str(getattr(backend, "default_device_backend_map", {}).get(self._device_type, "gloo"))
+        name = self.backend.communication_backend or self._registered_communication() or STAGED
+        if name == STAGED:
+            whole: Any = self  # with streams, of which this section knows nothing
+            register(whole)
+        return name
+
+    def _registered_communication(self) -> str:
+        """What torch's table says of the device type; empty where it says nothing that is there."""
+        distributed = getattr(self._torch, "distributed", None)
+        if distributed is None or not distributed.is_available():
+            return "gloo"  # there is nothing to register with: whoever uses it is told by torch
+        name = str(distributed.Backend.default_device_backend_map.get(self._device_type, ""))
+        # Its capability too: vendors register a name for several devices, and torch keeps the first.
+        served = distributed.Backend.backend_capability.get(name, ())
+        return name if self._device_type in served else ""
 
     @property
     def _communication_backend_name(self) -> str:

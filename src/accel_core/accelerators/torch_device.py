@@ -83,6 +83,8 @@ class TorchAccelerator(TorchGraphs, Accelerator):
         if function is not None or not row.in_torch:
             return function
         stand_in = getattr(self._torch_accelerator, row.in_torch, None)
+        if stand_in is not None and row.needs is Needs.STREAMS:
+            return self._tried(row.name, stand_in)
         if stand_in is not None and row.needs is Needs.ALLOCATOR:
             return or_default(stand_in, getattr(super(), row.name), self._checked_index)
         return stand_in
@@ -115,6 +117,36 @@ class TorchAccelerator(TorchGraphs, Accelerator):
         ):
             return self._torch.Stream, event or self._torch.Event
         return stream, event
+
+    def _tried(self, name: str, stand_in: Callable[..., Any]) -> Callable[..., Any]:
+        """Torch's function where the device has streams, else the default: decided at the first call."""
+        default = getattr(super(), name)
+
+        def first(device: Any = None) -> Any:
+            chosen = stand_in if self._has_streams else default
+            if self._is_inherited(name):
+                setattr(self, name, by_index(chosen, self._current_index, self.device_guard))
+            self._vendor[name] = chosen
+            return chosen() if device is None else chosen(device)
+
+        return first
+
+    @cached_property
+    def _has_streams(self) -> bool:
+        """Whether streams and events work; tried where torch's own classes serve, which promise nothing.
+
+        Whether a device has brought its streams into torch is known by use alone.
+        """
+        if self._stream_class is not self._torch.Stream:
+            return self._stream_class is not None
+        try:
+            stream, event = self._stream_class(), self._event_class()
+            event.record(stream)
+            event.synchronize()
+            stream.synchronize()
+        except (RuntimeError, TypeError):  # torch's words for what a backend does not implement
+            return False
+        return True
 
     def _is_inherited(self, name: str) -> bool:
         """Whether no subclass overrides the member."""
@@ -204,23 +236,18 @@ class TorchAccelerator(TorchGraphs, Accelerator):
     @cached_property
     def Event(self) -> Any:
         """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
-        return self._event_class or super().Event
+        return (self._event_class if self._has_streams else None) or super().Event
 
     @cached_property
     def Stream(self) -> Any:
         """The vendor's stream class, which takes `device` and `priority`; else the default."""
-        if self._stream_class is not None or self._torch_accelerator is None:
-            return self._stream_class or super().Stream
-        # Of one queue, and still a stream that torch takes: for `Tensor.record_stream`.
-        stream = self._torch.Stream
-        made = type(
-            "Stream", (super().Stream, stream), {"__new__": lambda cls, *_, **__: stream.__new__(cls)}
-        )
-        try:
-            made()
-        except (RuntimeError, TypeError):  # this torch makes no streams of the device
+        if self._has_streams:
+            return self._stream_class
+        if self._torch_accelerator is None:
             return super().Stream
-        return made
+        from accel_core.accelerators._one_queue import stream_class
+
+        return stream_class(super().Stream, self._torch, self._device_type)
 
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
@@ -232,6 +259,29 @@ class TorchAccelerator(TorchGraphs, Accelerator):
         return context
 
     # Memory
+
+    @cached_property
+    def _locks_pages(self) -> bool:
+        """Whether torch gives page-locked memory for this device; tried once, with a byte."""
+        try:
+            self._torch.empty(1, dtype=self._torch.uint8, pin_memory=True)
+        except NotImplementedError:
+            return False
+        except RuntimeError as error:  # what a build without the device's hooks says
+            return "pin" not in str(error).lower()
+        return True
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
+        return super()._torch_pin_memory(tensor) if self._locks_pages else tensor.clone()
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        """Page-locked memory without values; ordinary memory where the device has no other."""
+        return super()._torch_empty_pinned(tensor, shape) if self._locks_pages else tensor.new_empty(shape)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
+        return self._locks_pages and super()._torch_is_pinned(tensor)
 
     def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
         """The vendor's statistics, flat, with torch's keys.

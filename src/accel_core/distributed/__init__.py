@@ -9,16 +9,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accel_core.distributed.environment import as_deepspeed, as_shell, forwarded
     from accel_core.distributed.process_group import RankContext, init_process_group
+    from accel_core.staging.group import StagedProcessGroup
 
 _HOME = {
-    "RankContext": "process_group",
-    "as_deepspeed": "environment",
-    "as_shell": "environment",
-    "forwarded": "environment",
-    "init_process_group": "process_group",
+    "RankContext": "distributed.process_group",
+    "StagedProcessGroup": "staging.group",
+    "as_deepspeed": "distributed.environment",
+    "as_shell": "distributed.environment",
+    "forwarded": "distributed.environment",
+    "init_process_group": "distributed.process_group",
 }
 
-__all__ = ["RankContext", "as_deepspeed", "as_shell", "forwarded", "init_process_group"]
+__all__ = ["RankContext", "StagedProcessGroup", "as_deepspeed", "as_shell", "forwarded", "init_process_group"]
 
 
 def __getattr__(name: str) -> object:
@@ -27,7 +29,7 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(f"accel_core.{home}"), name)
 
 
 def __dir__() -> list[str]:

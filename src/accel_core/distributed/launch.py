@@ -82,10 +82,11 @@ def check_script(arguments: argparse.Namespace) -> None:
 # --- asking the accelerator ----------------------------------------------------------------------------
 
 
-def ask_machine(backend: str | None) -> Machine:
+def ask_machine(backend: str | None, communication: str | None = None) -> Machine:
     """What the accelerator chosen here says, with `backend` as the pin if one is given.
 
-    Raises the `AccelError` that the choice raises, and `LaunchError` when the child does not answer.
+    Raises the `AccelError` that the choice raises, and `LaunchError` when the child does not answer, and
+    when torch has no communication backend for the device: `communication`, or what the accelerator says.
     """
     if backend is not None:
         try:
@@ -93,7 +94,7 @@ def ask_machine(backend: str | None) -> Machine:
         except ValueError as error:
             raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
     try:
-        report = isolation.run(_answer, {}, _PATIENCE)
+        report = isolation.run(_answer, {"communication": communication}, _PATIENCE)
     except OSError as error:
         raise LaunchError(f"no child process can be started to ask the accelerator: {error}") from None
     answer: Any = report.answer
@@ -108,11 +109,12 @@ def ask_machine(backend: str | None) -> Machine:
     return Machine(**answer)
 
 
-def _answer(_arguments: dict[str, object], _say: Callable[[str], None]) -> dict[str, Any]:
+def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
     """In the child: choose, and describe what was chosen."""
     import warnings
 
     from accel_core import current
+    from accel_core.distributed.communication import communication_of
     from accel_core.distributed.environment import pin_of
 
     try:
@@ -129,7 +131,7 @@ def _answer(_arguments: dict[str, object], _say: Callable[[str], None]) -> dict[
             origin=str(accelerator.backend.provenance or ""),
             is_cpu=is_cpu,
             devices=count,
-            communication=accelerator.communication_backend_name(),
+            communication=communication_of(accelerator, arguments["communication"]),
             names=[accelerator.device_name(index) for index in range(count)],
             pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
             alone=alone,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import time
 from datetime import timedelta
@@ -13,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from accel_core import current
 from accel_core._support.torch_import import import_torch
 from accel_core.distributed.agreement import Record, agree, depart_last
+from accel_core.distributed.communication import communication_of
 from accel_core.distributed.rendezvous import Rank, meet, read_rank, second_connection
 from accel_core.distributed.watch import Watch
 from accel_core.errors import AccelError, LaunchError, RankLostError
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
 
 if TYPE_CHECKING:
     import torch
@@ -156,7 +155,8 @@ def init_process_group(
 ) -> RankContext:
     """Make this process a rank: select its device, agree with the others, start torch's process group.
 
-    `backend`: of torch.distributed; by default what the current accelerator says (`"hccl"`). The device is
+    `backend`: of torch.distributed; by default what the current accelerator says (`"hccl"`), `"staged"` for
+    a device without collectives of its own: through host memory, over gloo. The device is
     `LOCAL_RANK`'s, or the only one that is visible. Without `init_method` or `store` the ranks meet through
     torchrun's variables. `timeout` is for the start, for each collective and for the end (torch's own, 30
     minutes or 10 for nccl, when `None`): a lost host ends a collective no sooner. A rank that is not heard
@@ -215,9 +215,7 @@ def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError |
     try:
         accelerator = current.get_accelerator()
         index = _device_index(me, accelerator)
-        named = backend or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
-        communication = (named or accelerator.communication_backend_name()).lower()
-        _check_communication(communication)
+        communication = communication_of(accelerator, backend)
         accelerator.set_device(index)
     except AccelError as error:
         return None, error
@@ -256,19 +254,6 @@ def _device(chosen: _Chosen) -> torch.device:
         if accelerator.device_name() == "cpu"
         else accelerator.device(chosen.device_index)
     )
-
-
-def _check_communication(name: str) -> None:
-    """Raise `LaunchError` for what torch.distributed does not have; `"cpu:gloo,cuda:nccl"` names two."""
-    distributed = import_torch().distributed
-    for part in name.split(","):
-        wanted = part.rpartition(":")[2].strip()
-        if not distributed.is_backend_available(wanted):
-            known = [b for b in distributed.Backend.backend_list if distributed.is_backend_available(b)]
-            raise LaunchError(
-                f"torch.distributed has no communication backend {wanted!r} here, expected one of "
-                f"{', '.join(known)}; the module that brings another must be imported first"
-            )
 
 
 def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Record:

@@ -20,8 +20,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from accel_core import current
+from accel_core.distributed.communication import communication_of
 from accel_core.errors import IntegrationError, IntegrationMissingError
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, LOCAL_RANK
+from accel_core.settings import LOCAL_RANK
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +61,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     device = _device_of_rank(ours) if is_rank else ours.device(ours.current_device())
     ours.set_device(device.index)
     if is_rank:
-        kwargs.setdefault("backend", _communication_backend(ours))
+        kwargs.setdefault("backend", communication_of(ours))
     os.environ[_DEVICE] = str(device)
     state = accelerate.PartialState(**kwargs)
     kinds = accelerate.DistributedType
@@ -103,10 +104,6 @@ def _device_of_rank(ours: Accelerator) -> torch.device:
         "gives the n-th rank of a host its n-th device: start at most as many ranks as devices, and "
         "do not show each rank one device (accel run --one-device-per-rank)"
     )
-
-
-def _communication_backend(ours: Accelerator) -> str:
-    return ACCEL_COMMUNICATION_BACKEND.read(os.environ) or ours.communication_backend_name()
 
 
 class _State(dict[str, Any]):

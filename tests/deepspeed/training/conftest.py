@@ -62,10 +62,11 @@ def trainings(
     folder.mkdir(exist_ok=True)
 
     def environ(backend: str) -> Mapping[str, str]:
-        found: dict[str, str] = request.getfixturevalue("on_acme" if backend == "acme" else "on_cpu")
+        simulated = backend in ("acme", "plain")
+        found: dict[str, str] = request.getfixturevalue(f"on_{backend}" if simulated else "on_cpu")
         path = os.pathsep.join(filter(None, [str(HERE), found.get("PYTHONPATH")]))
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
-        mine = {"SIMULATED_RANDOM": "host"} if backend == "acme" else deepspeeds_compiler.VARIABLES
+        mine = {"SIMULATED_RANDOM": "host"} if simulated else deepspeeds_compiler.VARIABLES
         # Tracing lengthens a training by half, and the quicker tests pass the same lines of ours.
         return {**untraced(found), **mine, "PYTHONPATH": path, "TORCH_EXTENSIONS_DIR": str(extensions)}
 

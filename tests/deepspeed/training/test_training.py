@@ -23,8 +23,10 @@ OURS = BACKENDS[1:]
 #: Where other arithmetic is done on purpose, and how far losses may then be off, relatively. DeepSpeed's
 #: `multi_tensor_adam` for CPU is C++ with fused multiply-adds; ours for other devices is made of torch's
 #: operators, each of which rounds.
-ROUNDED_OTHERWISE = {("FusedAdam, ZeRO 1", "acme"): 2e-6}
-#: Whose operator an optimizer calls on acme; on CPU it is DeepSpeed's own, compiled.
+ROUNDED_OTHERWISE = {("FusedAdam, ZeRO 1", device): 2e-6 for device in ("acme", "plain")}
+#: What each simulated device communicates over; plain has nothing of its own.
+COLLECTIVES = {"acme": "accl", "plain": "staged"}
+#: Whose operator an optimizer calls on these; on CPU it is DeepSpeed's own, compiled.
 OPERATORS = {
     "FusedAdam, ZeRO 1": "accel_core.ops.portable.fused_adam.multi_tensor_adam",
     "offloaded optimizer, ZeRO 2": "accel_core.ops.cpu_adam.CPUAdam",
@@ -82,9 +84,10 @@ def test_equals_deepspeeds_own_cpu(name: str, backend: str, trainings: Trainings
     record(name, backend, f"within {far:.0e}" if bound and far < bound else differs or "equal")
     for rank, report in enumerate(found):
         assert report["accelerator"].startswith("accel_core.")
-        on = ("accl", [f"acme:{rank}"]) if backend == "acme" else ("gloo", ["cpu"])
+        simulated = COLLECTIVES.get(backend)
+        on = (simulated, [f"{backend}:{rank}"]) if simulated else ("gloo", ["cpu"])
         assert (report["collectives"], report["parameters on"]) == on
-        if backend == "acme" and name in OPERATORS:
+        if simulated and name in OPERATORS:
             assert report["optimizer"][1] == OPERATORS[name]
     if bound:
         assert differs, "equal by now: take it out of ROUNDED_OTHERWISE"

@@ -6,10 +6,11 @@ installed, a simulated device underneath. Nothing here is a device or says anyth
 
 from accel_simulated.build import CannotBuildError, build
 from accel_simulated.launch import Ended, Run, environment, run_on
-from accel_simulated.vendors import DEVICES, VENDORS, Vendor
+from accel_simulated.vendors import DEVICES, OWN_DEVICES, VENDORS, Vendor
 
 __all__ = [
     "DEVICES",
+    "OWN_DEVICES",
     "VENDORS",
     "CannotBuildError",
     "Ended",

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from accel_simulated.build import build
-from accel_simulated.vendors import VENDORS, Vendor
+from accel_simulated.vendors import DEVICES, Vendor
 
 if TYPE_CHECKING:
     import torch
@@ -36,12 +36,14 @@ memory: int
 def load(name: str) -> None:
     """Load the device's library. Torch's built-in types want that before torch is imported."""
     global vendor, library, count, memory
-    vendor = VENDORS[name]
+    vendor = DEVICES[name]
     count = _visible(vendor, int(os.environ.get("SIMULATED_DEVICES", vendor.devices)))
     memory = int(os.environ.get("SIMULATED_MEMORY_MB", "256")) << 20
     atexit.register(_let_autograd_finish)
     # PyDLL: entry points make Python objects, so they must run under Python's lock.
     library = ctypes.PyDLL(os.environ.get("SIMULATED_LIBRARY") or str(build(vendor.kind)))
+    if vendor.plain:
+        library.sim_be_plain()
     library.sim_init.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_set_limit.argtypes = [ctypes.c_size_t]
     library.sim_set_fraction.argtypes = [ctypes.c_int, ctypes.c_double]

@@ -17,7 +17,7 @@ from accel_testing.children import Ended, as_rank, finish, start, without
 from accel_testing.ports import free_port
 
 from accel_simulated.build import build
-from accel_simulated.vendors import ROOT, SUPPORT, VENDORS, Vendor
+from accel_simulated.vendors import DEVICES, ROOT, SUPPORT, Vendor
 
 __all__ = ["Ended", "Run", "environment", "run_on"]
 
@@ -83,7 +83,7 @@ def environment(
 
     For anything that starts Python by itself: `subprocess.run(["accel", "list"], env=environment("mlu"))`.
     """
-    found = VENDORS[vendor] if isinstance(vendor, str) else vendor
+    found = DEVICES[vendor] if isinstance(vendor, str) else vendor
     steering = ("ACCEL_", "DS_", "SIMULATED_", *found.visible)
     kept = without(*steering)
     folders = [found.runtime, ROOT, SUPPORT, *path]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["DEVICES", "VENDORS", "Vendor"]
+__all__ = ["DEVICES", "OWN_DEVICES", "VENDORS", "Vendor"]
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where `accel_testing` is, which the processes with a device read the surfaces with.
@@ -26,6 +26,8 @@ class Vendor:
     kind: str = "PrivateUse1"
     #: Visible-devices variables, the one that wins first. Lists of integers are understood.
     visible: tuple[str, ...] = ()
+    #: Less than a GPU: one queue, no events, no page-locked memory, no graphs, no `record_stream`.
+    plain: bool = False
     #: How many devices there are; `SIMULATED_DEVICES` changes it.
     devices: int = 2
     #: The vendor whose device type, modules and stand-ins these are; empty for his own.
@@ -55,4 +57,6 @@ VENDORS = {
 }
 
 #: Those with a device of their own.
-DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}
+OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}
+#: Everything that can be run on; what is only here has less than the tests of `VENDORS` ask for.
+DEVICES = {**VENDORS, "plain": Vendor("plain", "torch_plain", "", plain=True)}

@@ -62,6 +62,7 @@ BACKEND = Backend(
     visible_devices_grammar="ascending",
     export_envs=_FORWARDED,
     communication_backend="hccl",
+    compile_backend="inductor",
     private_use1=True,
 )
 

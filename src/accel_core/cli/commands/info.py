@@ -16,8 +16,10 @@ from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import answering
 from accel_core.cli.page import Facts, Heading, Part, Table, paragraph
 from accel_core.detection.records import CAUGHT, How, root_cause
+from accel_core.distributed.communication import communication_of
 from accel_core.errors import UnsupportedError
 from accel_core.settings import Pin
+from accel_core.staging import STAGED
 
 __all__ = ["command"]
 
@@ -89,7 +91,7 @@ def _document(accelerator: Accelerator) -> dict[str, Any]:
         "torch": str(import_torch().__version__),
         "devices": [_device_document(accelerator, index, ask) for index in range(count or 0)],
         "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
-        "communication_backend": ask("communication_backend_name()", accelerator.communication_backend_name),
+        "communication_backend": ask("communication_backend_name()", lambda: _communication_of(accelerator)),
         "communication_backend_version": None if version is None else list(version),
         "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend),
         "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
@@ -113,6 +115,14 @@ def _device_document(accelerator: Accelerator, index: int, ask: _Questions) -> d
         "capability": None if capability is None else list(capability),
         "available_memory": ask(f"available_memory({index})", lambda: accelerator.available_memory(index)),
     }
+
+
+def _communication_of(accelerator: Accelerator) -> str:
+    """The backend's name, looked up in torch's table where this build has one."""
+    distributed = getattr(import_torch(), "distributed", None)
+    if distributed is None or not distributed.is_available():
+        return accelerator.communication_backend_name()
+    return communication_of(accelerator)
 
 
 def _dtype(dtype: object) -> str:
@@ -190,11 +200,14 @@ def _abilities(doc: dict[str, Any]) -> list[Part]:
             (
                 ("train in", ", ".join(doc["dtypes"] or ())),
                 ("fp8, fp64", f"{_yes(can.get('is_fp8_supported'))}, {_yes(can.get('is_fp64_supported'))}"),
-                ("communication", f"{doc['communication_backend']} {version}".strip()),
+                ("communication", _communication(doc["communication_backend"], version)),
                 ("compile backend", str(doc["compile_backend"])),
                 ("Triton", _yes(can.get("is_triton_supported"))),
                 ("graphs", _yes(can.get("supports_graphs"))),
-                ("streams", _yes(doc["streams"], no="no, work is done when the call returns")),
+                (
+                    "streams",
+                    _yes(doc["streams"], no="no: one queue stands in, and the host's clock"),
+                ),
                 ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
                 ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
@@ -210,6 +223,13 @@ def _problems(doc: dict[str, Any]) -> list[Part]:
         return []
     failed = ((what, text.clean(why)) for what, why in doc["problems"].items())
     return [Heading("What failed"), Facts(failed)]
+
+
+def _communication(name: str | None, version: str) -> str:
+    if name is None:
+        return "none: see below"
+    what = " (the device has no collectives: through host memory, over gloo)" if name == STAGED else ""
+    return f"{name} {version}".strip() + what
 
 
 def _yes(answer: bool | None, no: str = "no") -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from accel_core.accelerators.interface import Accelerator
 from accel_core.current import get_accelerator
+from accel_core.distributed.communication import communication_of
 from accel_core.integrations.deepspeed import _children, _installed, _limits, _placing
 from accel_core.integrations.deepspeed._installed import is_installed
 from accel_core.settings import ACCEL_INTEGRATIONS
@@ -42,10 +43,12 @@ def activate(*, force: bool = False) -> Activation:
     before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it.
 
     Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
-    `IntegrationError` when it has chosen another device before, and what `get_accelerator()` raises.
+    `IntegrationError` when it has chosen another device before, `LaunchError` when torch has no communication
+    backend for the device, and what `get_accelerator()` raises.
     """
     version = _installed.version()
     accelerator = get_accelerator()
+    communication_of(accelerator)  # DeepSpeed starts a process group whatever is trained
     _placing.replace(accelerator, force=force)
     prepare()
     activation = Activation(accelerator, version, _limits_of(accelerator))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core import current
 from accel_core._support.torch_import import import_torch
+from accel_core.distributed.communication import communication_of
 from accel_core.errors import AccelError, IntegrationError
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
 
 if TYPE_CHECKING:
     import torch
@@ -240,5 +240,4 @@ def _start_process_group(strategy: Any) -> None:
 
 def _communication_backend(strategy: Any) -> str:
     """torch.distributed's backend: the strategy's own, what `accel run` says, or the accelerator's."""
-    named: str = strategy.process_group_backend or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
-    return named or strategy.accelerator.ours().communication_backend_name()
+    return communication_of(strategy.accelerator.ours(), strategy.process_group_backend)

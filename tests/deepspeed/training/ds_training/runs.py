@@ -22,8 +22,9 @@ from ds_training.configurations import CONFIGURATIONS
 __all__ = ["BACKENDS", "RANKS", "Trainings", "locked"]
 
 RANKS = 2
-#: DeepSpeed's own CPU accelerator, ours, and a simulated device that DeepSpeed has never heard of.
-BACKENDS = ("reference", "cpu", "acme")
+#: DeepSpeed's own CPU accelerator, ours, and simulated devices that DeepSpeed has never heard of: one with
+#: all that a GPU has, and one without streams, events, page-locked memory and collectives.
+BACKENDS = ("reference", "cpu", "acme", "plain")
 #: Seconds that one configuration may take before the ranks say where they are and end.
 PATIENCE = 600
 

@@ -26,6 +26,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     known = [name for name in CONFIGURATIONS if name in rows]
     order = [*known, *sorted(row for row in rows if row not in known)]
     titles = {"reference": "deepspeed cpu", "cpu": "accel_core cpu", "acme": "acme (simulated)"}
+    titles["plain"] = "plain (simulated)"
     terminalreporter.line(f"{'':40}{'ranks':>6}" + "".join(f"{titles[each]:>20}" for each in BACKENDS))
     for row in order:
         cells = "".join(f"{rows[row].get(backend, ''):>20}" for backend in BACKENDS)

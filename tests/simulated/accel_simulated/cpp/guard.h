@@ -7,6 +7,9 @@
 
 namespace simulated {
 
+// A device that has less than a GPU: one queue, and none of what follows. Set before the device is there.
+inline bool plain = false;
+
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   Device getDevice() const override { return {kType, selected_device}; }
@@ -31,19 +34,25 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Stream getDefaultStream(Device device) const override { return stream(index_of(device), 0); }
   c10::Stream getNewStream(Device device, int) const override {
+    TORCH_CHECK(!plain, "Backend doesn't support create a new Stream.");
     auto index = index_of(device);
     return stream(index, next_stream(index));
   }
   c10::Stream getStreamFromGlobalPool(Device device, bool) const override { return getNewStream(device, 0); }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     auto before = getStream(stream.device());
+    TORCH_CHECK(!plain || stream.id() == 0, "Backend doesn't support streams.");
     current_stream_id[stream.device_index()] = stream.id();
     return before;
   }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return &queue(stream); }
   bool isStreamCapturing(const c10::Stream& stream) const override { return bool(queue(stream).capture); }
-  bool queryStream(const c10::Stream& stream) const override { return queue(stream).idle(); }
+  bool queryStream(const c10::Stream& stream) const override {
+    TORCH_CHECK(!plain, "Backend doesn't support querying streams.");
+    return queue(stream).idle();
+  }
   void synchronizeStream(const c10::Stream& stream) const override {
+    TORCH_CHECK(!plain, "Backend doesn't support synchronizing streams.");
     check_not_capturing(queue(stream), "waiting for a stream");
     queue(stream).synchronize();
   }
@@ -53,6 +62,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 
   void record(void** event, const c10::Stream& stream, DeviceIndex device, c10::EventFlag flag) const override {
+    TORCH_CHECK(!plain, "Backend doesn't support events.");
     TORCH_CHECK(device == -1 || device == stream.device_index(), "event and stream are on different devices");
     if (!*event) *event = new Event(flag == c10::EventFlag::BACKEND_DEFAULT);
     static_cast<Event*>(*event)->record(queue(stream));

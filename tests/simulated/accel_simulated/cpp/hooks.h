@@ -44,8 +44,13 @@ struct Hooks final : HooksInterface {
     return at::make_generator<Generator>(device < 0 ? selected_device : device);
   }
 
-  bool isPinnedPtr(const void* pointer) const override { return !old_metal && PinnedMemory::get().holds(pointer); }
-  at::Allocator* getPinnedMemoryAllocator() const override { return &PinnedMemory::get(); }
+  bool isPinnedPtr(const void* pointer) const override {
+    return !plain && !old_metal && PinnedMemory::get().holds(pointer);
+  }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(!plain, "the device has no page-locked memory");
+    return &PinnedMemory::get();
+  }
   virtual at::Allocator* getMPSDeviceAllocator() const { return &device_memory(); }
   virtual void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const { grow(storage, size); }
 

@@ -24,7 +24,6 @@ SIM_LIBRARY(aten, SIM, m) {
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor));
   m.impl("set_.source_Storage", TORCH_FN(set_source));
   m.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
-  m.impl("record_stream", TORCH_FN(record_stream));
   m.impl("_has_compatible_shallow_copy_type", TORCH_FN(data_fits));
   m.impl("convolution", TORCH_FN(convolution));
   m.impl("convolution_backward", TORCH_FN(convolution_backward));
@@ -78,13 +77,20 @@ void sim_init(int count, size_t limit) {
   simulated::memory_limit = limit;
   if (std::exchange(done, true)) return;
   c10::SetAllocator(simulated::kType, &simulated::device_memory());
-  at::setHostAllocator(simulated::kType, &simulated::PinnedMemory::get());
+  if (!simulated::plain) {
+    static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);
+    library.impl("record_stream", TORCH_FN(simulated::record_stream));
+  }
+  if (!simulated::plain) at::setHostAllocator(simulated::kType, &simulated::PinnedMemory::get());
   if (!simulated::registered_early) simulated::register_hooks_as<simulated::HooksInterface>();
 }
 
 void sim_named() {
-  if (!simulated::old_metal) simulated::register_graphs();
+  if (!simulated::plain && !simulated::old_metal) simulated::register_graphs();
 }
+
+// Before `sim_init`: a device with one queue, no events, no page-locked memory, no `record_stream`, no graphs.
+void sim_be_plain() { simulated::plain = true; }
 
 void sim_set_limit(size_t bytes) { simulated::memory_limit = bytes; }
 

@@ -1,0 +1,32 @@
+"""Which communication backend serves an accelerator's tensors, looked up before a process starts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from accel_core.errors import LaunchError
+from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
+from accel_core.staging import obstacle, register
+
+if TYPE_CHECKING:
+    from accel_core.accelerators.interface import Accelerator
+
+__all__ = ["communication_of"]
+
+
+def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
+    """The name to give to `torch.distributed.init_process_group`: `"hccl"`, `"staged"`.
+
+    `named`, else what `accel run` was told (`ACCEL_COMMUNICATION_BACKEND`), else what the accelerator says.
+    Raises `LaunchError` where torch's own table has no such backend for the device type.
+    """
+    if accelerator.device_name() != "cpu":
+        register(accelerator)  # it may be named for a device that has another
+    said = named or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
+    name = (said or accelerator.communication_backend_name()).lower()
+    problem = obstacle(name, accelerator.device_name())
+    if problem:
+        source = "" if said else f"{accelerator.name} declares the communication backend {name!r}, and "
+        raise LaunchError(f"{source}{problem}")
+    return name
