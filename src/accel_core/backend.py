@@ -216,6 +216,9 @@ class Backend:
     impersonates: str = ""
     #: Import the vendor in a child process first: it may crash, exit or hang.
     isolated_probe: bool = False
+    #: `device_count()` starts the device's runtime, after which a process cannot fork (level 2). The devices
+    #: are then counted in a child process, and the choice goes by that answer.
+    count_starts_device: bool = False
     #: Filled in by discovery.
     provenance: Provenance | None = None
 
@@ -405,10 +408,13 @@ def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
 #: Fields that API level 1 does not have.
 _LEVEL_2 = (
     "torch_builds", "wrapped_by", "hardware", "shared_nodes", "driver_file", "driver_hint", "container_hint",
-    "hints", "visible_devices_filters",
+    "hints", "visible_devices_filters", "count_starts_device",
 )  # fmt: skip
 
-_TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
+_TYPES: dict[str, type] = {
+    "priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool,
+    "count_starts_device": bool,
+}  # fmt: skip
 _TUPLES = (
     "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "platforms", "device_nodes",
     "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs", "environment",
