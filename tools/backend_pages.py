@@ -147,8 +147,11 @@ def rows(backend: Backend) -> dict[str, str]:
         "forwarded to other nodes": code(backend.export_envs, "*"),
         "set by `apply_vendor_defaults()`": code(backend.environment) if backend.environment else "",
         "communication": communication(backend),
-        "compilation": f"`{backend.compile_backend}`",
+        "compilation": f"`{backend.compile_backend}`"
+        if backend.compile_backend
+        else "`inductor` where it generates code for the device, else `aot_eager`",
         "tried in a child process first": "yes" if backend.isolated_probe else "",
+        "counted in a child process": "yes" if backend.count_starts_device else "",
         "class": f"`{backend.accelerator}`",
         "read on": f"<{backend.url}>" if backend.url else "",
     }

@@ -16,7 +16,7 @@ _HOMES = {
     "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance", "hookimpl"),
+    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "detection.discovery": ("discover",),
     "errors": (
@@ -43,6 +43,7 @@ _HOMES = {
         "UnsupportedError",
     ),
     "machine.devices": ("Evidence", "evidence"),
+    "marker": ("hookimpl",),
     "ops.builder": ("OpBuilder",),
     "ops.catalogue": ("OpCandidate", "Operator"),
     "ops.providers": ("OpProvider",),

@@ -41,9 +41,6 @@ from accel_core.backend import (
 from accel_core.backend import (
     Provenance as Provenance,
 )
-from accel_core.backend import (
-    hookimpl as hookimpl,
-)
 from accel_core.current import (
     accelerator as accelerator,
 )
@@ -156,6 +153,7 @@ from accel_core.machine.visible_devices import (
 from accel_core.machine.visible_devices import (
     parse_visible_devices as parse_visible_devices,
 )
+from accel_core.marker import hookimpl as hookimpl
 from accel_core.ops.builder import OpBuilder as OpBuilder
 from accel_core.ops.catalogue import OpCandidate as OpCandidate
 from accel_core.ops.catalogue import Operator as Operator

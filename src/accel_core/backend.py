@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from accel_core._support.record import Record, dataclass
 from accel_core.errors import InvalidBackendError
@@ -20,10 +20,7 @@ __all__ = [
     "Backend",
     "ProbeResult",
     "Provenance",
-    "hookimpl",
 ]
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 #: The entry-point group that discovery reads.
 ENTRY_POINT_GROUP = "accel.backends"
@@ -33,48 +30,6 @@ PROJECT = "accel"
 #: What this accel-core understands. Raised when a hook, a field or a member is added; a plugin states
 #: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
 API_LEVEL = 2
-
-
-@overload
-def hookimpl(function: Function) -> Function: ...
-@overload
-def hookimpl(
-    function: None = None,
-    hookwrapper: bool = False,
-    optionalhook: bool = False,
-    tryfirst: bool = False,
-    trylast: bool = False,
-    specname: str | None = None,
-    wrapper: bool = False,
-) -> Callable[[Function], Function]: ...
-def hookimpl(
-    function: Function | None = None,
-    hookwrapper: bool = False,
-    optionalhook: bool = False,
-    tryfirst: bool = False,
-    trylast: bool = False,
-    specname: str | None = None,
-    wrapper: bool = False,
-) -> Function | Callable[[Function], Function]:
-    """Mark a function of a plugin as an implementation of one of the hooks of `accel_core.hookspecs`.
-
-    It does what `pluggy.HookimplMarker("accel")` does, options included, without importing pluggy, for
-    which a process that only looks at declarations has no use.
-    """
-
-    def mark(function: Function) -> Function:
-        options = {
-            "wrapper": wrapper,
-            "hookwrapper": hookwrapper,
-            "optionalhook": optionalhook,
-            "tryfirst": tryfirst,
-            "trylast": trylast,
-            "specname": specname,
-        }
-        setattr(function, f"{PROJECT}_impl", options)
-        return function
-
-    return mark if function is None else mark(function)
 
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
@@ -160,6 +115,8 @@ class Backend:
         private_use1: Set it when the device is torch's renamed PrivateUse1, of which a process has one.
         impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
         isolated_probe: Set it when importing the vendor may crash or hang: a child process imports it first.
+        count_starts_device: Set it when `device_count()` starts the runtime, after which a process cannot
+            fork (level 2): devices are counted in a child process, and the choice goes by that answer.
         provenance: Where the declaration comes from. Filled in by discovery.
     """
 
@@ -196,6 +153,7 @@ class Backend:
     private_use1: bool = False
     impersonates: str = ""
     isolated_probe: bool = False
+    count_starts_device: bool = False
     provenance: Provenance | None = None
 
     if not TYPE_CHECKING:  # checkers have the signature from the fields
@@ -370,10 +328,13 @@ def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
 #: Fields that API level 1 does not have.
 _LEVEL_2 = (
     "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
-    "container_hint", "hints", "visible_devices_filters",
+    "container_hint", "hints", "visible_devices_filters", "count_starts_device",
 )  # fmt: skip
 
-_TYPES: dict[str, type] = {"priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool}
+_TYPES: dict[str, type] = {
+    "priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool,
+    "count_starts_device": bool,
+}  # fmt: skip
 _TUPLES = (
     "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "taken_over_by", "platforms",
     "device_nodes", "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs",

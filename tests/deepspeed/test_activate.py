@@ -277,3 +277,10 @@ importlib.reload(real)
 look()
 """
     assert child(["-c", LOOK + code], on_cpu).answers == [{"name": "cpu", **GOOD}]
+
+
+def test_a_communication_backend_that_torch_has_not_is_said_at_activation(child, on_cpu):
+    code = "from accel_core.integrations.deepspeed import activate\nactivate()"
+    ended = child(["-c", code], {**on_cpu, "ACCEL_COMMUNICATION_BACKEND": "smoke"})
+    assert ended.returncode == 1
+    assert "LaunchError: torch.distributed has no communication backend 'smoke' here" in ended.stderr

@@ -9,9 +9,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES
-from accel_simulated.plugin import install_plugin
-
 pytestmark = pytest.mark.slow
 
 CHECKS = "accel_simulated.checks.staged"
@@ -68,13 +65,3 @@ def test_fully_sharded_training_equals_the_cpu(simulated: Callable[..., Any]) ->
     """On mlu's module: FSDP2 takes streams from `torch.<device>`, and asks nobody else for them."""
     run = simulated("mlu", f"{CHECKS}_training:fully_sharded", "mlu", processes=2)
     assert run.answers == [{"equal": True}] * 2
-
-
-@pytest.mark.parametrize("vendor", ["plain"])
-def test_digits_equal_cpu(
-    vendor: str, tmp_path: Any, digits_on_cpu: dict[str, Any], train_digits: Callable[..., dict[str, Any]]
-) -> None:
-    name = install_plugin(tmp_path, DEVICES[vendor])
-    report = train_digits(vendor, name, [tmp_path])
-    assert report["backend"] == name
-    assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]

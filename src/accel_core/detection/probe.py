@@ -110,22 +110,31 @@ def _ask(
     if candidate.builtin and (answer := _plugin_answer(candidate, group)) is not None:
         return answer
     untried = candidate.builtin and builtin.loads_unclaimed(candidate.backend, group.beside(candidate))
-    if isolated or settings.isolated or candidate.backend.isolated_probe or doubtful or untried:
+    elsewhere = candidate.backend.isolated_probe or candidate.backend.count_starts_device
+    if isolated or settings.isolated or elsewhere or doubtful or untried:
         outcome = _in_child(candidate, settings.probe_timeout, pinned=pinned)
         if isolated or outcome.status not in (Status.USABLE, Status.NO_DEVICE):
             return outcome
         if outcome.status is Status.NO_DEVICE and not pinned:
             return outcome
+        if candidate.backend.count_starts_device:
+            return ask_device(candidate, group, pinned=pinned, counted=outcome)
     return ask_device(candidate, group, pinned=pinned)
 
 
 def ask_device(
-    candidate: Candidate, group: Group, *, pinned: bool, stage: Callable[[str], None] = lambda _: None
+    candidate: Candidate,
+    group: Group,
+    *,
+    pinned: bool,
+    stage: Callable[[str], None] = lambda _: None,
+    counted: Outcome | None = None,
 ) -> Outcome:
     """The plugin's own answer, then build the accelerator and count devices, all in this process.
 
     A plugin that answers "usable" is believed about its devices; that its accelerator can be built is
-    seen here, where a failure is a verdict that leaves the next backend its turn.
+    seen here, where a failure is a verdict that leaves the next backend its turn. `counted` is what a child
+    process found, where counting here would start the device's runtime.
     """
     stage(f"accel_probe of {candidate}")
     answer = _plugin_answer(candidate, group)
@@ -135,8 +144,8 @@ def ask_device(
     try:
         stage(f"import of {', '.join(installed_imports(candidate.backend))}")
         accelerator = create(candidate, group.beside(candidate), group.hooks)
-        if answer is not None:
-            return answer
+        if answer is not None or counted is not None:
+            return answer or counted  # type: ignore[return-value]  # one of them is there
         stage("device_count()")
         with stdout_to_stderr():
             count: object = accelerator.device_count()

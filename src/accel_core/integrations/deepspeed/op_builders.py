@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from accel_core._support.quiet import captured_stdout
-from accel_core.backend import Backend, hookimpl
+from accel_core.backend import Backend
 from accel_core.integrations.deepspeed import _installed
+from accel_core.marker import hookimpl
 from accel_core.ops.providers import OpProvider
 
 __all__ = ["DeepSpeedProvider", "accel_op_builders", "compatibility", "is_built", "package", "sources"]

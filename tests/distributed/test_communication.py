@@ -1,0 +1,49 @@
+"""Which communication backend serves a device: torch's own table, asked before a process starts."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_core import LaunchError
+from accel_core.distributed import launch
+from accel_core.staging import obstacle
+
+
+@pytest.mark.parametrize("name", ["gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "GLOO"])
+def test_what_torch_has_for_the_device_is_no_obstacle(name):
+    assert obstacle(name, "cpu") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "said"),
+    [
+        ("accl", "cpu", "torch.distributed has no communication backend 'accl' here, expected one of"),
+        (
+            "gloo",
+            "npu",
+            "the communication backend 'gloo' is for cpu and cuda, not for npu. Use staged",
+        ),
+        ("cpu:gloo", "npu", "'cpu:gloo' names no communication backend for npu. Use staged"),
+        ("cpu:gloo,npu:accl", "npu", "no communication backend 'accl' here"),
+    ],
+)
+def test_what_torch_has_not_is_said_with_what_it_has(name, device, said):
+    assert said in obstacle(name, device)
+
+
+def test_the_launcher_finds_it_before_any_rank_starts(cpu_backend, monkeypatch):
+    for key, value in cpu_backend("carbon", communication_backend="smoke").items():
+        monkeypatch.setenv(key, value)
+        if key == "PYTHONPATH":
+            monkeypatch.syspath_prepend(value)  # which is what the child gets
+    with pytest.raises(LaunchError, match=r"torch\.distributed has no communication backend 'smoke' here"):
+        launch.ask_machine(None)
+    assert launch.ask_machine(None, "gloo").communication == "gloo"
+
+
+def test_a_rank_says_which_declaration_is_wrong(ranks, cpu_backend):
+    made = ranks("init_process_group()", 1, **cpu_backend("carbon", communication_backend="smoke"))
+    assert made[0].returncode == 1
+    assert "carbon declares the communication backend 'smoke', and torch.distributed has no" in made[0].stderr
