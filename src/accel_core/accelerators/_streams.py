@@ -136,8 +136,25 @@ class Graphs(Base):
         """Whether `create_graph` gives a graph."""
         return False
 
+    #: Whether it was said that this device has no graphs.
+    _said_no_graphs = False
+
     def create_graph(self) -> Any:
-        """A new graph, or `None` where graphs are not supported."""
+        """A new graph, or `None` where graphs are not supported.
+
+        What is captured into `None` runs once and is never replayed, so the first `None` is a `UserWarning`.
+        """
+        if not self._said_no_graphs:
+            self._said_no_graphs = True
+            import warnings
+
+            warnings.warn(
+                f"{self.name}: there are no graphs here, so create_graph() gives None: work in "
+                "capture_to_graph(None) runs once, and replay_graph(None) runs nothing. Ask "
+                "supports_graphs() first, and without graphs do the work itself each time",
+                UserWarning,
+                stacklevel=2,
+            )
         return None
 
     def capture_to_graph(

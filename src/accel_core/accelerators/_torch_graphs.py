@@ -54,7 +54,7 @@ class TorchGraphs(Graphs, Streams):
 
     def create_graph(self) -> Any:
         """A new graph of the vendor's class, or `None` where graphs are not supported."""
-        return self._graph_and_capture[0]() if self.supports_graphs() else None
+        return self._graph_and_capture[0]() if self.supports_graphs() else super().create_graph()
 
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
