@@ -104,7 +104,12 @@ def creating(world, body: str) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ("return 5", Status.INVALID, "npu (accel-npu 1.0) built 5 (int), expected an accel_core.Accelerator"),
+        (
+            "return 5",
+            Status.INVALID,
+            "npu (accel-npu 1.0) built 5 (int), expected an accel_core.Accelerator, "
+            + "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)",
+        ),
         ("raise RuntimeError('no driver')", Status.BROKEN, "json failed: RuntimeError: no driver"),
         ("raise accel_core.BackendUnavailableError('busy')", Status.BROKEN, "busy"),
         ("raise accel_core.DeclinedError('no such card', hint='buy one')", Status.NO_DEVICE, "no such card"),

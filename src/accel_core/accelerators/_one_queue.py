@@ -30,7 +30,7 @@ def stream_class(one_queue: type, torch: Any, device_type: str) -> type:
             {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)},
         )
         stream = made()
-    except (RuntimeError, TypeError):  # this torch knows no stream of the device at all
+    except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
         return one_queue
     try:
         tensor = torch.empty(1, device=device_type)
