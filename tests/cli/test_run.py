@@ -30,9 +30,11 @@ main()
 @pytest.fixture
 def planned(world, tmp_path):
     """`planned(*arguments, **variables)`: `accel run --dry-run train.py` where there are two cards of mlu."""
+    register = "import torch\ntorch.distributed.Backend.register_backend('cncl', print, devices=['mlu'])\n"
+    world.module("brings_cncl", register)
     world.backend(
         "mlu", visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), visible_devices_grammar="mlu",
-        communication_backend="cncl",
+        communication_backend="cncl", vendor_import="brings_cncl",
     )  # fmt: skip
     script = tmp_path / "train.py"
     script.write_text("")

@@ -236,7 +236,9 @@ class TorchAccelerator(TorchGraphs, Accelerator):
     @cached_property
     def Event(self) -> Any:
         """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
-        return (self._event_class if self._has_streams else None) or super().Event
+        # Metal has events of its own, and no streams; torch's own are tried with its streams.
+        own = self._event_class is not self._torch.Event or self._has_streams
+        return (self._event_class if own else None) or super().Event
 
     @cached_property
     def Stream(self) -> Any:
@@ -260,28 +262,36 @@ class TorchAccelerator(TorchGraphs, Accelerator):
 
     # Memory
 
-    @cached_property
-    def _locks_pages(self) -> bool:
-        """Whether torch gives page-locked memory for this device; tried once, with a byte."""
-        try:
-            self._torch.empty(1, dtype=self._torch.uint8, pin_memory=True)
-        except NotImplementedError:
-            return False
-        except RuntimeError as error:  # what a build without the device's hooks says
-            return "pin" not in str(error).lower()
-        return True
+    #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
+    _locks_pages: bool | None = None
+
+    def _page_locked(self, make: Callable[[], torch.Tensor], ordinary: Callable[[], torch.Tensor]) -> Any:
+        """What `make` gives; from its first refusal on, ordinary memory."""
+        if self._locks_pages is not False:
+            try:
+                made = make()
+            except NotImplementedError:  # the word of a device that has no such memory, not of a full one
+                self._locks_pages = False
+            else:
+                self._locks_pages = True
+                return made
+        return ordinary()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        return super()._torch_pin_memory(tensor) if self._locks_pages else tensor.clone()
+        pin = super()._torch_pin_memory
+        copy: torch.Tensor = self._page_locked(lambda: pin(tensor), lambda: self._torch.clone(tensor))
+        return copy
 
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Page-locked memory without values; ordinary memory where the device has no other."""
-        return super()._torch_empty_pinned(tensor, shape) if self._locks_pages else tensor.new_empty(shape)
+        make = super()._torch_empty_pinned
+        empty: torch.Tensor = self._page_locked(lambda: make(tensor, shape), lambda: tensor.new_empty(shape))
+        return empty
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked; never where the device has no such memory."""
-        return self._locks_pages and super()._torch_is_pinned(tensor)
+        return self._locks_pages is not False and super()._torch_is_pinned(tensor)
 
     def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
         """The vendor's statistics, flat, with torch's keys.

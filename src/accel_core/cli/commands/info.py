@@ -91,7 +91,7 @@ def _document(accelerator: Accelerator) -> dict[str, Any]:
         "torch": str(import_torch().__version__),
         "devices": [_device_document(accelerator, index, ask) for index in range(count or 0)],
         "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
-        "communication_backend": ask("communication_backend_name()", lambda: _communication_of(accelerator)),
+        "communication_backend": ask("communication_backend_name()", lambda: communication_of(accelerator)),
         "communication_backend_version": None if version is None else list(version),
         "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend),
         "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
@@ -115,14 +115,6 @@ def _device_document(accelerator: Accelerator, index: int, ask: _Questions) -> d
         "capability": None if capability is None else list(capability),
         "available_memory": ask(f"available_memory({index})", lambda: accelerator.available_memory(index)),
     }
-
-
-def _communication_of(accelerator: Accelerator) -> str:
-    """The backend's name, looked up in torch's table where this build has one."""
-    distributed = getattr(import_torch(), "distributed", None)
-    if distributed is None or not distributed.is_available():
-        return accelerator.communication_backend_name()
-    return communication_of(accelerator)
 
 
 def _dtype(dtype: object) -> str:
