@@ -7,7 +7,7 @@ vendor's package.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from accel_core._support.record import Record
@@ -203,7 +203,7 @@ class Backend:
     visible_devices_grammar: str = "indices"
     #: Prefixes of the variables that a launcher forwards to other nodes.
     export_envs: tuple[str, ...] = ()
-    #: Variables that the vendor wants set, `"NAME=value"`; only `apply_vendor_defaults` sets them.
+    #: Variables that the vendor wants set, `"NAME=value"`: for what starts ranks, and `activate()`.
     environment: tuple[str, ...] = ()
     #: torch.distributed's backend name; empty where the class works it out.
     communication_backend: str = "gloo"
@@ -294,6 +294,12 @@ def _require_known(given: dict[str, Any]) -> None:
     missing = [name for name in ("name", "priority", "device_type") if name not in given]
     if missing:
         raise TypeError(f"Backend() is missing {', '.join(missing)}")
+
+
+def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of `Backend.environment` that are not set in `environ`, with the vendor's values."""
+    wanted = (assignment.partition("=") for assignment in backend.environment)
+    return {name: value for name, _, value in wanted if name not in environ}
 
 
 def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | None:

@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from accel_core.backend import missing_defaults
 from accel_core.errors import LaunchError
-from accel_core.settings import DS_ACCELERATOR
+from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
@@ -25,10 +26,12 @@ def forwarded(accelerator: Accelerator, environ: Mapping[str, str] | None = None
     """The variables in `environ` (the process's by default) that ranks elsewhere need, sorted by name.
 
     Those whose name begins with one of `COMMON` or of `accelerator.export_envs()`, and always
-    `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. The
+    `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. Those that
+    the vendor wants set and that are not, unless `ACCEL_VENDOR_DEFAULTS=0`. The
     visible-devices variables are left out: which devices a host may use is that host's matter.
     """
     env = os.environ if environ is None else environ
+    missing = missing_defaults(accelerator.backend, env) if ACCEL_VENDOR_DEFAULTS.read(env) else {}
     prefixes = (*COMMON, *accelerator.export_envs())
     own = {*accelerator.visible_devices_envs(), DS_ACCELERATOR.name}
     kept = {
@@ -37,7 +40,7 @@ def forwarded(accelerator: Accelerator, environ: Mapping[str, str] | None = None
         # What is no identifier (a shell's exported function) no shell and no file could set again.
         if name.startswith(prefixes) and name not in own and _NAME.fullmatch(name)
     }
-    return dict(sorted({**kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
+    return dict(sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
 
 
 def pin_of(accelerator: Accelerator) -> str:
