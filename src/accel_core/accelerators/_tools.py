@@ -103,6 +103,10 @@ class Launch(Devices):
         backend = getattr(self._torch.distributed, "Backend", None)  # absent in builds without distributed
         return str(getattr(backend, "default_device_backend_map", {}).get(self._device_type, "gloo"))
 
+    def _prepare_communication(self) -> str:
+        """The backend's name, once what brings it is imported: called where a process group is to be made."""
+        return self.communication_backend_name()
+
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""
         return None

@@ -216,7 +216,10 @@ def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError |
         accelerator = current.get_accelerator()
         index = _device_index(me, accelerator)
         named = backend or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
-        communication = (named or accelerator.communication_backend_name()).lower()
+        own = accelerator.communication_backend_name()
+        prepared = accelerator._prepare_communication() if (named or own).lower() == own else own
+        # accel run names the accelerator's own, which may turn out not to work; what is asked for stays.
+        communication = (backend or (named if named.lower() != own else "") or prepared).lower()
         _check_communication(communication)
         accelerator.set_device(index)
     except AccelError as error:

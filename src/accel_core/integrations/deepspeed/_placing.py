@@ -54,7 +54,11 @@ def _placing(module: ModuleType) -> Iterator[None]:
 
 
 def set_up(accelerator: Accelerator) -> tuple[str, ...]:
-    """Set what the vendor wants set, unless `ACCEL_VENDOR_DEFAULTS=0`; what was changed now."""
+    """Set what the vendor wants set, unless `ACCEL_VENDOR_DEFAULTS=0`; what was changed now.
+
+    DeepSpeed asks for the communication backend's name and goes on with it: what brings it is imported.
+    """
+    accelerator._prepare_communication()
     return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
 
 
