@@ -145,7 +145,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.export_envs, "*"),
-        "set by `apply_vendor_defaults()`": code(backend.environment) if backend.environment else "",
+        "set by `activate()` and `accel run`": code(backend.environment) if backend.environment else "",
         "communication": communication(backend),
         "compilation": f"`{backend.compile_backend}`"
         if backend.compile_backend

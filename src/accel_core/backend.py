@@ -109,7 +109,7 @@ class Backend:
             `("ROCR_VISIBLE_DEVICES",)`.
         visible_devices_grammar: How their value is written: one of `GRAMMARS`.
         export_envs: Prefixes of the variables that a launcher forwards to other nodes.
-        environment: Set it when the vendor wants variables set, `"NAME=value"`; see `apply_vendor_defaults`.
+        environment: Set it when the vendor wants variables set, `"NAME=value"`: for ranks, and `activate()`.
         communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
         compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.
         private_use1: Set it when the device is torch's renamed PrivateUse1, of which a process has one.

@@ -155,6 +155,12 @@ ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
 ACCEL_COMMUNICATION_BACKEND = Variable(
     "ACCEL_COMMUNICATION_BACKEND", str, "", "Set by accel run: torch.distributed's backend for its ranks."
 )
+ACCEL_VENDOR_DEFAULTS = Variable(
+    "ACCEL_VENDOR_DEFAULTS",
+    _flag,
+    True,
+    "0: leave the variables and modes alone that a vendor wants set (Gaudi's), also when activating.",
+)
 RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
 WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
 MASTER_ADDR = Variable("MASTER_ADDR", str, "", "Set by launchers: the host where the ranks meet.")
@@ -172,8 +178,9 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_CACHE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND, LOCAL_SIZE, LOCAL_RANK,
-    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
+    ACCEL_CACHE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
+    ACCEL_VENDOR_DEFAULTS, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
+    DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
 

@@ -18,7 +18,8 @@ def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(backen
     monkeypatch.delenv("SIM_NEW")  # so that it goes again when the test ends
     accelerator = CPUAccelerator(backend(device_type="cpu", environment=("SIM_KEPT=1", "SIM_NEW=a=b")))
     assert "SIM_NEW" not in os.environ
-    accelerator.apply_vendor_defaults()
+    assert accelerator.apply_vendor_defaults() == ("SIM_NEW=a=b",)
+    assert accelerator.apply_vendor_defaults() == ()
     assert (os.environ["SIM_KEPT"], os.environ["SIM_NEW"]) == ("mine", "a=b")
 
 

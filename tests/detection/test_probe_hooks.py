@@ -107,8 +107,10 @@ def creating(world, body: str) -> None:
         (
             "return 5",
             Status.INVALID,
-            "npu (accel-npu 1.0) built 5 (int), expected an accel_core.Accelerator, "
-            + "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)",
+            (
+                "npu (accel-npu 1.0) built 5 (int), expected an accel_core.Accelerator, "
+                "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+            ),
         ),
         ("raise RuntimeError('no driver')", Status.BROKEN, "json failed: RuntimeError: no driver"),
         ("raise accel_core.BackendUnavailableError('busy')", Status.BROKEN, "busy"),

@@ -35,6 +35,14 @@ def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(
     assert list(forwarded(card, ENVIRON)) == sorted(forwarded(card, ENVIRON))
 
 
+def test_what_the_vendor_wants_set_goes_too_unless_it_is_set_or_not_wanted(torch_world):
+    torch_world.backend("card", **FIELDS, environment=("CARD_LOG=0", "CARD_MODE=a=b"))
+    card = accelerator("card")
+    given = forwarded(card, ENVIRON)
+    assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")
+    assert "CARD_MODE" not in forwarded(card, {**ENVIRON, "ACCEL_VENDOR_DEFAULTS": "0"})
+
+
 def test_the_process_itself_is_the_default(card, monkeypatch):
     monkeypatch.setenv("CARD_OWN", "yes")
     assert forwarded(card)["CARD_OWN"] == "yes"

@@ -204,6 +204,8 @@ class TestPlan:
 
     def test_the_plan_is_told_in_words(self, sixteen_cores):
         arguments = launch.parse(["--nnodes", "2", "--communication-backend", "gloo", "train.py"])
+        wants = MACHINE._replace(defaults={"CARD_MODE": "0"})
+        assert "all ranks: CARD_MODE=0 DS_ACCELERATOR=mlu" in describe(wants, arguments, [])
         text = describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))
         assert text.splitlines() == [
             "mlu (accel-mlu 1.0) over gloo, 2 devices here, nodes 2",

@@ -64,7 +64,9 @@ def test_vendor_defaults_are_set_when_they_are_asked_for(acc, monkeypatch):
     monkeypatch.setenv("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES", "1")
     filled = torch.utils.deterministic.fill_uninitialized_memory
     try:
-        acc.apply_vendor_defaults()
+        changed = acc.apply_vendor_defaults()
+        assert changed == ("PT_HPU_LAZY_ACC_PAR_MODE=0", "torch.use_deterministic_algorithms(True)")
+        assert acc.apply_vendor_defaults() == ()
         assert os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] == "0"
         assert os.environ["PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES"] == "1"  # the user's own
         assert torch.are_deterministic_algorithms_enabled()
@@ -191,3 +193,41 @@ def test_launching(acc):
         acc.set_visible_devices_envs(env, [8])
     assert acc.communication_backend_name() == "hccl"
     assert acc.get_compile_backend() == "hpu_backend"
+
+
+@pytest.mark.parametrize(
+    ("printed", "ids"),
+    [
+        ("index, module_id\n0, 3\n1, 2\n", (3, 2)),
+        ("index,module_id\n1,0\n0,5\n", (5, 0)),
+        ("index, module_id\n1, 2\n", None),
+        ("no devices\n", None),
+        (None, None),
+    ],
+)
+def test_module_ids_are_hl_smis_and_never_indices(acc, tmp_path, monkeypatch, printed, ids):
+    from accel_core.distributed.launch import _one_by_one
+    from accel_core.integrations.deepspeed._view import PLACEHOLDER, launcher_view
+
+    monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
+    if printed is not None:
+        (tmp_path / "printed").write_text(printed)
+        tool = tmp_path / "hl-smi"
+        asked = "[ \"$*\" = '-Q index,module_id -f csv' ] || exit 2"
+        tool.write_text(f"#!/bin/sh\n{asked}\ncat {tmp_path}/printed\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    alone, why = _one_by_one(acc, 2)
+    env = {}
+    launcher_view(acc).set_visible_devices_envs(env, [0, 1])
+    if ids is None:
+        assert alone == []
+        assert "HABANA_VISIBLE_MODULES" in why
+        assert env == {PLACEHOLDER: "0,1"}
+    else:
+        assert alone == [{"HABANA_VISIBLE_MODULES": str(item)} for item in ids]
+        assert env == {"HABANA_VISIBLE_MODULES": ",".join(map(str, ids))}
+    monkeypatch.setenv("HABANA_VISIBLE_MODULES", "4,6")
+    env = {}
+    launcher_view(acc).set_visible_devices_envs(env, [6])  # which the launcher has read there
+    assert env == {"HABANA_VISIBLE_MODULES": "6"}

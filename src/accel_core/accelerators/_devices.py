@@ -74,14 +74,18 @@ class Base:
         """The accel-core API level that the backend's plugin was written for."""
         return self.backend.api_level
 
-    def apply_vendor_defaults(self) -> None:
-        """Set up this process as the vendor recommends; nothing does so unless it is called.
+    def apply_vendor_defaults(self) -> tuple[str, ...]:
+        """Set up this process as the vendor recommends; gives what it changed, one entry each.
 
-        Sets those variables of `Backend.environment` that are not set. A plugin may do more.
+        Sets those variables of `Backend.environment` that are not set: `"NAME=value"`. A plugin may do more.
+        Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
+        sets the variables, unless `ACCEL_VENDOR_DEFAULTS=0`.
         """
-        for assignment in self.backend.environment:
-            name, _, value = assignment.partition("=")
-            os.environ.setdefault(name, value)
+        from accel_core._support.vendor_defaults import missing_defaults
+
+        missing = missing_defaults(self.backend, os.environ)
+        os.environ.update(missing)
+        return tuple(f"{name}={value}" for name, value in missing.items())
 
     def __repr__(self) -> str:
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
@@ -264,6 +268,13 @@ class Devices(Base):
     def visible_devices_envs(self) -> list[str]:
         """Names of the vendor's visible-devices variables, the one that wins first."""
         return list(self.backend.visible_devices)
+
+    def _every_id(self) -> tuple[int | str, ...] | None:
+        """What the visible-devices variable would hold for each device, in the order of their indices.
+
+        For a process in which it hides none. `None` where that is not known.
+        """
+        return tuple(range(self.device_count()))
 
     def total_memory(self, device_index: int | None = None) -> int:
         """Bytes of memory of the device."""

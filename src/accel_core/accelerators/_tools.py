@@ -148,6 +148,10 @@ class Launch(Devices):
         """The same as an attribute, as every accelerator of DeepSpeed has it."""
         return self.communication_backend_name()
 
+    def _prepare_communication(self) -> str:
+        """The backend's name, once what brings it is imported: called where a process group is to be made."""
+        return self.communication_backend_name()
+
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """Version of the communication library, `(2, 27, 3)`; `None` where the vendor does not tell."""
         return None

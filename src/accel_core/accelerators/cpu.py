@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from contextlib import AbstractContextManager
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.packages import is_installed
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["CPUAccelerator"]
 
 
+#: oneCCL's bindings; importing them registers `ccl`.
+_CCL = "oneccl_bindings_for_pytorch"
+
+
 class CPUAccelerator(Accelerator):
     """The processor. torch knows one CPU device, `"cpu"`, whatever the index.
 
@@ -39,6 +45,7 @@ class CPUAccelerator(Accelerator):
         super().__init__(backend)
         self._cpu = self._devices[None]
         self._selected = threading.local()
+        self._ccl_works = True
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
         self.Stream: Any = type(
@@ -215,7 +222,29 @@ class CPUAccelerator(Accelerator):
     # Launching
 
     def communication_backend_name(self) -> str:
-        """`"ccl"` where oneCCL's bindings are installed, else what is declared: `"gloo"`."""
-        if is_installed("oneccl_bindings_for_pytorch"):
+        """`"ccl"` where oneCCL's bindings are installed, else what is declared: `"gloo"`.
+
+        Asking imports nothing. Where the bindings failed when a process group was made, it is `"gloo"` too.
+        """
+        if self._ccl_works and is_installed(_CCL):
             return "ccl"
         return super().communication_backend_name()
+
+    def _prepare_communication(self) -> str:
+        """Import oneCCL's bindings, which register `ccl`; gloo, with a warning, where they fail."""
+        if self.communication_backend_name() == "ccl":
+            try:
+                import_module(_CCL)
+                if not self._torch.distributed.is_backend_available("ccl"):
+                    raise ImportError(f"{_CCL} registers no backend ccl with this torch")
+            except (Exception, SystemExit) as error:
+                self._ccl_works = False
+                warnings.warn(
+                    f"oneCCL's bindings do not work here, so the CPU communicates over "
+                    f"{self.communication_backend_name()}: {type(error).__name__}: {error}. Install the "
+                    f"oneccl_bindings_for_pytorch that was built for torch {self._torch.__version__}, or "
+                    "uninstall it.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+        return self.communication_backend_name()

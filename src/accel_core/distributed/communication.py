@@ -23,8 +23,13 @@ def communication_of(accelerator: Accelerator, named: str | None = None) -> str:
     """
     if accelerator.device_name() != "cpu":
         register(accelerator)  # it may be named for a device that has another
+    own = accelerator.communication_backend_name()
     said = named or ACCEL_COMMUNICATION_BACKEND.read(os.environ)
-    name = (said or accelerator.communication_backend_name()).lower()
+    name = (said or own).lower()
+    if name == own:
+        # accel run names the accelerator's own, which may turn out not to work; what is asked for stays.
+        prepared = accelerator._prepare_communication()
+        name = name if named else prepared
     problem = obstacle(name, accelerator.device_name())
     if problem:
         source = "" if said else f"{accelerator.name} declares the communication backend {name!r}, and "

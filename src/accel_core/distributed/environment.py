@@ -8,9 +8,10 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from accel_core._support.vendor_defaults import missing_defaults
 from accel_core.backend import Backend
 from accel_core.errors import LaunchError
-from accel_core.settings import DS_ACCELERATOR
+from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
@@ -27,10 +28,13 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
 
     `accelerator` may be the declaration, where it cannot be built, as on a login node without its torch.
     Those whose name begins with one of `COMMON` or of `accelerator.export_envs()`, and always
-    `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. The
+    `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. Those that
+    the vendor wants set and that are not, unless `ACCEL_VENDOR_DEFAULTS=0`. The
     visible-devices variables are left out: which devices a host may use is that host's matter.
     """
     env = os.environ if environ is None else environ
+    backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
+    missing = missing_defaults(backend, env) if ACCEL_VENDOR_DEFAULTS.read(env) else {}
     if isinstance(accelerator, Backend):
         exported, visible = list(accelerator.export_envs), list(accelerator.visible_devices)
     else:
@@ -43,7 +47,7 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
         # What is no identifier (a shell's exported function) no shell and no file could set again.
         if name.startswith(prefixes) and name not in own and _NAME.fullmatch(name)
     }
-    return dict(sorted({**kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
+    return dict(sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:

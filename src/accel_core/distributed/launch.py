@@ -19,7 +19,7 @@ from accel_core._support import child as isolation
 from accel_core._support.torch_import import import_torch
 from accel_core.distributed.plan import Machine, RankPlan, bypasses_worker, common_variables
 from accel_core.errors import AccelError, BackendUnavailableError, LaunchError
-from accel_core.settings import DS_ACCELERATOR, parse_pin
+from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR, parse_pin
 
 __all__ = ["ask_machine", "check_script", "launch", "parse"]
 
@@ -114,13 +114,17 @@ def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str,
     import warnings
 
     from accel_core import current
+    from accel_core._support.vendor_defaults import missing_defaults
     from accel_core.distributed.communication import communication_of
     from accel_core.distributed.environment import pin_of
 
+    environ = dict(os.environ)  # before a vendor's package adds its own
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", errors.AcceleratorFallbackWarning)
             accelerator = current.get_accelerator()
+        wanted = ACCEL_VENDOR_DEFAULTS.read(environ)
+        missing = missing_defaults(accelerator.backend, environ) if wanted else {}
         count = accelerator.device_count()
         is_cpu = accelerator.device_name() == "cpu"
         alone, not_alone = ([], "") if is_cpu else _one_by_one(accelerator, count)
@@ -137,6 +141,7 @@ def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str,
             alone=alone,
             not_alone=not_alone,
             warning="\n".join(mine),
+            defaults=missing,
         )._asdict()
     except AccelError as error:
         return {"error": type(error).__name__, "message": str(error)}
@@ -147,7 +152,9 @@ def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str
     if not accelerator.visible_devices_envs():
         return [], f"{accelerator.name} has no variable for visible devices"
     ids = accelerator.visible_device_ids()
-    ids = tuple(range(count)) if ids is None else ids
+    ids = accelerator._every_id() if ids is None else ids
+    if ids is None:
+        return [], f"nobody tells which ids {accelerator.visible_devices_envs()[0]} takes for its devices"
     if len(ids) < count:
         return [], f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}"
     alone: list[dict[str, str]] = []

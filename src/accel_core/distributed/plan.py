@@ -44,6 +44,8 @@ class Machine(NamedTuple):
     not_alone: str
     #: The warning of the choice, if there was one.
     warning: str
+    #: Variables that the vendor wants set and that are not; none where they are not wanted.
+    defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
 
 
 class RankPlan(NamedTuple):
@@ -203,7 +205,8 @@ def _assignments(environment: dict[str, str]) -> str:
 def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[str, str]:
     """The variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
-    return {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
+    chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
+    return {**machine.defaults, **chosen}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -27,6 +28,23 @@ _STATISTICS = {
 }
 
 
+def module_ids() -> tuple[int, ...] | None:
+    """The module id of each device, by index, as `hl-smi` prints them; `None` where it does not.
+
+    The query is that of https://docs.habana.ai, Multiple Workloads on a Single Docker.
+    """
+    command = ["hl-smi", "-Q", "index,module_id", "-f", "csv"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    rows = (line.replace(",", " ").split() for line in done.stdout.splitlines())
+    found = {int(row[0]): int(row[1]) for row in rows if len(row) == 2 and "".join(row).isdigit()}
+    if not found or sorted(found) != [*range(len(found))]:
+        return None
+    return tuple(found[index] for index in sorted(found))
+
+
 class HPUAccelerator(TorchAccelerator):
     """Intel Gaudi, of which a process owns one device.
 
@@ -35,15 +53,22 @@ class HPUAccelerator(TorchAccelerator):
     `apply_vendor_defaults` does.
     """
 
-    def apply_vendor_defaults(self) -> None:
-        """Set Gaudi's variables where they are not set, and torch's deterministic mode.
+    def apply_vendor_defaults(self) -> tuple[str, ...]:
+        """Set Gaudi's variables where they are not set, and torch's deterministic mode; gives what changed.
 
         What DeepSpeed does whenever its HPU accelerator is built. The mode holds for all of torch in this
         process; new tensors are left unfilled, which the mode would otherwise change.
         """
-        super().apply_vendor_defaults()
+        changed = super().apply_vendor_defaults()
+        if self._torch.are_deterministic_algorithms_enabled():
+            return changed
         self._torch.use_deterministic_algorithms(True)
         self._torch.utils.deterministic.fill_uninitialized_memory = False
+        return (*changed, "torch.use_deterministic_algorithms(True)")
+
+    def _every_id(self) -> tuple[int | str, ...] | None:
+        """Module ids by index, which `hl-smi` tells; they are no indices, so without it nothing is known."""
+        return module_ids()
 
     # Nature and devices
 

@@ -35,6 +35,9 @@ def command(arguments: tuple[str, ...]) -> None:
         if parsed.dry_run:
             click.echo(plan.describe(machine, parsed, plans))
             return
+        if machine.defaults:
+            set_now = " ".join(f"{name}={value}" for name, value in machine.defaults.items())
+            click.echo(f"Set for {machine.name}: {set_now} (ACCEL_VENDOR_DEFAULTS=0: not)\n", err=True)
         _launch(parsed, machine, plans)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)

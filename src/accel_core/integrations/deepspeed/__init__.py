@@ -40,7 +40,9 @@ def activate(*, force: bool = False) -> Activation:
 
     Chooses an accelerator if none is chosen yet. Child processes are told through `ACCEL_INTEGRATIONS`.
     Calling it again is fine. `force` replaces an accelerator for another device that DeepSpeed has chosen
-    before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it.
+    before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it. What
+    the vendor wants set (`Backend.environment`, Gaudi's deterministic mode) is set, and logged once, unless
+    `ACCEL_VENDOR_DEFAULTS=0`.
 
     Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
     `IntegrationError` when it has chosen another device before, `LaunchError` when torch has no communication
@@ -51,11 +53,13 @@ def activate(*, force: bool = False) -> Activation:
     communication_of(accelerator)  # DeepSpeed starts a process group whatever is trained
     _placing.replace(accelerator, force=force)
     prepare()
+    changed = _placing.set_up(accelerator)
     activation = Activation(accelerator, version, _limits_of(accelerator))
     names = ACCEL_INTEGRATIONS.read(os.environ)
     if _NAME not in names:
         os.environ[ACCEL_INTEGRATIONS.name] = ",".join((*names, _NAME))
         _report(activation)
+        _report_defaults(accelerator, changed)
     return activation
 
 
@@ -68,6 +72,14 @@ def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
 def prepare() -> None:
     """Have our accelerator chosen and put in place when DeepSpeed is imported; child processes call this."""
     _placing.prepare()
+
+
+def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None:
+    if changed and os.environ.get("RANK", "0") == "0":
+        lines = "".join(f"\n  - {entry}" for entry in changed)
+        _log.warning(
+            "Set for %s, as its vendor wants it (ACCEL_VENDOR_DEFAULTS=0: not):%s", accelerator.name, lines
+        )
 
 
 #: Devices whose limits DeepSpeed's own users know.

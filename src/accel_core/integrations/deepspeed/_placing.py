@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from types import MethodType, ModuleType
@@ -14,8 +15,9 @@ from accel_core.current import get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
 from accel_core.integrations.deepspeed import _lists
 from accel_core.integrations.deepspeed._hook import ImportHook
+from accel_core.settings import ACCEL_VENDOR_DEFAULTS
 
-__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "settle"]
+__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "set_up", "settle"]
 
 _HOME = "deepspeed.accelerator.real_accelerator"
 #: In a source checkout DeepSpeed's build imports the same files as a package `accelerator` of their own.
@@ -46,7 +48,18 @@ def _placing(module: ModuleType) -> Iterator[None]:
     """Right after the module is executed, and before the rest of DeepSpeed asks it what was chosen."""
     yield
     if _is_home(module):
-        _put(module, _present())
+        accelerator = _present()
+        _put(module, accelerator)
+        set_up(accelerator)  # in a process that was started, nobody calls activate()
+
+
+def set_up(accelerator: Accelerator) -> tuple[str, ...]:
+    """Set what the vendor wants set, unless `ACCEL_VENDOR_DEFAULTS=0`; what was changed now.
+
+    DeepSpeed asks for the communication backend's name and goes on with it: what brings it is imported.
+    """
+    accelerator._prepare_communication()
+    return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
 
 
 def _present() -> Accelerator:
@@ -67,6 +80,7 @@ def settle(accelerator: Accelerator) -> None:
     global _stand_in
     if _stand_in is not None and _stand_in is kept_by_deepspeed():
         replace(accelerator, force=True)
+        set_up(accelerator)
         _stand_in = None
 
 

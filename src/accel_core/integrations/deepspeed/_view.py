@@ -38,6 +38,7 @@ class _LauncherAnswers:
     """The members that the launcher calls. Mixed into the accelerator's class."""
 
     backend: Any
+    _every_id: Any
 
     def export_envs(self) -> list[str]:
         """Also what makes our choice and our activation, on the other nodes too."""
@@ -47,7 +48,9 @@ class _LauncherAnswers:
 
     def visible_devices_envs(self) -> list[str]:
         """The one variable that the launcher may read and set."""
-        return [variable if (variable := self._variable()) and self._is_plain(variable) else PLACEHOLDER]
+        variable = self._variable()
+        known = variable and self._is_plain(variable) and self._ids_known(variable)
+        return [variable if known else PLACEHOLDER]
 
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
@@ -57,9 +60,15 @@ class _LauncherAnswers:
         variable = self._variable()
         if variable and not self._is_plain(variable):
             ids = self._named_by_user(variable, ids)
-        if variable:
+        elif variable and variable not in os.environ and self._ids_known(variable):
+            every = self._every_id() or ()  # the launcher counts devices; the variable may name otherwise
+            ids = [every[int(place)] for place in ids]
+        if variable and self._ids_known(variable):
             current_env[variable] = format_visible_devices(self.backend.visible_devices_grammar, ids)
         current_env.setdefault(self.visible_devices_envs()[0], ",".join(map(str, ids)))
+
+    def _ids_known(self, variable: str) -> bool:
+        return variable in os.environ or self._every_id() is not None
 
     def _variable(self) -> str:
         """The variable that hides devices from this process, else the one that would win; or none."""
