@@ -81,7 +81,7 @@ class Base:
         Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
         sets the variables, unless `ACCEL_VENDOR_DEFAULTS=0`.
         """
-        from accel_core._support.vendor_defaults import missing_defaults
+        from accel_core.accelerators.vendor_defaults import missing_defaults
 
         missing = missing_defaults(self.backend, os.environ)
         os.environ.update(missing)

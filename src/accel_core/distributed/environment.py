@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from accel_core._support.vendor_defaults import missing_defaults
+from accel_core.accelerators.vendor_defaults import missing_defaults
 from accel_core.backend import Backend
 from accel_core.errors import LaunchError
 from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR

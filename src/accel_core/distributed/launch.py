@@ -114,7 +114,7 @@ def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str,
     import warnings
 
     from accel_core import current
-    from accel_core._support.vendor_defaults import missing_defaults
+    from accel_core.accelerators.vendor_defaults import missing_defaults
     from accel_core.distributed.communication import communication_of
     from accel_core.distributed.environment import pin_of
 
