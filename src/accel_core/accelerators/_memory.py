@@ -104,6 +104,13 @@ class Pinning(Base):
     have the names and parameters of DeepSpeed's hooks. None passes a device: torch deprecated that.
     """
 
+    #: Gives the manager of memory that is locked otherwise than by torch, or `None`: set by an integration.
+    _pins: Callable[[], Any] | None = None
+
+    def _pinned_otherwise(self) -> Any:
+        """DeepSpeed's `NativePinnedMemory`, under `DS_PIN_MEMORY_BACKEND=native`; else `None`."""
+        return self._pins() if self._pins is not None else None
+
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor."""
         return tensor.pin_memory()
@@ -124,6 +131,10 @@ class Pinning(Base):
         With `make_copy` it holds the tensor's values. Without, the tensor is only a template: the
         memory is uninitialised, and `match_shape=False` makes it one-dimensional.
         """
+        pins = self._pinned_otherwise()
+        if pins is not None:
+            locked: torch.Tensor = pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
+            return locked
         if make_copy:
             return self._torch_pin_memory(tensor)
         return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
@@ -136,7 +147,12 @@ class Pinning(Base):
         """
         self._require_host(device)
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
-        return self._torch_empty_pinned(self._torch.empty(0, dtype=dtype, device="cpu"), shape)
+        template = self._torch.empty(0, dtype=dtype, device="cpu")
+        pins = self._pinned_otherwise()
+        if pins is not None:
+            locked: torch.Tensor = pins.pin_empty(template, shape)
+            return locked
+        return self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
         self, tensor: torch.Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
@@ -151,10 +167,14 @@ class Pinning(Base):
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
-        return self._torch_is_pinned(tensor)
+        pins = self._pinned_otherwise()
+        return (pins is not None and bool(pins.is_pinned(tensor))) or self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> None:
-        """Nothing: torch unlocks the memory when its last tensor goes."""
+        """Give page-locked memory back; nothing for torch's, which goes with its last tensor."""
+        pins = self._pinned_otherwise()
+        if pins is not None:
+            pins.unpin(tensor)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Page-lock `num_bytes` of host memory at `address`; False where the runtime cannot."""

@@ -197,7 +197,9 @@ class CPUAccelerator(Accelerator):
         self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
     ) -> torch.Tensor:
         """The tensor itself: no copy to a device would gain from locked memory."""
-        return tensor
+        return (
+            tensor if self._pinned_otherwise() is None else super().pin_memory(tensor, make_copy, match_shape)
+        )
 
     # Data types
 

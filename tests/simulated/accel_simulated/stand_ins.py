@@ -12,6 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from accel_simulated import device
+from accel_simulated.host_memory import HostMemory
 
 __all__ = ["put_into"]
 
@@ -185,19 +186,7 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
         free, total = c._accelerator_getMemoryInfo(index)
         return free, total
 
-    registered: set[int] = set()
-
-    def register(address: int, size: int, flags: int) -> int:
-        if address in registered:
-            return 712  # cudaErrorHostMemoryAlreadyRegistered
-        registered.add(address)
-        return 0
-
-    def unregister(address: int) -> int:
-        if address not in registered:
-            return 713  # cudaErrorHostMemoryNotRegistered
-        registered.remove(address)
-        return 0
+    host = HostMemory()
 
     return {
         "_graph_pool_handle": _new_pool,
@@ -211,7 +200,7 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
             cudaMemGetInfo=memory_info,
             cudaError=SimpleNamespace(success=0),
             cudaGetErrorString=str,
-            cudaHostRegister=register,
-            cudaHostUnregister=unregister,
+            cudaHostRegister=host.register,
+            cudaHostUnregister=host.unregister,
         ),
     }

@@ -59,7 +59,22 @@ def set_up(accelerator: Accelerator) -> tuple[str, ...]:
     DeepSpeed asks for the communication backend's name and goes on with it: what brings it is imported.
     """
     accelerator._prepare_communication()
+    accelerator._pins = _native_pins
     return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
+
+
+def _native_pins() -> object:
+    """DeepSpeed's manager of page-locked memory where `DS_PIN_MEMORY_BACKEND=native` asks for it.
+
+    It locks memory by an operator of its own, and calls the accelerator's `register_host_memory`.
+    """
+    if os.environ.get("DS_PIN_MEMORY_BACKEND", "torch").strip().lower() != "native":
+        return None
+    try:
+        from deepspeed.utils.pin_memory import get_active_native_pinned_memory
+    except ImportError:  # a release before it, in which the variable means nothing
+        return None
+    return get_active_native_pinned_memory()
 
 
 def _present() -> Accelerator:

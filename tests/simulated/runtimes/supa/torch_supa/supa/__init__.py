@@ -1,5 +1,8 @@
 """`torch.supa`, simulated. Its names are those of `surfaces/supa.json`; a test compares the parameters."""
 
+from types import SimpleNamespace
+
+from accel_simulated.host_memory import HostMemory
 from accel_simulated.parts.dtypes import is_bf16_supported as _sim_is_bf16_supported
 from accel_simulated.parts.lifecycle import _lazy_call as _sim_lazy_call
 from accel_simulated.parts.streams import StreamContext as _sim_StreamContext
@@ -23,6 +26,18 @@ def _lazy_call(callable):
 
 def is_bf16_supported(including_emulation=True):
     return _sim_is_bf16_supported()
+
+
+_host = HostMemory()
+
+
+def supart():
+    return SimpleNamespace(supaHostRegister=_host.register, supaHostUnregister=_host.unregister)
+
+
+def check_error(res):
+    if res != 0:
+        raise RuntimeError(f"SUPA error {res}")
 
 
 fill(globals(), "torch.supa")

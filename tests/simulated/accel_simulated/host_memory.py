@@ -1,0 +1,26 @@
+"""Registering host memory with the driver: what is registered, and the driver's errors by CUDA's numbers."""
+
+from __future__ import annotations
+
+__all__ = ["HostMemory"]
+
+
+class HostMemory:
+    """The registered ranges of a process, by their addresses."""
+
+    def __init__(self) -> None:
+        self._registered: set[int] = set()
+
+    def register(self, address: int, size: int, flags: int) -> int:
+        """0, or 712 for memory that is registered already."""
+        if address in self._registered:
+            return 712
+        self._registered.add(address)
+        return 0
+
+    def unregister(self, address: int) -> int:
+        """0, or 713 for memory that is not registered."""
+        if address not in self._registered:
+            return 713
+        self._registered.remove(address)
+        return 0
