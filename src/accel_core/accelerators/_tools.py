@@ -138,10 +138,13 @@ class Launch(Devices):
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
             return "gloo"  # there is nothing to register with: whoever uses it is told by torch
-        name = str(distributed.Backend.default_device_backend_map.get(self._device_type, ""))
-        # Its capability too: vendors register a name for several devices, and torch keeps the first.
-        served = distributed.Backend.backend_capability.get(name, ())
-        return name if self._device_type in served else ""
+        backend = distributed.Backend
+        usual = str(backend.default_device_backend_map.get(self._device_type, ""))
+        # torch notes no default for who registers one device type by its name alone, and not in a list.
+        for name in (usual, *backend.backend_capability):
+            if name not in ("fake", STAGED) and self._device_type in backend.backend_capability.get(name, ()):
+                return str(name)
+        return ""
 
     @property
     def _communication_backend_name(self) -> str:

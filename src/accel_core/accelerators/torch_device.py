@@ -140,7 +140,7 @@ class TorchAccelerator(TorchGraphs, Accelerator):
         if self._stream_class is not self._torch.Stream:
             return self._stream_class is not None
         try:
-            stream, event = self._stream_class(), self._event_class()
+            stream, event = self._stream_class(), self._torch.Event()
             event.record(stream)
             event.synchronize()
             stream.synchronize()

@@ -17,6 +17,12 @@ def is_int(value: Any) -> bool:
     return type(value) is int and value >= 0
 
 
+def _compiler(a: Any) -> str:
+    """What is declared; else inductor's word, which knows those of the simulated types that torch brings."""
+    known = a.device_name() in ("cuda", "xpu", "mps")
+    return a.backend.compile_backend or ("inductor" if known else "aot_eager")
+
+
 CALLS.update(
     {
         "name": lambda a: a.name == a.backend.name,
@@ -38,7 +44,8 @@ CALLS.update(
         "visible_devices_envs": lambda a: a.visible_devices_envs() == list(a.backend.visible_devices),
         "export_envs": lambda a: a.export_envs() == list(a.backend.export_envs),
         "communication_backend_name": lambda a: (
-            a.communication_backend_name() == a.backend.communication_backend
+            a.communication_backend_name()
+            == (a.backend.communication_backend or device.vendor.collective or "staged")
         ),
         "communication_backend_version": lambda a: (
             (v := a.communication_backend_version()) is None or is_int(v[0])
@@ -60,7 +67,7 @@ CALLS.update(
         ),
         "is_triton_supported": lambda a: isinstance(a.is_triton_supported(), bool),
         "prefer_triton_grouped_mm": lambda a: isinstance(a.prefer_triton_grouped_mm(), bool),
-        "get_compile_backend": lambda a: a.get_compile_backend() == "inductor",
+        "get_compile_backend": lambda a: a.get_compile_backend() == _compiler(a),
         "op_builder_dir": lambda a: isinstance(a.op_builder_dir(), str),
         "op_builders": lambda a: isinstance(a.op_builders(), Mapping),
         "operators": lambda a: (

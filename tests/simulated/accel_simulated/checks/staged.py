@@ -39,10 +39,9 @@ class Ranks:
         self.index = self.rank % self.accelerator.device_count()
         self.accelerator.set_device(self.index)
         self.device = torch.device(vendor, self.index)
-        if vendor == "mlu":  # whose table says cncl
-            register(self.accelerator)
-        else:
-            assert self.accelerator.communication_backend_name() == "staged"
+        own = DEVICES[vendor].collective
+        assert self.accelerator.communication_backend_name() == (own or "staged")
+        register(self.accelerator)  # which a device with collectives of its own may ask for
         dist.init_process_group("staged", timeout=timedelta(seconds=timeout))
         self.gloo = dist.new_group(backend="gloo")
 
