@@ -192,4 +192,4 @@ def test_launching(metal):
     metal.set_visible_devices_envs(env, [0])
     assert env == {}
     assert metal.visible_devices_envs() == []
-    assert metal.communication_backend_name() == "gloo"
+    assert metal.communication_backend_name() == "staged"

@@ -21,7 +21,7 @@ def test_the_declaration():
     assert BACKEND.vendor_imports == ("torch",)
     assert BACKEND.platforms == ("darwin-arm64",)
     assert BACKEND.visible_devices == BACKEND.device_nodes == BACKEND.pci_ids == ()
-    assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("gloo", "inductor")
+    assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("", "inductor")
 
 
 def test_importing_it_is_inert():

@@ -250,6 +250,9 @@ class _Answers:
     def answer_cudart(self) -> Any:
         return _Opaque()
 
+    def answer_supart(self) -> Any:
+        return _Opaque()
+
     def answer_version(self) -> tuple[int, int, int]:
         return (2, 1, 0)
 

@@ -38,7 +38,8 @@ BACKEND = Backend(
     hardware="Apple GPU",
     hints=_HINTS,
     export_envs=("PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK"),
-    communication_backend="gloo",
+    # torch has no collectives of Metal; gloo takes no tensors of it.
+    communication_backend="",
     compile_backend="inductor",
 )
 
