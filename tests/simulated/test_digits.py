@@ -10,13 +10,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES, VENDORS
+from accel_simulated import OWN_DEVICES, VENDORS
 from accel_simulated.plugin import install_plugin
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("vendor", DEVICES)
+@pytest.mark.parametrize("vendor", OWN_DEVICES)
 def test_equals_cpu(
     vendor: str, tmp_path: Path, digits_on_cpu: dict[str, Any], train_digits: Callable[..., dict[str, Any]]
 ) -> None:

@@ -55,8 +55,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         return _as_chosen(accelerate.PartialState(), ours)
     accelerate.PartialState._shared_state = _State(ours)
     if ours.device().type == "cpu":
+        state = accelerate.PartialState(cpu=True, **kwargs)  # by its own rules, which number the ranks' CPUs
         os.environ[_DEVICE] = "cpu"
-        return _as_chosen(accelerate.PartialState(cpu=True, **kwargs), ours)
+        return _as_chosen(state, ours)
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
     device = _device_of_rank(ours) if is_rank else ours.device(ours.current_device())
     ours.set_device(device.index)

@@ -100,6 +100,7 @@ def check_every_answer_has_its_type(acc):
     assert [name for name, flag in flags.items() if flag] == [
         "is_available",
         "is_bf16_supported",
+        "is_bf16_native",
         "is_fp16_supported",
         "is_fp64_supported",
         "supports_graphs",

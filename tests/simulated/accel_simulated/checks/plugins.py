@@ -59,11 +59,6 @@ _hpu(
     "an allocation waits for memory that running work gives back",
     lambda a: a.handles_memory_backpressure() is True,
 )
-_hpu(
-    "get_compile_backend",
-    "Gaudi has a compiler of its own",
-    lambda a: a.get_compile_backend() == "hpu_backend",
-)
 _hpu("set_per_process_memory_fraction", "the bridge has no such function", limit)
 
 DIFFERENCES["sdaa"].expect(

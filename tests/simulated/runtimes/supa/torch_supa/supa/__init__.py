@@ -1,8 +1,8 @@
 """`torch.supa`, simulated. Its names are those of `surfaces/supa.json`; a test compares the parameters."""
 
-from types import SimpleNamespace
+from types import SimpleNamespace as _sim_SimpleNamespace
 
-from accel_simulated.host_memory import HostMemory
+from accel_simulated.host_memory import HostMemory as _sim_HostMemory
 from accel_simulated.parts.dtypes import is_bf16_supported as _sim_is_bf16_supported
 from accel_simulated.parts.lifecycle import _lazy_call as _sim_lazy_call
 from accel_simulated.parts.streams import StreamContext as _sim_StreamContext
@@ -28,11 +28,11 @@ def is_bf16_supported(including_emulation=True):
     return _sim_is_bf16_supported()
 
 
-_host = HostMemory()
+_sim_host = _sim_HostMemory()
 
 
 def supart():
-    return SimpleNamespace(supaHostRegister=_host.register, supaHostUnregister=_host.unregister)
+    return _sim_SimpleNamespace(supaHostRegister=_sim_host.register, supaHostUnregister=_sim_host.unregister)
 
 
 def check_error(res):
