@@ -65,6 +65,12 @@ DIFFERENCES["sdaa"].expect(
     "set_per_process_memory_fraction", "nobody was seen to use one of torch_sdaa's", limit
 )
 
+DIFFERENCES["sdaa"].expect(
+    "get_compile_backend",
+    "TecoPyTorch registers its compiler in a package that is not simulated: torch's serves",
+    lambda a: a.get_compile_backend() == "inductor",
+)
+
 _NO_FLOAT64 = "the device has no float64"
 for _name in ("supa", "mps"):
     DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
