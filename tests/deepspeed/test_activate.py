@@ -60,12 +60,21 @@ def test_after_the_import_deepspeeds_own_is_replaced_everywhere(child, on_cpu):
 import deepspeed
 old = deepspeed.get_accelerator()
 from deepspeed.ops.op_builder import FusedLambBuilder as before
+from deepspeed.accelerator import set_accelerator
+import accel_core
+try:
+    set_accelerator(accel_core.get_accelerator())
+except RuntimeError as error:
+    assert isinstance(error, accel_core.AccelError)
+    answer(said=str(error))
+assert deepspeed.get_accelerator() is old
 from accel_core.integrations.deepspeed import activate
 activate()
 look()
+set_accelerator(accel_core.get_accelerator())
+look()
 from deepspeed.ops.op_builder import FusedLambBuilder
 from deepspeed.runtime import utils
-import accel_core
 ours = accel_core.get_accelerator()
 answer(builder=FusedLambBuilder is ours.get_op_builder("FusedLambBuilder") is not before,
        kept=utils.torch_memory_reserved == ours.memory_reserved,
@@ -73,8 +82,9 @@ answer(builder=FusedLambBuilder is ours.get_op_builder("FusedLambBuilder") is no
              for value in vars(module).values() if value is old or getattr(value, "__self__", None) is old],
        compatible=deepspeed.ops.__compatible_ops__["deepspeed_not_implemented"])
 """
-    looked, rest = child(["-c", LOOK + code], on_cpu).answers
-    assert looked == {"name": "cpu", **GOOD}
+    refused, looked, again, rest = child(["-c", LOOK + code], on_cpu).answers
+    assert "`from accel_core.integrations.deepspeed import activate; activate()`" in refused["said"]
+    assert looked == again == {"name": "cpu", **GOOD}
     assert rest == {"builder": True, "kept": True, "left": [], "compatible": False}
 
 
