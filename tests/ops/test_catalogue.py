@@ -243,6 +243,17 @@ def test_a_device_that_deepspeed_does_not_know_has_none_of_its_builders(disk, de
     assert op_builders.sources(device_type) == {}
 
 
+def test_page_locked_memory_is_the_hosts_and_every_device_has_its_builder(disk):
+    builder = "class PinMemoryBuilder: pass"
+    disk.deepspeed("cuda", pin_memory=builder, fused_adam="class FusedAdamBuilder: pass")
+    disk.deepspeed("acme", fused_adam="class FusedAdamBuilder: pass")
+    disk.deepspeed("cpu", pin_memory=builder)
+    root = "deepspeed.ops.op_builder"
+    assert op_builders.sources("maia") == {"PinMemoryBuilder": f"{root}.pin_memory:PinMemoryBuilder"}
+    assert op_builders.sources("acme")["PinMemoryBuilder"] == f"{root}.pin_memory:PinMemoryBuilder"
+    assert op_builders.sources("cpu") == {"PinMemoryBuilder": f"{root}.cpu.pin_memory:PinMemoryBuilder"}
+
+
 def test_without_deepspeed_there_are_none(no_deepspeed):
     assert deepspeed.is_installed() is False
     assert op_builders.package("cuda") == ""

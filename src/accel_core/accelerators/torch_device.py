@@ -21,6 +21,7 @@ from accel_core.accelerators._binding import (
     or_default,
 )
 from accel_core.accelerators._torch_graphs import TorchGraphs
+from accel_core.accelerators._torch_runtime import TorchRuntime
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import BackendUnavailableError
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["TorchAccelerator"]
 
 
-class TorchAccelerator(TorchGraphs, Accelerator):
+class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
     At construction each member that means the same at the vendor becomes the vendor's function, as an

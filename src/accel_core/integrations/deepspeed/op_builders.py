@@ -30,6 +30,8 @@ _ROOT = "deepspeed.ops.op_builder"
 _PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
 #: Their optimisers run on the host whatever the device, and DeepSpeed lends CUDA those of the CPU.
 _HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
+#: Page-locks host memory and knows of no device; DeepSpeed lists it for some, and for CUDA at its root.
+_PINS = "PinMemoryBuilder"
 
 
 class DeepSpeedProvider(OpProvider):
@@ -76,11 +78,15 @@ def package(device_type: str) -> str:
 
 
 def sources(device_type: str) -> dict[str, str]:
-    """The builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`."""
+    """The builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
+
+    Any device has the one for page-locked host memory, a device that DeepSpeed does not know too.
+    """
     name = package(device_type)
-    if not name:
-        return {}
-    builders = dict(_read(name, _folder(name)))
+    builders = dict(_read(name, _folder(name))) if name else {}
+    if device_type and _PINS not in builders:
+        at_root = _read(_ROOT, _folder(_ROOT))
+        builders.update({op: source for op, source in at_root.items() if op == _PINS})
     if device_type == "cuda":
         lent = _read(f"{_ROOT}.cpu", _folder(f"{_ROOT}.cpu"))
         builders = {**{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS}, **builders}
