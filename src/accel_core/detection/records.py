@@ -299,7 +299,7 @@ class Selection(Record):
     #: What the choice took, in milliseconds.
     ms: float = 0.0
     problem: str = ""
-    #: Settings that name nothing, each with what may be meant.
+    #: What a user should know of the settings: misspelt names, and pins without their device.
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
