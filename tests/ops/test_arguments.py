@@ -153,6 +153,14 @@ def test_what_is_no_tensor_of_its_own_is_refused_by_both(adam: Any, place: int, 
     assert tensors[3].sum() == 0
 
 
+def test_what_only_deepspeeds_own_has_is_named_with_the_next_step(adam: Any):
+    with pytest.raises(
+        AttributeError, match=r"ZenFlow's .* `accel ops CPUAdam --build`, or set ACCEL_COMPILE=1"
+    ):
+        adam.zenflow_adam_create  # noqa: B018 - the question is the test
+    assert not hasattr(adam, "adam_sideways")
+
+
 # ---------------------------------------------------------------------------- portable operators of many rows
 
 

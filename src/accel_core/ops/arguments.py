@@ -23,6 +23,7 @@ __all__ = [
     "require_writable",
     "update_on_host",
     "whole",
+    "zenflow_is_missing",
 ]
 
 #: From here on a float32 is 1: code that computes in float32 would divide by `1 - rate`, which is 0.
@@ -100,6 +101,16 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
                 f"{op}: {len(values)} {name}, but {len(lists[0])} {names[0]}; expected as many in each list"
             )
     return dict(zip(names, lists, strict=True))
+
+
+def zenflow_is_missing(op: str, name: str) -> AttributeError:
+    """The error for a function that an operator of ours lacks; DeepSpeed's own has some for ZenFlow."""
+    if not name.startswith("zenflow_"):
+        return AttributeError(f"{op} has no {name!r}")
+    return AttributeError(
+        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's own, compiled. Compile it with "
+        "`accel ops CPUAdam --build`, or set ACCEL_COMPILE=1"
+    )
 
 
 def check_mode(op: str, mode: Any) -> None:

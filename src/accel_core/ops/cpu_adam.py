@@ -33,6 +33,9 @@ class CPUAdam:
         #: The instructions in use: `"AVX512"`, `"AVX2"`, `"NEON"` or `"baseline"`.
         self.capability: str = module.capability
 
+    def __getattr__(self, name: str) -> Any:
+        raise arguments.zenflow_is_missing("cpu_adam", name)
+
     def create_adam(
         self,
         optimizer_id: int,

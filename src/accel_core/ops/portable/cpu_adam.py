@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from accel_core.errors import OpInputError
-from accel_core.ops.arguments import check_decay, check_undoable, require_tensor
+from accel_core.ops.arguments import check_decay, check_undoable, require_tensor, zenflow_is_missing
 from accel_core.ops.portable._adam import adam
 from accel_core.ops.portable._optimizers import Optimizers
 from accel_core.ops.portable._tensors import corrections, update_in_groups
@@ -17,6 +18,10 @@ __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 
 #: By number: whether weight decay is decoupled. All else comes with each update.
 _decoupled: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
+
+
+def __getattr__(name: str) -> Any:
+    raise zenflow_is_missing("cpu_adam", name)
 
 
 def create_adam(
