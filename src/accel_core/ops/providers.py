@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 __all__ = ["OWN", "OpProvider"]
+
+_CXX = frozenset((".c", ".cc", ".cpp", ".cxx"))
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,7 @@ class OpProvider:
     """The operators that one provider has for a backend, and how its builders are asked.
 
     The long answer to the hook `accel_op_builders`; a mapping alone is the short one. A provider whose
-    builders are asked in another way derives from it and overrides the two methods.
+    builders are asked in another way derives from it and overrides methods.
     """
 
     #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
@@ -42,6 +45,14 @@ class OpProvider:
     def is_built(self, builder: Any) -> bool:
         """Whether nothing is left to compile; what it raises means that this is not known."""
         return bool(builder.is_built())
+
+    def compiles_for_host(self, builder: Any) -> bool:
+        """Whether what its first use would compile is C++ alone, which the processor runs."""
+        return all(Path(str(source)).suffix in _CXX for source in builder.sources())
+
+    def adapted(self, builder_class: type[Any]) -> type[Any]:
+        """The class that is handed out for a builder's; itself, unless a provider adds to it."""
+        return builder_class
 
 
 #: What accel-core brings for every device, asked after everybody else.
