@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,15 @@ if TYPE_CHECKING:
 __all__ = ["create", "impersonated", "installed_imports", "taken_over_by"]
 
 
-def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> Accelerator:
+def create(
+    candidate: Candidate,
+    others: tuple[Backend, ...],
+    hooks: Hooks,
+    step: Callable[[str], None] = lambda _: None,
+) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
+
+    `step` is told of each step before it is taken, so that whoever fails, hangs or dies in it is named.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
     `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
@@ -35,12 +43,16 @@ def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> A
 
     backend = candidate.backend
     with stdout_to_stderr():
+        step("import of torch")
         import_torch()
         _require_private_use1(backend)
         with autoload_restored():
-            import_vendor(backend)
+            import_vendor(backend, step)
         _require_own_namespace(backend)
+        step(f"accel_create() of {candidate.provenance}")
         given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
+        if not given and backend.accelerator:
+            step(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
         built: object = given[0] if given else _made(backend)
         if not isinstance(built, Accelerator):
             built = adapted(built, backend) or built
@@ -57,10 +69,11 @@ def installed_imports(backend: Backend) -> list[str]:
     return [name for name in backend.vendor_imports if is_installed(name)]
 
 
-def import_vendor(backend: Backend) -> None:
+def import_vendor(backend: Backend, step: Callable[[str], None] = lambda _: None) -> None:
     """Import the first of the backend's vendor imports that works; raises the first failure if none does."""
     failure: BaseException | None = None
     for name in installed_imports(backend) or backend.vendor_imports[:1]:
+        step(f"import of {name}")
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:
@@ -93,7 +106,7 @@ def _class(backend: Backend) -> type:
     named = getattr(importlib.import_module(module), name)
     if not isinstance(named, type):
         raise InvalidAcceleratorError(
-            f"backend {backend.name!r}: accelerator {backend.accelerator!r} is {named!r}, expected a class"
+            f"accelerator={backend.accelerator!r} of {backend.provenance} is {named!r}, expected a class"
         )
     return named
 

@@ -236,8 +236,8 @@ def verdict(
     return Verdict(
         name=candidate.name,
         status=outcome.status,
-        reason=outcome.reason,
-        hint=outcome.hint,
+        reason=_clause(outcome.reason),
+        hint=_clause(outcome.hint),
         cause=root_cause(outcome.error) if outcome.error else "",
         devices=outcome.devices,
         evidence=str(evidence or ""),
@@ -251,6 +251,11 @@ def verdict(
         url=backend.url if backend else "",
         error=outcome.error,
     )
+
+
+def _clause(text: str) -> str:
+    """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
 class How(str, enum.Enum):
