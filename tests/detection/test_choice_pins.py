@@ -96,10 +96,12 @@ def test_gpu_means_the_backends_for_gpus(several):
 
 
 def test_what_cannot_work_here_is_not_advised(several):
-    """npu's hardware is declared, and absent."""
+    """Its hardware is absent, its vendor's package is broken, it counts no device: it would fail."""
     several.backend("far", device_nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",))
+    several.module("torch_bad", "raise ImportError('libbad.so')")
+    several.backend("bad", vendor_import="torch_bad")
     several.backend("xpu", vendor_import="ipex")
-    assert str(error(DS_ACCELERATOR="xpu")).endswith("Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu.")
+    assert str(error(DS_ACCELERATOR="xpu")).endswith("Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu.")
 
 
 def test_a_pin_whose_vendor_is_missing_names_everything(several):
@@ -111,7 +113,7 @@ def test_a_pin_whose_vendor_is_missing_names_everything(several):
     assert str(found) == (
         "xpu (accel-xpu 1.0) is not usable: ipex is not installed. "
         "Next step: pip install intel-extension-for-pytorch. "
-        "Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu."
+        "Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu."
     )
 
 

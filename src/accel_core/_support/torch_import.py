@@ -24,12 +24,15 @@ __all__ = [
     "TorchBuild",
     "autoload_is_on",
     "autoload_restored",
+    "failed_before",
     "import_torch",
+    "imported_by_us",
     "torch_build",
 ]
 
 _AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _lock = ForkSafeLock()
+_ours = False
 
 
 def import_torch() -> ModuleType:
@@ -41,11 +44,23 @@ def import_torch() -> ModuleType:
         # Somebody else's import, perhaps still under way in another thread. It is waited for without our
         # lock, since that thread may come here from a package that torch loads.
         return _import()
+    global _ours
     with _lock, autoload_restored():
         os.environ[_AUTOLOAD] = "0"
         torch = _import()
+        _ours = True
     startup.autoload()  # ours is one of the entry points that were left out
     return torch
+
+
+def imported_by_us() -> bool:
+    """Whether torch was imported here, with autoload off, so that nothing tells what autoload would do."""
+    return _ours
+
+
+def failed_before() -> bool:
+    """Whether an import of torch failed in this process; torch's compiled part cannot be imported twice."""
+    return "torch._C" in sys.modules and "torch" not in sys.modules
 
 
 def autoload_is_on() -> bool:
@@ -67,6 +82,7 @@ def autoload_restored() -> Iterator[None]:
 
 
 def _import() -> ModuleType:
+    again = failed_before()
     try:
         # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
         # not call, and has to see torch before torch's own imports do.
@@ -78,6 +94,11 @@ def _import() -> ModuleType:
             "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
         ) from None
     except Exception as error:
+        if again:
+            raise BackendUnavailableError(
+                "an earlier `import torch` of this process failed, and torch cannot be imported twice",
+                hint="`accel why` names the package, where one that torch loads by itself is to blame",
+            ) from error
         raise BackendUnavailableError(
             f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
         ) from error

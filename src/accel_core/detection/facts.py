@@ -25,7 +25,7 @@ from accel_core.settings import Settings
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["examine", "is_absence"]
+__all__ = ["examine", "impersonator", "is_absence"]
 
 
 def examine(
@@ -206,10 +206,14 @@ def _namespace(backend: Backend) -> Outcome | None:
     torch.cuda, which then reports a device that is not CUDA's. What takes it over below Python is known by
     name alone.
     """
-    other = taken_over_by(backend)
-    if not other and backend.vendor_imports == ("torch",):
-        other = _impersonator(backend)
+    other = impersonator(backend)
     return Outcome(Status.STANDS_ASIDE, *impersonated(backend, other)) if other else None
+
+
+def impersonator(backend: Backend) -> str:
+    """The package that has taken the backend's namespace over in this process; empty where none has."""
+    other = taken_over_by(backend)
+    return other or (_impersonator(backend) if backend.vendor_imports == ("torch",) else "")
 
 
 def _impersonator(backend: Backend) -> str:

@@ -69,8 +69,8 @@ class Hooks:
     """The hooks of some plugins, under one plugin manager that is made when it is first needed.
 
     Each plugin is called by itself, so that what one raises is its own affair: whoever calls catches it and
-    goes on to the next. `direct` is a plugin that has the hooks it is asked for, with every argument, and is
-    called as it stands: a process that asks no other plugin never loads pluggy.
+    goes on to the next. `direct` is a plugin whose hooks take every argument, and is called as it stands: a
+    process that asks no other plugin never loads pluggy.
     """
 
     def __init__(self, plugins: Iterable[object], direct: object = None) -> None:
@@ -95,7 +95,7 @@ class Hooks:
     def implements(self, plugin: object, hook: str) -> bool:
         """Whether the plugin has that hook. Raises what `check` does."""
         if plugin is self._direct:
-            return True
+            return hasattr(plugin, hook)
         return bool(self._caller(plugin, hook).get_hookimpls())
 
     def of(self, plugin: object, hook: str, **arguments: object) -> list[Any]:
@@ -104,7 +104,8 @@ class Hooks:
         Raises what `check` does, and whatever the plugin raises.
         """
         if plugin is self._direct:
-            answer: Any = getattr(plugin, hook)(**arguments)
+            implementation = getattr(plugin, hook, None)
+            answer: Any = implementation and implementation(**arguments)
             return [] if answer is None else [answer]
         caller = self._caller(plugin, hook)
         answer = caller(**arguments)

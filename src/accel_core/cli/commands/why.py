@@ -64,6 +64,7 @@ def _choice_page(selection: Selection) -> list[Part]:
     if selection.missing_plugins:
         parts.append(Heading("Hardware without its plugin"))
         parts.append(Bullets([paragraph((line, "")) for line in selection.missing_plugins]))
+    parts += _autoload(selection.autoload)
     if selection.notes:
         parts.append(Heading("Settings"))
         parts.append(Bullets([paragraph((text.clean(line), "")) for line in selection.notes]))
@@ -71,6 +72,12 @@ def _choice_page(selection: Selection) -> list[Part]:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
     return parts
+
+
+def _autoload(lines: tuple[str, ...]) -> list[Part]:
+    """What torch's autoload does to a program that imports torch before accel_core."""
+    bullets = [paragraph((text.clean(line), "")) for line in lines]
+    return [Heading(text.AUTOLOAD), Bullets(bullets)] if bullets else []
 
 
 def _headline(selection: Selection) -> list[Cell]:
@@ -140,19 +147,24 @@ class _Standing(NamedTuple):
 
 def _explain_backend(name: Pin, settings: Settings, output: Output, *, as_json: bool) -> bool:
     """Write of the backend that `name` means, or the several that claim the name; whether one is usable."""
-    standings = _standings(name, settings)
+    standings, autoload = _standings(name, settings)
     if as_json:
-        output.write_json({"name": str(name), "backends": [standing.to_dict() for standing in standings]})
+        backends = [standing.to_dict() for standing in standings]
+        output.write_json({"name": str(name), "backends": backends, "autoload": list(autoload)})
     else:
         parts: list[Part] = []
         for standing in standings:
             parts += [*([Paragraph()] if parts else []), *_backend_page(standing)]
+        parts += _autoload(autoload)
         output.write_page(parts)
     return any(standing.verdict.usable for standing in standings)
 
 
-def _standings(pin: Pin, settings: Settings) -> list[_Standing]:
-    """Every backend that `pin` means; raises `BackendNotFoundError` when there is none."""
+def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str, ...]]:
+    """Every backend that `pin` means, and what torch's autoload spoils.
+
+    Raises `BackendNotFoundError` when there is none.
+    """
     surveyed = survey(settings)
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
     if not meant:
@@ -160,7 +172,8 @@ def _standings(pin: Pin, settings: Settings) -> list[_Standing]:
     # Of several backends of one plugin the first has its missteps.
     plugins = dict.fromkeys(v.provenance for v in meant if not v.builtin)
     early = {provenance: conduct(provenance, settings.probe_timeout) for provenance in plugins}
-    return [_standing(v, surveyed, settings, early.pop(v.provenance, ())) for v in meant]
+    autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
+    return [_standing(v, surveyed, settings, early.pop(v.provenance, ())) for v in meant], autoload
 
 
 def _standing(
