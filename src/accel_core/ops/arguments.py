@@ -6,6 +6,7 @@ two operators agree on (a rate of 1, a negative weight decay) is refused by all 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,11 @@ __all__ = [
 
 #: From here on a float32 is 1: code that computes in float32 would divide by `1 - rate`, which is 0.
 _ONE_IN_FLOAT32 = 1 - 2**-25
+
+
+@functools.cache  # it is asked for every tensor of a step
+def _torch() -> Any:
+    return import_torch()
 
 
 def whole(op: str, name: str, value: Any, least: int, bits: int) -> int:
@@ -121,7 +127,7 @@ def check_mode(op: str, mode: Any) -> None:
 
 def require_tensor(at: str, value: Any) -> None:
     """Raise `OpInputError` where `value` is no tensor; `at` names the operator and the argument."""
-    if not isinstance(value, import_torch().Tensor):
+    if not isinstance(value, _torch().Tensor):
         raise OpInputError(f"{at} is {value!r} ({type(value).__name__}), expected a tensor")
 
 
@@ -147,7 +153,7 @@ def update_on_host(
     Parameters and gradients are both float32, bfloat16 or float16, states all float32 or all of their
     parameter's type. Returns what `work` returns.
     """
-    torch = import_torch()
+    torch = _torch()
     for index, row in enumerate(rows):
         _check_row(op, [f"{name}[{index}]" if len(rows) > 1 else name for name in names], row)
     dense = [[tensor.detach().contiguous() for tensor in row] for row in rows]
@@ -163,7 +169,7 @@ def update_on_host(
 
 
 def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
-    torch = import_torch()
+    torch = _torch()
     known = (torch.float32, torch.bfloat16, torch.float16)
     gradient, parameter, *states = row
     for name, tensor in zip(names, row, strict=True):
@@ -202,10 +208,9 @@ def _check_row(op: str, names: Sequence[str], row: Sequence[Any]) -> None:
 
 def _has_memory(tensor: Any) -> bool:
     """Whether its storage holds its elements; not after `storage.resize_(0)`, with which FSDP frees it."""
-    if not tensor.numel():
-        return True
-    size = tensor.untyped_storage().nbytes()
-    last = tensor.storage_offset() + sum(
-        stride * (count - 1) for stride, count in zip(tensor.stride(), tensor.shape, strict=True)
-    )
-    return bool(size >= (last + 1) * tensor.element_size())
+    count = tensor.numel()
+    if count and not tensor.is_contiguous():
+        steps = zip(tensor.stride(), tensor.shape, strict=True)
+        count = 1 + sum(stride * (size - 1) for stride, size in steps)
+    needed = (tensor.storage_offset() + count) * tensor.element_size()
+    return not count or bool(tensor.untyped_storage().nbytes() >= needed)
