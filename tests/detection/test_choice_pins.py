@@ -9,6 +9,7 @@ from accel_testing.asking import chosen, counting, error, statuses
 from accel_testing.plugins import hook
 
 from accel_core import get_accelerator
+from accel_core.detection import messages
 from accel_core.detection.records import How
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingWarning
 
@@ -181,3 +182,28 @@ def test_the_pinned_cpu_imports_no_plugin_and_probes_no_vendor(several):
         "print(json.dumps(mine))"
     )
     assert several.child(code, variables={"DS_ACCELERATOR": "cpu"}).answer == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise accel_core.BackendUnavailableError('the card sleeps. Wake it.')",
+        "raise accel_core.BackendUnavailableError('the card sleeps.', hint='wake it.')",
+        "raise accel_core.DeclinedError('there is no card.', hint='buy one.')",
+        "raise OSError('no driver.')",
+        "return 5.",
+    ],
+)
+def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body):
+    """In the error, the warning, the record, and what refuses the CPU."""
+    torch_world.backend("npu", extra=hook("accel_create", "backend, others", body))
+    selection = chosen()
+    texts = [
+        str(error(DS_ACCELERATOR="npu")),
+        str(error(DS_ACCELERATOR="npu,gone")),
+        str(error(ACCEL_STRICT="always")),
+        str(selection),
+        messages.fallback(selection.verdicts, ()),
+    ]
+    assert [text for text in texts if ".." in text] == []
+    assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)

@@ -62,6 +62,10 @@ def test_a_missing_torch_says_what_to_install(world):
             "raise RuntimeError('Failed to load the backend extension: foo')",
             "torch fails to import: RuntimeError: Failed",
         ),
+        (  # torch's own words, which name the package: torch is not to blame, nor to be installed again
+            f"raise RuntimeError('Failed to load the backend extension: {AUTOLOAD}=0.') from OSError('x')",
+            f"Failed to load the backend extension: {AUTOLOAD}=0. x",
+        ),
     ],
 )
 def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):

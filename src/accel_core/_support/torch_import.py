@@ -21,6 +21,7 @@ from accel_core._support.record import Record
 from accel_core.errors import BackendUnavailableError
 
 __all__ = [
+    "AUTOLOAD",
     "TorchBuild",
     "autoload_is_on",
     "autoload_restored",
@@ -30,7 +31,7 @@ __all__ = [
     "torch_build",
 ]
 
-_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _lock = ForkSafeLock()
 _ours = False
 
@@ -46,7 +47,7 @@ def import_torch() -> ModuleType:
         return _import()
     global _ours
     with _lock, autoload_restored():
-        os.environ[_AUTOLOAD] = "0"
+        os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
     startup.autoload()  # ours is one of the entry points that were left out
@@ -65,20 +66,20 @@ def failed_before() -> bool:
 
 def autoload_is_on() -> bool:
     """Whether `import torch` runs the entry points of its group `torch.backends`, as torch reads it."""
-    return os.environ.get(_AUTOLOAD, "1") == "1"
+    return os.environ.get(AUTOLOAD, "1") == "1"
 
 
 @contextlib.contextmanager
 def autoload_restored() -> Iterator[None]:
     """Leave torch's autoload variable as it was; a torch_npu that fails leaves it off."""
-    before = os.environ.get(_AUTOLOAD)
+    before = os.environ.get(AUTOLOAD)
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(_AUTOLOAD, None)
+            os.environ.pop(AUTOLOAD, None)
         else:
-            os.environ[_AUTOLOAD] = before
+            os.environ[AUTOLOAD] = before
 
 
 def _import() -> ModuleType:
@@ -99,8 +100,10 @@ def _import() -> ModuleType:
                 "an earlier `import torch` of this process failed, and torch cannot be imported twice",
                 hint="`accel why` names the package, where one that torch loads by itself is to blame",
             ) from error
+        if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
+            raise BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
         raise BackendUnavailableError(
-            f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
+            f"torch fails to import: {type(error).__name__}: {error}", hint="reinstall torch"
         ) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))

@@ -18,6 +18,7 @@ from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core.backend import API_LEVEL, Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
@@ -150,12 +151,19 @@ def _follows_torch(backend: Backend) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            hint = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
             reason = (
                 f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
             )
-            return Outcome(Status.INCOMPATIBLE, reason, hint)
+            otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
+            return Outcome(Status.INCOMPATIBLE, reason, _known_hint(reason, backend) or otherwise)
     return None
+
+
+def _known_hint(reason: str, backend: Backend) -> str | None:
+    """The plugin's own next step where its hints know the reason, as they know errors."""
+    from accel_core._support.hints import hint_for  # here, for this is nearly never asked
+
+    return hint_for(BackendUnavailableError(reason), backend.hints)
 
 
 def _minor(text: str) -> str:

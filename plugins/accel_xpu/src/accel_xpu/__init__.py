@@ -17,8 +17,15 @@ __all__ = ["IPEX", "NATIVE", "accel_probe"]
 _INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/xpu"
 _NO_IPEX = "torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's"
 
+#: Beside a torch that it was not built for.
+_ANOTHER_IPEX = (
+    "pip uninstall intel-extension-for-pytorch: torch 2.8 and later need none, an older one needs IPEX's GPU "
+    "build of its release"
+)
+
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
+    (r"works with torch [\d.]+ only", _ANOTHER_IPEX),
     (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _NO_IPEX),
     (r"(not compiled with|compiled without) xpu", _INSTALL),
     (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
