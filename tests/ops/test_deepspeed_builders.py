@@ -116,6 +116,24 @@ def test_what_torch_keeps_counts_as_built(tools, tmp_path):
     assert op_builders.is_built(builder) is True
 
 
+@pytest.mark.skipif(os.name == "nt", reason="torch takes no other compiler there")
+def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monkeypatch):
+    builder = Builder("csrc/odd.cpp")
+    kept = tmp_path / "kept" / "odd_op"
+    kept.mkdir(parents=True)
+    (kept / "odd_op.so").touch()
+    (kept / "build.ninja").write_text("ninja_required_version = 1.3\ncxx = g++-12\n")
+    assert op_builders.is_built(builder) is False
+    monkeypatch.setenv("CXX", "g++-12")
+    assert op_builders.is_built(builder) is True
+    disk.deepspeed("acme")
+    source = tmp_path / "deepspeed" / "ops" / "csrc" / "odd.cpp"
+    source.parent.mkdir()
+    source.touch()
+    os.utime(source, (2**33, 2**33))
+    assert op_builders.is_built(builder) is False
+
+
 def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-__all__ = ["OWN", "OpProvider"]
+__all__ = ["OWN", "OpProvider", "is_host_code"]
 
-_CXX = frozenset((".c", ".cc", ".cpp", ".cxx"))
+
+def is_host_code(sources: Iterable[object]) -> bool:
+    """Whether there are source files, and all of them are C or C++; `.dp.cpp` is SYCL by custom."""
+    names = [str(source) for source in sources]
+    return bool(names) and all(
+        name.endswith((".c", ".cc", ".cpp", ".cxx")) and not name.endswith(".dp.cpp") for name in names
+    )
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,9 @@ class OpProvider:
     kind: str = ""
     #: A package with a module for each builder, in which DeepSpeed lists operators; or none, an empty string.
     package: str = ""
-    #: Whether a builder that fails to import is passed over. By default it is an error: whoever installed
-    #: the provider wants it used.
+    #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
+    #: processor waits while another starts at once. By default neither: whoever installed the provider wants
+    #: it used.
     optional: bool = False
     #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
     advice: str = ""
@@ -48,7 +54,7 @@ class OpProvider:
 
     def compiles_for_host(self, builder: Any) -> bool:
         """Whether what its first use would compile is C++ alone, which the processor runs."""
-        return all(Path(str(source)).suffix in _CXX for source in builder.sources())
+        return is_host_code(builder.sources())
 
     def adapted(self, builder_class: type[Any]) -> type[Any]:
         """The class that is handed out for a builder's; itself, unless a provider adds to it."""

@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from accel_testing import deepspeeds_compiler
+
 pytestmark = pytest.mark.slow
 
 #: What DeepSpeed's operators answer to each call: an error's name and text, or what is left of the weights.
@@ -21,6 +23,8 @@ import deepspeed
 from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder
 many, one = FusedAdamBuilder().load().multi_tensor_adam, CPUAdamBuilder().load()
 assert CPUAdamBuilder().load() is one
+homes = {kind.__module__ for kind in (CPUAdamBuilder, FusedAdamBuilder)}
+assert homes == {"deepspeed.ops.op_builder.cpu.cpu_adam", "deepspeed.ops.op_builder.cpu.fused_adam"}
 flag = torch.zeros(1, dtype=torch.int32)
 
 def ones(count=8, dtype=torch.float32):
@@ -94,12 +98,13 @@ def test_bad_arguments_are_errors_of_ours_and_change_nothing(
     on_cpu: dict[str, str], extensions: Path, child: Callable[..., Any]
 ) -> None:
     """Most of these calls ended the process, or changed what was not theirs."""
-    ended = child(["-c", CODE], {**on_cpu, "TORCH_EXTENSIONS_DIR": str(extensions), "ACCEL_COMPILE": "1"})
+    built = {**deepspeeds_compiler.VARIABLES, "TORCH_EXTENSIONS_DIR": str(extensions)}
+    ended = child(["-c", CODE], {**on_cpu, **built})
     assert ended.returncode == 0, ended.stderr
     (found,) = ended.answers
     said = found.pop("said")
     assert {name: kind for name, (kind, _) in said.items() if kind != "OpInputError"} == {}
     assert all(text.startswith(("fused_adam: ", "cpu_adam: ")) for _, text in said.values())
     assert "no optimizer 77 was created; call create_adam(77, …)" in said["unknown"][1]
-    assert "grads[1] has 3 elements" in said["second row"][1]
+    assert "gradients[1] has 3 elements" in said["second row"][1]
     assert set(found.values()) == {True}, found

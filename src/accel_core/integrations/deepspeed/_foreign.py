@@ -15,6 +15,7 @@ from typing import Any
 
 from accel_core.errors import OpInputError
 from accel_core.ops import arguments
+from accel_core.ops.providers import is_host_code
 from accel_core.settings import LOCAL_RANK
 
 __all__ = ["CheckedOperator", "announcing"]
@@ -58,21 +59,13 @@ def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callab
 
 def _checked(builder: Any, module: Any) -> Any:
     """What was loaded, with its arguments checked where it is an optimizer's C++ for the processor."""
-    checked = builder.name in _UPDATES or (builder.name == "fused_adam" and runs_on_host(builder))
+    checked = builder.name in _UPDATES or (builder.name == "fused_adam" and is_host_code(builder.sources()))
     return _operator(builder.name, module) if checked else module
 
 
 @functools.cache  # one for a module: it knows which optimizers were created there
 def _operator(op: str, module: Any) -> CheckedOperator:
     return CheckedOperator(op, module)
-
-
-def runs_on_host(builder: Any) -> bool:
-    """Whether its sources are C++ for the processor alone; `.dp.cpp` is SYCL."""
-    sources = [str(source) for source in builder.sources()]
-    return bool(sources) and all(
-        source.endswith((".cpp", ".cc", ".c")) and not source.endswith(".dp.cpp") for source in sources
-    )
 
 
 class CheckedOperator:

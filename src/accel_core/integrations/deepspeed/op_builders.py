@@ -54,10 +54,6 @@ class DeepSpeedProvider(OpProvider):
         """As `is_built` below: DeepSpeed's builders do not say."""
         return is_built(builder)
 
-    def compiles_for_host(self, builder: Any) -> bool:
-        """Whether its sources are C++ for the processor alone."""
-        return _foreign.runs_on_host(builder)
-
     def adapted(self, builder_class: type[Any]) -> type[Any]:
         """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked."""
         if hasattr(builder_class, "load"):
@@ -135,7 +131,7 @@ def compatibility(builder: Any) -> str:
 def is_built(builder: Any) -> bool:
     """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result.
 
-    What torch keeps is compiled again when a source, or torch itself, is newer.
+    What torch keeps is compiled again when a source, or torch itself, is newer, or the compiler is another.
     """
     if not builder.sources():
         return True
@@ -146,6 +142,7 @@ def is_built(builder: Any) -> bool:
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
     folders = [Path(kept, builder.name)] if kept else _build_root().glob(f"{tag}/{builder.name}")
+    folders = [folder for folder in folders if not _of_another_compiler(folder)]
     found = [file for folder in folders for file in _files(folder) if names.fullmatch(file.name)]
     return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
 
@@ -158,6 +155,17 @@ def kept_in(builder: Any) -> str:
 
 def _files(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _of_another_compiler(folder: Path) -> bool:
+    """Whether torch's build file there names another compiler than torch would take now."""
+    try:
+        first = re.search(r"^cxx = (.*)$", (folder / "build.ninja").read_text("utf-8"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        return False
+    if first is None or sys.platform == "win32":  # where torch takes no other
+        return False
+    return first[1] != os.environ.get("CXX", "c++")
 
 
 def _changed(builder: Any) -> float:
