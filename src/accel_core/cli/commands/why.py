@@ -164,7 +164,8 @@ def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str
     surveyed = survey(settings)
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
     if not meant:
-        raise BackendNotFoundError(not_found(f"accel why {pin}", pin))
+        usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
+        raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
     return [_standing(verdict, surveyed, settings) for verdict in meant], autoload
 
