@@ -111,10 +111,8 @@ def test_get_accelerator_falls_back_and_says_why(without_cann):
 
 
 def test_without_a_card_it_is_not_even_imported(without_cann):
-    code = (
-        GET
-        + "import sys; print(json.dumps(['torch_npu' in sys.modules, *map(str, accel_core.selection().autoload)]))"
-    )
+    code = GET + "import sys\nfound = accel_core.selection().autoload\n"
+    code += "print(json.dumps(['torch_npu' in sys.modules, *found]))"
     imported, said = without_cann(code).answer
     assert imported is False
     assert "pip uninstall torch_npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
