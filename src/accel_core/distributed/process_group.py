@@ -205,9 +205,11 @@ def _read_rank(
     try:
         return read_rank(rank, world_size, rendezvous=rendezvous), None
     except (LaunchError, SettingError) as error:
-        # Only a fault in LOCAL_RANK is none here; any other is raised again.
         sound = {**os.environ, LOCAL_RANK.name: "0"}
-        return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
+        try:
+            return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
+        except (LaunchError, SettingError):  # more is wrong than LOCAL_RANK, and the others cannot be met
+            raise error from None
 
 
 #: Whether this process was in a job before.
