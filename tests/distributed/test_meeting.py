@@ -10,7 +10,7 @@ import pytest
 
 from accel_core import LaunchError, RankLostError, RankMismatchError, SettingError
 from accel_core.distributed.agreement import Record, agree
-from accel_core.distributed.process_group import _device_index
+from accel_core.distributed.process_group import _device_index, _read_rank
 from accel_core.distributed.rendezvous import Rank, read_rank
 
 VARIABLES = {
@@ -126,6 +126,15 @@ def test_every_missing_variable_is_named_and_the_next_step(missing):
         read_rank(environ=environ)
     named = str(raised.value).partition(" not set")[0]
     assert sorted(named.replace(",", "").split()[:-1]) == sorted(missing)
+
+
+def test_a_process_without_a_launcher_is_told_of_every_variable(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        LaunchError, match="RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT are not set"
+    ):
+        _read_rank(None, None, rendezvous=True)
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,37 @@ def test_a_host_that_is_cut_off_is_named_and_the_result_is_that_of_an_undisturbe
     assert disturbed == undisturbed
 
 
+AT_THE_END = f"""
+import time
+from datetime import timedelta
+from accel_core.distributed import init_process_group
+with init_process_group(timeout=timedelta(seconds=90), silence={SILENCE}) as rank:
+    print("started", flush=True)
+    time.sleep(120 if rank.rank == 2 else 0)
+"""
+
+
+def test_a_host_that_is_cut_off_at_the_end_is_named_and_not_waited_for(hosts: Hosts) -> None:
+    """A rank that only does not come is waited for, for 90 s here; nothing of c's closes a connection."""
+    for number, name in enumerate(hosts.names):
+        place = {"RANK": str(number), "WORLD_SIZE": "3", "LOCAL_RANK": "0", "MASTER_ADDR": "a"}
+        environ = clean_environment(
+            **place, MASTER_PORT="29400", DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="eth0"
+        )
+        hosts.start(name, [sys.executable, "-c", AT_THE_END], environ)
+    lines = hosts.transcript
+    for name in hosts.names:
+        lines.wait_for("started", name, timeout=90)
+    time.sleep(SILENCE + 2)
+    cut = hosts.cut_off("c")
+    silent = rf"rank 2 \(host c\) was not heard of for {SILENCE} s"
+    for name in ("a", "b"):
+        logged, _ = lines.wait_for(f"^{silent}", name, after=cut)
+        raised, _ = lines.wait_for(f"RankLostError: {silent}, and its host does not answer", name, after=cut)
+        assert logged - cut < 2 * SILENCE
+        assert raised - cut < 4 * SILENCE
+
+
 def test_hosts_of_a_killed_run_are_removed_by_the_next() -> None:
     if why_not := unavailable():
         pytest.skip(why_not)

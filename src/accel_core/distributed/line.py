@@ -102,7 +102,7 @@ class Line:
             return []
 
     def hurry(self, silence: float) -> None:
-        """From now on a host that does not answer ends the line, after about `silence` seconds.
+        """From now on a host that does not answer ends the line, a little after `silence` seconds.
 
         Not before the end of a job: a network that is away for a while may come back, and the collectives
         with it. Where a system has none of these options, its own ones hold, which may be hours.
@@ -114,7 +114,8 @@ class Line:
         _set(self._connection, "TCP_KEEPALIVE", seconds)  # macOS' name for it
         _set(self._connection, "TCP_KEEPINTVL", seconds)
         _set(self._connection, "TCP_KEEPCNT", 4)
-        _set(self._connection, "TCP_USER_TIMEOUT", max(1000, round(silence * 1000)))
+        # A little more than the silence, which is to be told first.
+        _set(self._connection, "TCP_USER_TIMEOUT", max(1000, round(silence * 1250)))
 
     def finish(self) -> None:
         """Say nothing more; what the other end still says can be heard."""

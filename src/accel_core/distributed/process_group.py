@@ -95,10 +95,12 @@ class RankContext:
         except BaseException as error:
             self._fail(error)
             raise
-        self._destroy_group()
-        self._watch.part()
-        self._server = None
-        self._watch.stop()
+        try:
+            self._destroy_group()
+            self._watch.part()
+        finally:
+            self._server = None
+            self._watch.stop()
 
     def _fail(self, error: BaseException) -> None:
         """End by an error, which the others learn of. Raises the loss that is behind it, if one is."""
@@ -121,8 +123,10 @@ class RankContext:
         if not self._active:
             return
         self._watch.stop()
-        self._destroy_group()
-        self._server = None
+        try:
+            self._destroy_group()
+        finally:
+            self._server = None
 
     def _destroy_group(self) -> None:
         self._active = False
@@ -150,12 +154,14 @@ def init_process_group(
     `LOCAL_RANK`'s, or the only one that is visible. Without `init_method` or `store` the ranks meet through
     torchrun's variables. `timeout` is for the start, for each collective and for the end (torch's own, 30
     minutes or 10 for nccl, when `None`): a lost host ends a collective no sooner. A rank that is not heard
-    of for `silence` seconds is reported as lost. `options` are what else
+    of for `silence` seconds is reported, and what it does next is waited for: it may be busy, or stopped.
+    `options` are what else
     `torch.distributed.init_process_group` takes.
 
     Raises `LaunchError` when a variable is missing, a group is there already or, on rank 0, the port is
     taken; and, on every rank, `RankMismatchError` when the ranks chose different accelerators, versions or
-    communication backends, or one of them cannot start, and `RankLostError` when a rank does not come.
+    communication backends, or one of them cannot start, and `RankLostError` when a rank does not come, or
+    cannot reach rank 0.
     """
     torch = import_torch()
     distributed = torch.distributed
@@ -199,9 +205,11 @@ def _read_rank(
     try:
         return read_rank(rank, world_size, rendezvous=rendezvous), None
     except (LaunchError, SettingError) as error:
-        # Only a fault in LOCAL_RANK is none here; any other is raised again.
         sound = {**os.environ, LOCAL_RANK.name: "0"}
-        return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
+        try:
+            return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
+        except (LaunchError, SettingError):  # more is wrong than LOCAL_RANK, and the others cannot be met
+            raise error from None
 
 
 #: Whether this process was in a job before.
