@@ -49,8 +49,8 @@ if OWN_TORCH:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
-WITH_TORCH = ("test", "example")
-shared(dict.fromkeys(("tests", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
+WITH_TORCH = ("test", "example", "docs")
+shared(dict.fromkeys(("tests", "docs", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
@@ -191,7 +191,7 @@ def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
 @nox.session
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
-    prepare(session, "test", "example", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
+    prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")
     # In a folder of its own: DeepSpeed asks every extension of that name that it finds.
     home = Path(session.virtualenv.location) / "of_intel"
@@ -205,6 +205,7 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
+    session.run("python", "tools/run_documents.py", "README.md", "docs/deepspeed.md", env=env)
     measured(
         session, ["-n", WORKERS, "--dist", "worksteal", *own], env, f"--include={INTEGRATIONS}/deepspeed/*"
     )
@@ -230,11 +231,12 @@ def deepspeed_oldest(session: nox.Session) -> None:
 @nox.session
 def trainers(session: nox.Session) -> None:
     """Train with Lightning, Accelerate, Transformers and TRL on our accelerators."""
-    prepare(session, "test", "example", "trainers", torch=True)
+    prepare(session, "test", "example", "docs", "trainers", torch=True)
     require(session, "lightning", "pytorch_lightning", "accelerate", "torch", "sklearn")
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
+    session.run("python", "tools/run_documents.py", "README.md", "docs/trainers.md", env=CLEAN)
     ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py,{INTEGRATIONS}/transformers.py"
     measured(session, ["-n", WORKERS, "--dist", "worksteal", "tests/trainers"], CLEAN, f"--include={ours}")
 
@@ -293,15 +295,16 @@ def types(session: nox.Session) -> None:
     session.run("mypy", *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="shared")
 def docs(session: nox.Session) -> None:
-    """Check the documents: links, code, variables, changelog fragments, backends (`--write` writes these)."""
-    # The plugins' declarations are read from the tree; to be imported they need pluggy.
-    prepare(session, "docs", project=False)
-    paths = os.pathsep.join(str(path / "src") for path in PROJECTS)
-    pages = session.posargs or ["--check"]
-    session.run("python", "tools/backend_pages.py", *pages, env={**CLEAN, "PYTHONPATH": paths})
+    """Check the documents and run their code and commands; `--write` writes the backend pages.
+
+    What needs a framework runs where it is: in the sessions deepspeed and trainers.
+    """
+    prepare(session, *WITH_TORCH, torch=True)
+    session.run("python", "tools/backend_pages.py", *(session.posargs or ["--check"]), env=CLEAN)
     session.run("python", "tools/check_docs.py")
+    session.run("python", "tools/run_documents.py", env=CLEAN)
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
 
 

@@ -14,9 +14,10 @@ import pytest
 from accel_core import Accelerator, Backend, TorchAccelerator
 from accel_core.accelerators._devices import Base, Devices
 from accel_core.accelerators._torch_graphs import TorchGraphs
+from accel_core.accelerators._torch_runtime import TorchRuntime
 
 #: All that `Accelerator` and `TorchAccelerator` are made of.
-SECTIONS = [*Accelerator.__bases__, TorchGraphs]
+SECTIONS = [*Accelerator.__bases__, TorchGraphs, TorchRuntime]
 
 
 def _tree(kind: type) -> ast.AST:

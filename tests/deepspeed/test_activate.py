@@ -60,12 +60,21 @@ def test_after_the_import_deepspeeds_own_is_replaced_everywhere(child, on_cpu):
 import deepspeed
 old = deepspeed.get_accelerator()
 from deepspeed.ops.op_builder import FusedLambBuilder as before
+from deepspeed.accelerator import set_accelerator
+import accel_core
+try:
+    set_accelerator(accel_core.get_accelerator())
+except RuntimeError as error:
+    assert isinstance(error, accel_core.AccelError)
+    answer(said=str(error))
+assert deepspeed.get_accelerator() is old
 from accel_core.integrations.deepspeed import activate
 activate()
 look()
+set_accelerator(accel_core.get_accelerator())
+look()
 from deepspeed.ops.op_builder import FusedLambBuilder
 from deepspeed.runtime import utils
-import accel_core
 ours = accel_core.get_accelerator()
 answer(builder=FusedLambBuilder is ours.get_op_builder("FusedLambBuilder") is not before,
        kept=utils.torch_memory_reserved == ours.memory_reserved,
@@ -73,8 +82,9 @@ answer(builder=FusedLambBuilder is ours.get_op_builder("FusedLambBuilder") is no
              for value in vars(module).values() if value is old or getattr(value, "__self__", None) is old],
        compatible=deepspeed.ops.__compatible_ops__["deepspeed_not_implemented"])
 """
-    looked, rest = child(["-c", LOOK + code], on_cpu).answers
-    assert looked == {"name": "cpu", **GOOD}
+    refused, looked, again, rest = child(["-c", LOOK + code], on_cpu).answers
+    assert "`from accel_core.integrations.deepspeed import activate; activate()`" in refused["said"]
+    assert looked == again == {"name": "cpu", **GOOD}
     assert rest == {"builder": True, "kept": True, "left": [], "compatible": False}
 
 
@@ -277,6 +287,40 @@ importlib.reload(real)
 look()
 """
     assert child(["-c", LOOK + code], on_cpu).answers == [{"name": "cpu", **GOOD}]
+
+
+def test_a_copy_of_accel_core_that_was_loaded_anew_takes_over(child, on_cpu):
+    """Two hooks must not ask each other, nor may somebody's who asks every finder as they do."""
+    code = """
+import importlib, importlib.util
+asked = set()
+class Somebodys:
+    def find_spec(self, name, path=None, target=None):
+        if name in asked or not name.startswith("deepspeed.accelerator"):
+            return None
+        asked.add(name)
+        return importlib.util.find_spec(name)
+
+import accel_core
+from accel_core.integrations.deepspeed import _placing, activate
+first = activate().accelerator
+importlib.reload(_placing)
+activate()
+for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
+    del sys.modules[name]
+from accel_core.integrations.deepspeed import _placing, activate
+sys.meta_path.insert(0, Somebodys())
+second = activate().accelerator
+around, home, made = _placing._hook._around, "deepspeed.accelerator.real_accelerator", []
+put = around[home]
+around[home] = lambda module: (made.append(module.__name__), put(module))[1]
+look()
+answer(new=second is not first, put=made, asked=home in asked,
+       hooks=[type(finder).__name__ for finder in sys.meta_path].count("ImportHook"))
+"""
+    looked, rest = child(["-c", LOOK + code], on_cpu).answers
+    assert looked == {"name": "cpu", **GOOD}
+    assert rest == {"new": True, "put": ["deepspeed.accelerator.real_accelerator"], "asked": True, "hooks": 1}
 
 
 def test_a_communication_backend_that_torch_has_not_is_said_at_activation(child, on_cpu):

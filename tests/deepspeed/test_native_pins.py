@@ -31,10 +31,13 @@ print("ANSWER", json.dumps([seen, calls[:1], calls[-1:]]), flush=True)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "acme"])
 def test_memory_is_locked_by_deepspeed_and_registered_with_the_accelerator(
-    on_cpu: dict[str, str], child: Callable[..., Any]
+    request: pytest.FixtureRequest, device: str, child: Callable[..., Any]
 ) -> None:
-    ended = child(["-c", CODE], {**on_cpu, "DS_PIN_MEMORY_BACKEND": "native"})
+    """Also for a device that DeepSpeed has never heard of: its operator locks memory of the host."""
+    variables = request.getfixturevalue(f"on_{device}")
+    ended = child(["-c", CODE], {**variables, "DS_PIN_MEMORY_BACKEND": "native"})
     ((seen, first, last),) = ended.answers
     assert seen == [False, [0.0, 1.0, 2.0, 3.0], [4], [2, 2], True, False]
     assert (first, last) == ([["register", True]], [["unregister", True]])

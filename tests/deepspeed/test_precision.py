@@ -39,13 +39,32 @@ print("ANSWER", json.dumps(answer), flush=True)
 """
 ACTIVATE = "from accel_core.integrations.deepspeed import activate\nactivate()\n"
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+SEVERAL = """
+import os, sys
+def refused(**variables):
+    os.environ.update(variables)
+    try:
+        deepspeed.init_distributed(verbose=False)
+    except ImportError as error:
+        return str(error)
+    finally:
+        for name in variables:
+            del os.environ[name]
+import deepspeed
+texts = [refused(OMPI_COMM_WORLD_SIZE="4"), refused(RANK="1")]
+from accel_core.integrations.deepspeed import activate
+activate()
+texts += [refused(OMPI_COMM_WORLD_SIZE="4"), refused(RANK="1", MASTER_ADDR="here")]
+print("ANSWER", __import__("json").dumps(texts), flush=True)
+"""
 
 
 @pytest.mark.slow
 def test_bfloat16_trains_on_a_processor_without_its_instructions(child, on_cpu):
+    """Ours without the launcher's variables, for which DeepSpeed asks MPI and wants mpi4py."""
     runs = {}
-    for prelude in ("", ACTIVATE):
-        variables = {**on_cpu, **ALONE, "ONEDNN_MAX_CPU_ISA": "AVX2", "MASTER_PORT": str(free_port())}
+    for prelude, launched in (("", {**ALONE, "MASTER_PORT": str(free_port())}), (ACTIVATE, {})):
+        variables = {**on_cpu, **launched, "ONEDNN_MAX_CPU_ISA": "AVX2"}
         [runs[prelude]] = child(["-c", prelude + TRAIN], variables).answers
     theirs, ours = runs[""], runs[ACTIVATE]
     assert (theirs.pop("class"), ours.pop("class")) == ("deepspeed", "accel_core")
@@ -53,3 +72,14 @@ def test_bfloat16_trains_on_a_processor_without_its_instructions(child, on_cpu):
     assert theirs == ours
     losses = [float.fromhex(loss) for loss in ours["losses"]]
     assert losses[-1] < losses[0] / 2
+
+
+def test_one_of_several_processes_without_mpi4py_is_told_what_is_missing(child, on_cpu):
+    """Also where DeepSpeed was imported first."""
+    [[theirs, _, of_four, second]] = child(["-c", SEVERAL], on_cpu).answers
+    assert theirs == "No module named 'mpi4py'"
+    assert "OMPI_COMM_WORLD_SIZE=4 says that this is one of several processes" in of_four
+    assert "needs RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT of each" in of_four
+    assert "RANK=1 says" in second
+    assert "needs LOCAL_RANK, WORLD_SIZE, MASTER_PORT of each" in second
+    assert "accel deepspeed" in second

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
-from accel_testing.asking import chosen, error, statuses
+from accel_testing.asking import chosen, counting, error, statuses
 from accel_testing.plugins import hook
 
+from accel_core import get_accelerator
 from accel_core.detection import messages
 from accel_core.detection.records import How
-from accel_core.errors import BackendNotFoundError, BackendUnavailableError
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingWarning
 
 
 @pytest.mark.parametrize("text", ["mlu", " mlu ", "MLU", "mlu,", "Mlu@Accel_MLU", "mlu@accel-mlu"])
@@ -18,6 +21,27 @@ def test_a_pin_in_all_its_forms(several, text):
     assert (found.chosen, found.how) == ("mlu", How.PINNED)
     assert statuses(found) == {"mlu": "usable"}
     assert found.environ == {"DS_ACCELERATOR": text}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="device nodes are looked for on Linux")
+def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, monkeypatch):
+    """The node is here; on a login node, where none is, a pin without a device is what was meant."""
+    fields = {"api_level": 2, "visible_devices": ("NPU_VISIBLE",)}
+    monkeypatch.setenv("NPU_VISIBLE", "")
+    counting(torch_world, "return 0", device_nodes=("/dev/null",), **fields)
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    with pytest.warns(SettingWarning) as told:
+        assert get_accelerator().name == "npu"
+    [said] = [str(warning.message) for warning in told]
+    assert said == (
+        "DS_ACCELERATOR='npu' is honoured without a device: NPU_VISIBLE='' hides every device. "
+        "Next step: unset NPU_VISIBLE, or name in it the devices to use."
+    )
+    assert chosen(DS_ACCELERATOR="npu").notes == (said,)
+    counting(torch_world, "return 0", device_nodes=("/dev/no-such-npu",), **fields)
+    for name in ("accel_npu", "npu_device"):
+        sys.modules.pop(name)
+    assert chosen(DS_ACCELERATOR="npu").notes == ()
 
 
 @pytest.mark.parametrize("text", ["", "  ", ","])

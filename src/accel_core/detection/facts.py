@@ -267,17 +267,31 @@ def _hardware(backend: Backend, evidence: Evidence | None, root: str) -> Outcome
         reason = f"torch {build.version} is {_kind(build)}, and this machine has no {backend.hardware}"
     else:
         reason = f"this machine has no {backend.hardware} (none of {sought})"
-    return Outcome(Status.NO_DEVICE, reason, devices=0)
+    return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, root), devices=0)
+
+
+#: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
+_SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+
+
+def _from_cluster(backend: Backend, root: str) -> str:
+    """What to ask the scheduler for that put this process on a machine without the device."""
+    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
+        return ""
+    from accel_core.machine.placement import placement  # here, as most machines are in no cluster
+
+    step = placement(root).schedulers_step(backend)
+    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
 
 
 def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
     """What a missing node can mean where the bus does not tell whether there is a device."""
-    device = _with_article(backend.hardware)
-    if backend.container_hint and host.in_container(root):
-        reason = f"this container has none of {nodes}"
-        return Outcome(
-            Status.NO_DEVICE, reason, f"if the host has {device}, {backend.container_hint}", devices=0
-        )
+    from accel_core.machine.placement import placement
+
+    device, place = _with_article(backend.hardware), placement(root)
+    if place.container and (step := place.step(backend)):
+        reason = f"{place.name} has none of {nodes}"
+        return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
     if backend.driver_file and not host.path_exists(backend.driver_file, root):
         reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
         return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
@@ -289,11 +303,12 @@ def _hidden(backend: Backend) -> Outcome | None:
         return None
     from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other facts
 
-    hidden = hiding(backend, os.environ)
-    if hidden is None or hidden.malformed:  # what a runtime makes of a malformed value, it must tell
+    hides = hiding(backend, os.environ)
+    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
         return None
-    hint = f"unset {hidden.variable}, or name in it the devices to use"
-    return Outcome(Status.NO_DEVICE, str(hidden), hint, devices=0)
+    from accel_core.detection.uncounted import hidden
+
+    return hidden(backend, hides)
 
 
 def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
@@ -306,10 +321,12 @@ def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome |
     if backend.driver_file and not host.path_exists(backend.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
         return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
-    nodes = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]])
-    if nodes and backend.container_hint and host.in_container(root):
-        reason = f"the host has {device} ({evidence}), but this container has no {nodes}"
-        return Outcome(Status.NO_DEVICE, reason, backend.container_hint, devices=0)
+    from accel_core.machine.placement import placement
+
+    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+    if nodes and place.container and (step := place.step(backend)):
+        reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
+        return Outcome(Status.NO_DEVICE, reason, step, devices=0)
     return None  # some drivers make their nodes at the first use
 
 

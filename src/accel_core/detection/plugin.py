@@ -51,6 +51,12 @@ def _checked(declared: object) -> list[Backend]:
             "accel_backends() returned an empty sequence, expected at least one Backend"
         )
     for item in items:
+        kind = type(item)
+        if kind is not Backend and (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
+            raise InvalidBackendError(
+                "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
+                hint="start Python again, or import the plugin's modules anew as well",
+            )
         if not isinstance(item, Backend):
             raise InvalidBackendError(
                 f"accel_backends() returned {item!r} ({type(item).__name__}), "

@@ -203,10 +203,9 @@ def ask_device(
             f"report this to the maintainers of {candidate.distribution}",
         )
     if count == 0:
-        from accel_core.machine.visible_devices import hidden_by
+        from accel_core.detection.uncounted import uncounted
 
-        reason = hidden_by(candidate.backend, os.environ) or "the vendor's runtime counts no device"
-        return Outcome(Status.NO_DEVICE, reason, devices=0)
+        return uncounted(candidate.backend)
     return Outcome(Status.USABLE, devices=count)
 
 

@@ -306,7 +306,7 @@ class Selection(Record):
     #: What the choice took, in milliseconds.
     ms: float = 0.0
     problem: str = ""
-    #: Settings that name nothing, each with what may be meant.
+    #: What a user should know of the settings: misspelt names, and pins without their device.
     notes: tuple[str, ...] = ()
     #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
     #: it was looked for, and no verdict says it.

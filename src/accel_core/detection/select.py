@@ -71,18 +71,19 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
         choice = _pinned(settings, find, judge)
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
-    notes = _notes(settings, choice.considered)
+    notes = _notes(settings, choice)
     return choice._replace(selection=choice.selection._replace(notes=notes)) if notes else choice
 
 
-def _notes(settings: Settings, considered: tuple[Candidate | Unloaded, ...]) -> tuple[str, ...]:
-    """Settings that name nothing and are spelled nearly as something that there is."""
+def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
+    """Settings that contradict one another, or name nothing and are nearly something that there is."""
     notes = [
         f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
+        notes += _without_its_device(settings, choice)
         return tuple(notes)
-    names = {candidate.name for candidate in considered}
+    names = {candidate.name for candidate in choice.considered}
     for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
         for name in (pin.name for pin in pins if pin.name not in names):
             from difflib import get_close_matches  # for the few who have one
@@ -91,6 +92,19 @@ def _notes(settings: Settings, considered: tuple[Candidate | Unloaded, ...]) -> 
             if close:
                 notes.append(f"{variable} names {name}, which is not installed. Did you mean {close[0]!r}?")
     return tuple(notes)
+
+
+def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
+    """A pin that is honoured without a device though one is here: whatever runs on it is going to fail.
+
+    On a login node, where none is here, a pin without a device is what was meant.
+    """
+    chosen = choice.selection.verdicts[-1] if choice.candidate else None
+    if chosen is None or chosen.devices != 0 or not chosen.evidence:
+        return []
+    step = f" Next step: {chosen.hint}." if chosen.hint else ""
+    why = chosen.reason.removeprefix("pinned, though ")
+    return [f"{settings.asked} is honoured without a device: {why}.{step}"]
 
 
 def _ranked(

@@ -47,26 +47,6 @@ class CUDAAccelerator(TorchAccelerator):
         major, minor = self.device_module.get_device_capability()
         return (major, minor)
 
-    # Memory
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory with `cudaHostRegister`; False without a device.
-
-        Raises torch's `CudaError`, a `RuntimeError`, where the driver refuses.
-        """
-        if not self.is_available():
-            return False
-        self._check(self.device_module.cudart().cudaHostRegister(address, num_bytes, 0))
-        return True
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises `CudaError` for memory that is not registered."""
-        if self.is_available():
-            self._check(self.device_module.cudart().cudaHostUnregister(address))
-
-    def _check(self, status: Any) -> None:
-        self.device_module.check_error(int(status))
-
     # Data types
 
     def is_fp16_supported(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from accel_core import TorchAccelerator
 
@@ -25,21 +24,3 @@ class KLXPUAccelerator(TorchAccelerator):
         never end.
         """
         return os.environ.get("XPU_EVENT_KL3_ENABLE", "0") != "1"
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory with `cudaHostRegister`; False without a device.
-
-        Raises torch's `CudaError`, a `RuntimeError`, where the runtime refuses.
-        """
-        if not self.is_available():
-            return False
-        self._check(self.device_module.cudart().cudaHostRegister(address, num_bytes, 0))
-        return True
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`. Raises `CudaError` for memory that is not registered."""
-        if self.is_available():
-            self._check(self.device_module.cudart().cudaHostUnregister(address))
-
-    def _check(self, status: Any) -> None:
-        self.device_module.check_error(int(status))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from accel_core import TorchAccelerator, is_installed
 
@@ -21,24 +20,6 @@ class SUPAAccelerator(TorchAccelerator):
     def is_fp16_supported(self) -> bool:
         """Whether there is a device: DeepSpeed (0.19.8) trains in float16 on every one."""
         return self.is_available()
-
-    def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Page-lock host memory with `supaHostRegister` (DeepSpeed 0.19.8's class); False without a device.
-
-        Raises what `torch.supa.check_error` raises where the driver refuses.
-        """
-        if not self.is_available():
-            return False
-        self._check(self.device_module.supart().supaHostRegister(address, num_bytes, 0))
-        return True
-
-    def unregister_host_memory(self, address: int) -> None:
-        """Undo `register_host_memory`."""
-        if self.is_available():
-            self._check(self.device_module.supart().supaHostUnregister(address))
-
-    def _check(self, status: Any) -> None:
-        self.device_module.check_error(int(status))
 
     def is_fp64_supported(self) -> bool:
         """False: "SUPA device does not support double (float64)", says torch_supa."""

@@ -57,6 +57,8 @@ NATIVE = Backend(
     pci_ids=("8086/03",),
     # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
     container_hint="start it with its GPUs: docker run --device /dev/dri",
+    # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is called.
+    granted_by=(("slurm", "gpu"),),
     hints=_HINTS,
     visible_devices=("ZE_AFFINITY_MASK",),
     visible_devices_grammar="level-zero",

@@ -13,7 +13,7 @@ from typing import Any
 from accel_core.accelerators.interface import Accelerator
 from accel_core.current import get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
-from accel_core.integrations.deepspeed import _lists
+from accel_core.integrations.deepspeed import _alone, _lists
 from accel_core.integrations.deepspeed._hook import ImportHook
 from accel_core.settings import ACCEL_VENDOR_DEFAULTS
 
@@ -56,8 +56,11 @@ def _placing(module: ModuleType) -> Iterator[None]:
 def set_up(accelerator: Accelerator) -> tuple[str, ...]:
     """Set what the vendor wants set, unless `ACCEL_VENDOR_DEFAULTS=0`; what was changed now.
 
+    One process serves without a launcher, also where DeepSpeed's communication was imported before.
     DeepSpeed asks for the communication backend's name and goes on with it: what brings it is imported.
     """
+    if (communication := sys.modules.get(_alone.COMM)) is not None:
+        _alone.serve(communication)
     accelerator._prepare_communication()
     accelerator._pins = _native_pins
     return accelerator.apply_vendor_defaults() if ACCEL_VENDOR_DEFAULTS.read(os.environ) else ()
@@ -181,12 +184,19 @@ def _listing(module: ModuleType) -> Iterator[None]:
     _lists.complete(module, kept_by_deepspeed())
 
 
+@contextlib.contextmanager
+def _serving_one(module: ModuleType) -> Iterator[None]:
+    yield
+    _alone.serve(module)
+
+
 _hook = ImportHook(
     around={
         **dict.fromkeys(_HOMES, _placing),
         _BUILDERS: _without_build,
         _NPU_BUILDERS: _without_npu,
         _lists.ALL_OPS: _listing,
+        _alone.COMM: _serving_one,
     },
     before=dict.fromkeys(_LAUNCHERS, _placing_in_launcher),
 )

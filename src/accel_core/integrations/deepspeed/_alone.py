@@ -1,0 +1,63 @@
+"""One process without a launcher: DeepSpeed asks MPI who the ranks are, and fails where mpi4py is missing."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from accel_core._support.packages import is_installed
+from accel_core.errors import IntegrationMissingError
+
+__all__ = ["COMM", "serve"]
+
+#: Where DeepSpeed's `init_distributed()` is, and the function that it calls to ask MPI.
+COMM = "deepspeed.comm.comm"
+_ASKS_MPI = "mpi_discovery"
+#: What launchers tell each of several processes: how many there are.
+_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+_NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def serve(module: Any) -> None:
+    """Have `init_distributed()` of `module`, DeepSpeed's, make a group of one where nothing speaks of more.
+
+    Where mpi4py is installed DeepSpeed goes on as it does. Where it is not and a launcher speaks of several
+    processes, the error says what is missing: DeepSpeed's would be "No module named 'mpi4py'".
+    """
+    theirs = getattr(module, _ASKS_MPI, None)
+    if theirs is None or hasattr(theirs, "__wrapped__"):
+        return
+
+    @functools.wraps(theirs)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        if is_installed("mpi4py"):
+            return theirs(*args, **kwargs)
+        _require_alone(os.environ)
+        for name, value in _alone().items():
+            os.environ.setdefault(name, value)
+        return None
+
+    setattr(module, _ASKS_MPI, asked)
+
+
+def _require_alone(environ: Mapping[str, str]) -> None:
+    several = next((name for name in _SIZES if environ.get(name, "1") not in ("", "1")), None)
+    if several is None and environ.get("RANK", "0") != "0":
+        several = "RANK"
+    if several is not None:
+        missing = [name for name in _NEEDED if name not in environ]
+        raise IntegrationMissingError(
+            f"{several}={environ[several]} says that this is one of several processes, and DeepSpeed needs "
+            f"{', '.join(missing)} of each. Start it with `accel deepspeed` or torchrun, which set them, or "
+            "`pip install mpi4py`, by which DeepSpeed asks MPI."
+        )
+
+
+def _alone() -> dict[str, str]:
+    """Rank 0 of 1; on a port that is free now, as other processes of this host may train alone too."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return dict(zip(_NEEDED, ("0", "0", "1", "127.0.0.1", str(port)), strict=True))

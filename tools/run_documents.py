@@ -1,0 +1,132 @@
+"""Run what the documents tell readers to write: Python blocks, and commands in blocks of language `sh`.
+
+`run_documents.py [FILE…]`: each document in a process and a folder of its own, its blocks one after another
+in one namespace. Comments that a page does not show say what a block needs and what is not run, and why:
+
+    <!--- invisible-code-block: python
+    model = torch.nn.Linear(2, 2)
+    --->
+    <!--- skip: next "needs three hosts" -->
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from unittest import SkipTest
+
+from sybil import Document, Example, Sybil
+from sybil.example import NotEvaluated
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+
+ROOT = Path(__file__).resolve().parent.parent
+#: Seconds for a document: the longest trains for some.
+LIMIT = 300
+#: Before what is said of a document at its end: what its blocks print is shown where one fails.
+SUMMARY = "documents: "
+
+
+def documents() -> list[Path]:
+    """Those that a reader tries things from."""
+    return [
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+        *sorted(ROOT.glob("plugins/*/README.md")),
+    ]
+
+
+def run_command(example: Example) -> None:
+    """Run a block of commands as a shell does, and fail with what it printed."""
+    done = subprocess.run(
+        ["bash", "-eu", "-o", "pipefail", "-c", str(example.parsed)],
+        check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        raise AssertionError(f"exit status {done.returncode}:\n{done.stdout}")
+
+
+def parsed(path: Path) -> Document:
+    parsers = [PythonCodeBlockParser(), CodeBlockParser("sh", run_command), SkipParser()]
+    return Sybil(parsers=parsers).parse(path)
+
+
+def missing(*modules: str) -> str:
+    """For `skip: next if(missing("deepspeed"), …)`: which of the modules is not installed; or empty."""
+    return next((name for name in modules if find_spec(name) is None), "")
+
+
+def run(path: Path) -> int:
+    """Run one document here, in this process; print what failed and a line of what was done."""
+    document = parsed(path)
+    # As a script's own: what a block defines can be pickled by its name.
+    script = sys.modules["__main__"] = ModuleType("__main__")
+    document.namespace = vars(script)
+    document.namespace["missing"] = missing
+    done, skipped, failed = 0, [], 0
+    for example in document.examples():
+        where = f"{path.relative_to(ROOT).as_posix()}:{example.line}"
+        try:
+            example.evaluate()
+        except NotEvaluated:
+            continue
+        except SkipTest as reason:
+            skipped.append(f"  not run: {where}: {reason}")
+        except BaseException as error:  # a block may call sys.exit()
+            failed += 1
+            lines = traceback.format_exception(error)
+            print(f"{where}: failed\n{''.join(lines[-8:])}")
+        else:
+            done += is_block(example)
+    print("\n".join((f"\n{SUMMARY}{path.relative_to(ROOT).as_posix()}: {done} run", *skipped)))
+    return failed
+
+
+def is_block(example: Example) -> bool:
+    """Whether a reader sees it: not an instruction to us."""
+    return example.document.text[example.region.start :].lstrip().startswith("```")
+
+
+def run_apart(path: Path) -> tuple[int, str]:
+    """Run one document in a process and a folder of its own; its exit status and output."""
+    with tempfile.TemporaryDirectory(prefix="documents-") as folder:
+        environ = {
+            **os.environ,
+            "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])),
+        }
+        try:
+            done = subprocess.run(
+                [sys.executable, str(Path(__file__).resolve()), "--here", str(path)],
+                check=False, cwd=folder, env=environ, timeout=LIMIT, stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            return 1, f"{path.name}: not at its end after {LIMIT} s\n{error.stdout or ''}"
+    return done.returncode, done.stdout
+
+
+def with_blocks(paths: Iterable[Path]) -> list[Path]:
+    """Documents that have something to run: starting Python for the others is not worth it."""
+    return [path for path in paths if "```python" in (text := path.read_text("utf-8")) or "```sh" in text]
+
+
+def main(arguments: Sequence[str]) -> int:
+    if arguments[:1] == ["--here"]:
+        return min(1, run(Path(arguments[1]).resolve()))
+    given = [Path(name).resolve() for name in arguments] or with_blocks(documents())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(run_apart, given))
+    for status, output in results:
+        print((output if status else output.rpartition(SUMMARY)[2]).strip())
+    return max((status for status, _ in results), default=0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
