@@ -51,7 +51,7 @@ def page(found: list[dict[str, Any]]) -> str:
         name = report["backend"]
         if report["serves"] not in (columns.get(name), columns.get(f"{name} ({report['priority']})")):
             columns[f"{name} ({report['priority']})" if name in columns else name] = report["serves"]
-    members = sorted(set().union(*columns.values()), key=str.lower)
+    members = sorted(set().union(*columns.values()), key=lambda name: (name.lower(), name))
     same = [member for member in members if all(serves[member] == "default" for serves in columns.values())]
     lines = ["| member | " + " | ".join(columns) + " |", "|---|" + ":-:|" * len(columns)]
     lines += [
