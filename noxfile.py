@@ -316,8 +316,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what we promise about speed, as ratios in one run."""
-    prepare(session, "example", torch=True, plugins=False)  # the benchmarks bring their own plugins
+    """Measure what we promise about speed, as ratios in one run; a table, and a page in docs/benchmarks."""
+    prepare(session, "example", "bench", torch=True, plugins=False)  # the benchmarks bring their own plugins
     session.run("python", "-m", "benchmarks", *session.posargs, env=CLEAN)
 
 
@@ -325,6 +325,6 @@ def bench(session: nox.Session) -> None:
 def bench_deepspeed(session: nox.Session) -> None:
     """Measure the first get_accelerator() and CPU Adam against DeepSpeed's, in an environment of its own."""
     # --no-deps: DeepSpeed asks for any torch, and pip would bring gigabytes. DS_BUILD_OPS=0: no compiler.
-    prepare(session, "deepspeed", "example", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
+    prepare(session, "deepspeed", "example", "bench", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
     env = {**CLEAN, "DS_BUILD_OPS": "0"}
     session.run("python", "-m", "benchmarks.deepspeed_peer", *session.posargs, env=env)
