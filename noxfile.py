@@ -58,7 +58,10 @@ STAGING = "src/accel_core/staging"
 WORKERS = str(min(4, os.cpu_count() or 1))
 # What needs neither a device nor built wheels, on several cores.
 # The devices' and the real vendor's tests have sessions of their own: a process each, minutes in all.
-APART = [f"--ignore=tests/{name}" for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode")]
+APART = [
+    f"--ignore=tests/{name}"
+    for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site")
+]
 EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu", *APART]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
@@ -309,6 +312,13 @@ def docs(session: nox.Session) -> None:
     session.run("sphinx-build", "-W", "--keep-going", "-q", "-j", "2", "docs", "site", env=CLEAN)
     session.run("python", "tools/run_documents.py", env=CLEAN)
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
+
+
+@nox.session
+def site(session: nox.Session) -> None:
+    """Open the site that `./dev docs` built in headless Chromium: errors, search, phone, light and dark."""
+    prepare(session, "test", "site", project=False)
+    session.run("python", *PYTEST, *(session.posargs or ["tests/site"]), env=CLEAN)
 
 
 # ---------------------------------------------------------------------------- speed

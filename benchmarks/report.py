@@ -109,7 +109,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         least, worst = (min(value, edge) for value in row.spread)
         axes.plot([least, worst], [place, place], color="black", linewidth=1)
         axes.plot([row.bound, row.bound], [place - 0.38, place + 0.38], color="#222222", linewidth=2)
-        axes.text(min(max(row.figure, worst, row.bound), edge) + 0.02, place, f"{row.figure:.2f}", va="center")
+        beyond = min(max(row.figure, worst, row.bound), edge) + 0.02
+        axes.text(beyond, place, f"{row.figure:.2f}", va="center")
     axes.axvline(1, color="grey", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(ratios)), [f"{r.name}\nvs {r.peer}" for r in reversed(ratios)], fontsize=8)
     axes.set_xlim(0, edge)
