@@ -252,21 +252,35 @@ def multinode(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or ["tests/multinode"]), env=CLEAN)
 
 
-@nox.session
-def wheels(session: nox.Session) -> None:
-    """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", project=False)
+def build_all(session: nox.Session) -> None:
+    """Build every distribution into an empty dist/."""
     shutil.rmtree(WHEELS, ignore_errors=True)
     for path in PROJECTS:
         # An sdist first and the wheel from it: what is missing in the sdist shows here.
         build = ["-m", "build", "--no-isolation", "--outdir", str(WHEELS), str(path)]
         session.run("python", *build, silent=True, log=False)
     session.log(f"built: {', '.join(sorted(path.name for path in WHEELS.iterdir()))}")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build every distribution into dist/ and test the wheels in clean environments."""
+    prepare(session, "build", "test", project=False)
+    build_all(session)
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
     env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
     # The other tests' conftest.py imports the project, which is not installed here on purpose.
     session.run("python", *PYTEST, "--confcutdir=tests/wheels", "tests/wheels", *session.posargs, env=env)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build everything into dist/ and check it for a release; `--tag` tags the commit. Publishes nothing."""
+    prepare(session, "build", "release", project=False)
+    build_all(session)
+    session.run("twine", "check", "--strict", *sorted(str(path) for path in WHEELS.iterdir()))
+    session.run("python", "tools/release.py", *session.posargs)
 
 
 # ---------------------------------------------------------------------------- checks

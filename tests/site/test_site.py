@@ -54,7 +54,7 @@ def pages() -> list[Path]:
 
 
 def test_every_page_renders_without_an_error_and_without_a_network(page: Any) -> None:
-    """On a phone too: nothing but tables and code may be wider than the screen, and they scroll by themselves."""
+    """On a phone too: what is wider than the screen, as tables and code, scrolls by itself."""
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
     page.on("console", lambda told: told.type == "error" and faults.append(f"{page.url}: {told.text}"))
