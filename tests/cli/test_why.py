@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accel_testing.plugins import NO_DEVICE
 
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 
@@ -241,3 +242,21 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(accel):
     assert f"imports torch (accel_early.py, line 5)\n     instead: {later}" in page
     assert only(accel.json("why", "npu"))["missteps"] == []
     assert "merely looked for" not in accel("why", "npu").stdout
+
+
+def test_what_breaks_import_torch_is_named_by_every_command(accel):
+    """With both remedies, beside a verdict that does not blame torch."""
+    accel.world.module("torch_bad", "raise ImportError('libbad.so')")
+    accel.world.distribution("torch-bad", "2.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
+    said = (
+        "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): ImportError: "
+        "libbad.so. `import torch` fails with it: pip uninstall torch-bad, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    )
+    for words in (["list"], ["why"], ["why", "cpu"], ["info", "cpu"]):
+        done = accel(*words, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+        assert said in done.stdout, words
+        assert "no package announces" not in done.stdout
+    assert "besides, torch_bad failed: ImportError: libbad.so" in accel("why").stdout
+    assert said not in accel("why", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout

@@ -94,6 +94,12 @@ def test_gpu_means_the_backends_for_gpus(several):
     several.backend("cuda", 10)
     several.backend("xpu", 20)
     assert str(error(DS_ACCELERATOR="gpu")).endswith("For a GPU name one of cuda, xpu.")
+    # Those that work here, and another kind of device where there are none.
+    assert str(error(DS_ACCELERATOR="gpu", ACCEL_BLOCK="xpu")).endswith("For a GPU name one of cuda.")
+    assert str(error(DS_ACCELERATOR="gpu", ACCEL_BLOCK="xpu,cuda")).endswith(
+        "No backend for a GPU is usable here: `accel why` says why. "
+        "Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu."
+    )
 
 
 def test_what_cannot_work_here_is_not_advised(several):

@@ -184,7 +184,11 @@ def test_a_finder_that_fails_is_no_build(world, monkeypatch):
 @pytest.fixture
 def real(world):
     """The real torch and a vendor package that breaks torch's autoload."""
-    world.module("torch_bad", "raise ImportError('libbad.so: undefined symbol')")
+    # As torch_npu's, it switches the autoload off for whatever comes after it.
+    world.module(
+        "torch_bad",
+        f"import os\nos.environ[{AUTOLOAD!r}] = '0'\nraise ImportError('libbad.so: undefined symbol')",
+    )
     world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
     return world
 

@@ -35,7 +35,25 @@ def test_list_without_a_card(without_cann):
     npu = verdict(ended)
     assert (npu["status"], npu["devices"]) == ("no_device", 0)
     assert "/dev/davinci[0-9]*" in npu["reason"]
+    assert f"; besides, torch_npu failed: ImportError: {LIBRARY}" in npu["reason"]
     assert json.loads(ended.stdout)["chosen"] == "cpu"
+    # The user's own `import torch` is broken, and it is said by whom and what helps; torch is not to blame.
+    [said] = json.loads(ended.stdout)["autoload"]
+    assert said.startswith(
+        "torch_npu 2.13.0 fails when torch loads it (torch.backends: torch_npu = torch_npu:"
+    )
+    assert LIBRARY in said
+    assert "pip uninstall torch_npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+    generic = verdict(ended, "generic")
+    assert "a plugin claims what announces one to torch (torch_npu: npu)" in generic["reason"]
+
+
+def test_strict_refuses_the_cpu_over_it_without_a_card_too(without_cann):
+    """As over an IPEX that does not fit torch: something that is installed is broken."""
+    ended = without_cann("import accel_core; accel_core.get_accelerator()", ACCEL_STRICT="1")
+    assert ended.returncode == 1
+    assert "ACCEL_STRICT=1 refuses the CPU" in ended.stderr
+    assert f"besides, torch_npu failed: ImportError: {LIBRARY}" in ended.stderr
 
 
 def test_list_with_a_card_names_the_library_and_the_fix(without_cann):
@@ -93,8 +111,11 @@ def test_get_accelerator_falls_back_and_says_why(without_cann):
 
 
 def test_without_a_card_it_is_not_even_imported(without_cann):
-    code = GET + "import sys; print(json.dumps('torch_npu' in sys.modules))"
-    assert without_cann(code).answer is False
+    code = GET + "import sys\nfound = accel_core.selection().autoload\n"
+    code += "print(json.dumps(['torch_npu' in sys.modules, *found]))"
+    imported, said = without_cann(code).answer
+    assert imported is False
+    assert "pip uninstall torch_npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
 
 
 def test_a_pin_is_refused_with_the_library_and_the_fix(without_cann):

@@ -103,7 +103,7 @@ def _import() -> ModuleType:
         if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
             raise BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
         raise BackendUnavailableError(
-            f"torch fails to import: {type(error).__name__}: {error}", hint="reinstall torch"
+            f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
         ) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))

@@ -13,7 +13,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.torch_import import autoload_is_on, import_torch, imported_by_us
+from accel_core._support.torch_import import (
+    autoload_is_on,
+    failed_before,
+    import_torch,
+    imported_by_us,
+)
 from accel_core.backend import Backend
 from accel_core.detection.builtin import announced, fails_in_torch, remedies
 from accel_core.detection.entry_points import EntryPoint
@@ -46,7 +51,10 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     packages = announced()
     own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
     foreign = [package.module.partition(".")[0] not in own for package in packages]
-    if not any(foreign) or not autoload_is_on() or ("torch" in sys.modules and not imported_by_us()):
+    if not any(foreign) or ("torch" in sys.modules and not imported_by_us()):
+        return ()
+    # What has failed here may have switched it off since, as torch_npu does.
+    if not autoload_is_on() and not failed_before():
         return ()
     from accel_core._support import child  # here, as in most environments there is nothing to try
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from accel_core.detection.builtin import announced
 from accel_core.detection.discovery import find
 from accel_core.detection.probe import Group, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
@@ -48,7 +49,7 @@ class Prober:
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
         """What torch's autoload spoils; it takes seconds, so a program asks only when it falls back."""
-        if not (self._isolated or fallback):
+        if not (self._isolated or fallback) or not announced():
             return ()
         from accel_core.detection.autoload import spoilers  # here, as most processes have no use for it
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
@@ -30,14 +30,16 @@ def unknown(pin: Pin) -> Outcome:
 _OTHER_KINDS = ("tpu", "ipu", "musa", "gcu", "vpu", "vulkan", "xla")
 
 
-def not_found(asked: str, pin: Pin) -> str:
-    """The message for a pin that names nothing that is installed."""
+def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
+    """The message for a pin that names nothing that is installed; `usable` gives names that work here."""
     names = installed_names()
     message = f"{asked}: {unknown(pin).reason}. Installed: {', '.join(names)}."
     if pin.name in ("gpu", "gpus"):
         gpus = {vendor.backend for vendor in vendors.VENDORS if vendor.label.endswith("GPU")}
-        ours = [name for name in names if name in gpus]
-        return f"{message} For a GPU name one of {', '.join(ours)}." if ours else message
+        ours = [name for name in usable() if name in gpus]
+        if ours:
+            return f"{message} For a GPU name one of {', '.join(ours)}."
+        return f"{message} No backend for a GPU is usable here: `accel why` says why. {_instead(usable())}"
     if pin.distribution:
         owners = sorted(declarers(pin.name))
         if owners:

@@ -7,6 +7,7 @@ imports nothing below it. A pin looks at what it names and nothing else.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
@@ -179,7 +180,8 @@ def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
             unknown = Unloaded(pin.name, Provenance(pin.distribution, ""), messages.unknown(pin))
             verdicts.append(verdict(unknown, unknown.outcome))
             if single:
-                missing = BackendNotFoundError(messages.not_found(settings.asked, pin))
+                others = functools.cache(lambda: _instead(settings, find, judge))
+                missing = BackendNotFoundError(messages.not_found(settings.asked, pin, others))
                 return _choice(None, (), verdicts, how, missing)
         for candidate in meant:
             considered.append(candidate)

@@ -168,7 +168,8 @@ def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str
     surveyed = survey(settings)
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
     if not meant:
-        raise BackendNotFoundError(not_found(f"accel why {pin}", pin))
+        usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
+        raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
     # Of several backends of one plugin the first has its missteps.
     plugins = dict.fromkeys(v.provenance for v in meant if not v.builtin)
     early = {provenance: conduct(provenance, settings.probe_timeout) for provenance in plugins}
