@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -30,6 +31,9 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the person who runs the tests has set must not decide what they see."""
     for variable in settings.VARIABLES:
         monkeypatch.delenv(variable.name, raising=False)
+    for name in list(os.environ):  # nor what put them there
+        if name.startswith(("SLURM_", "KUBERNETES_", "APPTAINER_", "SINGULARITY_")):
+            monkeypatch.delenv(name)
 
 
 def _is_third_party(entry: str) -> bool:

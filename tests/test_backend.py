@@ -109,6 +109,9 @@ def test_a_name_that_could_not_be_pinned_is_refused(name):
         ("private_use1", 1, "private_use1 1 is int, expected bool"),
         ("isolated_probe", "yes", "isolated_probe 'yes' is str, expected bool"),
         ("provenance", "accel-npu", "provenance 'accel-npu' is str, expected Provenance"),
+        ("granted_by", (("docker", "--gpus all"),), "granted_by: ('docker', '--gpus all') is malformed"),
+        ("granted_by", {}, "granted_by {} is dict, expected a tuple of pairs of str"),
+        ("hints", (("a",),), "hints: ('a',) is malformed"),
         ("description", None, "description None is NoneType, expected str"),
     ],
 )
@@ -169,7 +172,8 @@ def test_an_unknown_field_of_a_newer_api_level_says_to_upgrade():
         ("hardware", "NVIDIA GPU"),
         ("shared_nodes", ("/dev/dri/renderD*",)), ("driver_file", "/proc/driver/nvidia/version"),
         ("driver_hint", "install it"), ("container_hint", "docker run --gpus all"),
-        ("hints", (("a", "b"),)), ("visible_devices_filters", ("ROCR_VISIBLE_DEVICES",)),
+        ("granted_by", (("kubernetes", "nvidia.com/gpu"),)), ("hints", (("a", "b"),)),
+        ("visible_devices_filters", ("ROCR_VISIBLE_DEVICES",)),
     ],
 )  # fmt: skip
 def test_a_field_of_level_2_needs_level_2(field, value):

@@ -142,6 +142,7 @@ def rows(backend: Backend) -> dict[str, str]:
         "there when the driver is loaded": code([backend.driver_file]) if backend.driver_file else "",
         "without its driver": backend.driver_hint,
         "in a container without it": backend.container_hint,
+        "called by schedulers and containers": ", ".join(f"{by} `{word}`" for by, word in backend.granted_by),
         "visible devices": seen or NONE,
         "filtered before by": filters,
         "forwarded to other nodes": code(backend.export_envs, "*"),

@@ -34,6 +34,8 @@ API_LEVEL = 2
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
+#: Who besides Docker gives a process devices: `machine.placement`.
+GRANTORS = ("kubernetes", "slurm", "apptainer", "podman")
 #: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
@@ -101,6 +103,9 @@ class Backend:
         driver_file: A file or folder that only a loaded driver brings (level 2): `"/sys/module/biren"`.
         driver_hint: What to do where the device is on the bus and the driver is not loaded (level 2).
         container_hint: How to start a container with its devices (level 2): `"docker run --gpus all"`.
+        granted_by: Set it when others than Docker have their own word for the device (level 2): pairs of
+            `"kubernetes"` and its resource (`"nvidia.com/gpu"`), `"slurm"` and the name in `--gres`,
+            `"apptainer"` or `"podman"` and flags (`"--nv"`).
         hints: Set it when known errors have a known next step (level 2): pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.
@@ -142,6 +147,7 @@ class Backend:
     driver_file: str = ""
     driver_hint: str = ""
     container_hint: str = ""
+    granted_by: tuple[tuple[str, str], ...] = ()
     hints: tuple[tuple[str, str], ...] = ()
     visible_devices: tuple[str, ...] = ()
     visible_devices_filters: tuple[str, ...] = ()
@@ -307,7 +313,8 @@ def _faults(backend: Backend) -> list[str]:
         faults.append(f"api_level {backend.api_level} has no {', '.join(newer)}, expected api_level=2")
     if not backend.vendor_imports:
         faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
-    faults += _hint_faults(backend.hints)
+    faults += _pair_faults("hints", backend.hints, r"('lib(cuda)\\.so', 'install the driver')")
+    faults += _pair_faults("granted_by", backend.granted_by, "('kubernetes', 'nvidia.com/gpu')", GRANTORS)
     if backend.visible_devices_grammar not in GRAMMARS:
         faults.append(
             f"visible_devices_grammar {backend.visible_devices_grammar!r} is unknown, "
@@ -316,19 +323,22 @@ def _faults(backend: Backend) -> list[str]:
     return faults
 
 
-def _hint_faults(hints: tuple[tuple[str, str], ...]) -> list[str]:
-    """What is wrong with the table of hints. Patterns are compiled when an error is there to be explained."""
+def _pair_faults(
+    field: str, pairs: tuple[tuple[str, str], ...], example: str, firsts: tuple[str, ...] = ()
+) -> list[str]:
+    """What is wrong with a table; patterns in it are compiled when an error is there to be explained."""
     return [
-        f"hints: {row!r} is malformed, expected e.g. ('lib(cuda)\\\\.so', 'install the driver')"
-        for row in hints
+        f"{field}: {row!r} is malformed, expected e.g. {example}"
+        for row in pairs
         if not (isinstance(row, tuple) and len(row) == 2 and all(isinstance(part, str) for part in row))
+        or (firsts and row[0] not in firsts)
     ]
 
 
 #: Fields that API level 1 does not have.
 _LEVEL_2 = (
     "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
-    "container_hint", "hints", "visible_devices_filters", "count_starts_device",
+    "container_hint", "granted_by", "hints", "visible_devices_filters", "count_starts_device",
 )  # fmt: skip
 
 _TYPES: dict[str, type] = {
@@ -349,9 +359,9 @@ def _type_faults(backend: Backend) -> list[str]:
         if name == "provenance":
             if value is not None and not isinstance(value, Provenance):
                 faults.append(f"provenance {value!r} is {type(value).__name__}, expected Provenance")
-        elif name == "hints":
+        elif name in ("hints", "granted_by"):
             if not isinstance(value, tuple):
-                faults.append(f"hints {value!r} is {type(value).__name__}, expected a tuple of pairs of str")
+                faults.append(f"{name} {value!r} is {type(value).__name__}, expected a tuple of pairs of str")
         elif name in _TUPLES:
             if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
                 faults.append(f"{name} {value!r} is {type(value).__name__}, expected a tuple of str")

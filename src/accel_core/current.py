@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
@@ -192,8 +193,13 @@ def _build(choice: Choice) -> Accelerator:
     group = Group.of(choice.considered)
     try:
         built = creation.create(candidate, group.beside(candidate), group.hooks)
-    except AccelError:
-        raise
+    except AccelError as error:
+        if not failed_before():
+            raise
+        from accel_core.detection.autoload import spoilers  # here, as hardly any process comes here
+
+        why = "".join(f". {spoiler}" for spoiler in spoilers(None, read().probe_timeout))
+        raise BackendUnavailableError(f"{error}{why}") from error
     except (Exception, SystemExit) as error:
         raise BackendUnavailableError(
             f"{candidate} cannot be built: {type(error).__name__}: {error}"
@@ -247,13 +253,13 @@ def _set_record(chosen: Accelerator) -> Selection:
 def _warn_of_fallback(record: Selection) -> None:
     """One warning a process, at the line outside accel_core that led here."""
     global _warned
-    news = record.missing_plugins or any(verdict.is_news for verdict in record.verdicts)
+    news = record.missing_plugins or record.autoload or any(verdict.is_news for verdict in record.verdicts)
     if record.how is not How.FALLBACK or _warned or not news:
         return
     from accel_core.detection import messages  # here, as most choices have nothing to say
 
     _warned = True
-    text = messages.fallback(record.verdicts, record.missing_plugins)
+    text = messages.fallback(record.verdicts, (*record.missing_plugins, *record.autoload))
     warnings.warn(text, AcceleratorFallbackWarning, stacklevel=_levels_to_caller())
 
 

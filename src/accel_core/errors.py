@@ -138,4 +138,4 @@ class AcceleratorFallbackWarning(UserWarning):
 
 
 class SettingWarning(UserWarning):
-    """A setting names nothing that there is, and is spelled nearly as something that there is."""
+    """A setting names nothing, but nearly something that there is; or what it asks for has no device."""

@@ -145,6 +145,12 @@ ACCEL_PROBE_TIMEOUT = Variable(
 ACCEL_CACHE = Variable(
     "ACCEL_CACHE", str, "", "Folder for what is compiled here [default: accel-core in the user's cache]."
 )
+ACCEL_COMPILE = Variable(
+    "ACCEL_COMPILE",
+    _flag,
+    False,
+    "1: compile operators for the processor at their first use; else what starts at once serves until then.",
+)
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
@@ -178,7 +184,7 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_CACHE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
+    ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
     ACCEL_VENDOR_DEFAULTS, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
     DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip

@@ -218,10 +218,20 @@ def test_time_needs_two_recorded_timing_events(cpu: CPUAccelerator) -> None:
 def test_the_cpu_has_nothing_to_gain_from_pinned_memory(cpu: CPUAccelerator) -> None:
     tensor = torch.arange(6.0).reshape(2, 3)
     assert cpu.pin_memory(tensor) is tensor
-    assert cpu.pin_memory(tensor, make_copy=False, match_shape=False) is tensor
     assert cpu.is_pinned(tensor) is False
     cpu.unpin_memory(tensor)
     assert cpu._torch_pin_memory(tensor) is tensor
+
+
+@pytest.mark.parametrize(("match_shape", "shape"), [(True, (2, 3)), (False, (6,))])
+def test_a_template_gives_its_shape_and_keeps_its_values(
+    cpu: CPUAccelerator, match_shape: bool, shape: tuple[int, ...]
+) -> None:
+    template = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+    made = cpu.pin_memory(template, make_copy=False, match_shape=match_shape)
+    assert (tuple(made.shape), made.dtype) == (shape, torch.float64)
+    made.fill_(7)  # a scratch buffer: whoever asked for it writes there
+    assert template.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
 
 
 @pytest.mark.parametrize(

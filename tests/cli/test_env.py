@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from accel_testing import plugins
+
+from accel_core._support.startup import AT_START
 
 FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD",)}
 
@@ -61,3 +64,19 @@ def test_what_cannot_be_written_or_found_is_an_error(accel, login_node):
     assert done.returncode == 1
     assert json.loads(done.stdout)["error"]["type"] == "BackendNotFoundError"
     assert accel("env", "--format", "yaml").returncode == 2
+
+
+def test_another_vendors_broken_package_is_kept_out_of_the_ranks(login_node):
+    """Each rank's `import torch` would fail with it; an activation is heard of all the same."""
+    login_node.world.module("torch_bad", "raise ImportError('libbad.so')")
+    login_node.world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
+    on = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1", "PYTHONPATH": "/mine"}
+    done = login_node("env", "card", "--format", "json", **on)
+    assert json.loads(done.stdout) == {
+        **json.loads(done.stdout),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        "PYTHONPATH": os.pathsep.join([AT_START, "/mine"]),
+    }
+    assert "=0 is set for the ranks: torch-bad 1.0 fails when torch loads it" in done.stderr
+    login_node.world.module("torch_bad", "def autoload(): pass")
+    assert "AUTOLOAD=0" not in login_node("env", "card", **on).stdout

@@ -116,6 +116,60 @@ def test_an_operator_that_cannot_be_used_ends_with_1_and_the_next_step(card, nam
     assert "install a plugin or DeepSpeed (pip install deepspeed) that provides it for card" in done.stdout
 
 
+#: Operators of a distribution without a backend: C++ that is compiled into a file.
+QUICK = """
+import os, sys
+class QuickLionBuilder:
+    name = "fused_lion"
+    def sources(self): return ["lion.cpp"]
+    def is_built(self): return os.path.exists(os.environ["BUILT"])
+    def compatibility(self): return os.environ.get("WHY_NOT", "")
+    def load(self, verbose=True):
+        print("g++ lion.cpp")
+        if "BROKEN" in os.environ:
+            raise RuntimeError("lion.cpp:1: error")
+        open(os.environ["BUILT"], "w").close()
+"""
+OPTIONAL = (
+    "from accel_core import OpProvider\n"
+    "return OpProvider({'FusedLionBuilder': 'quick_ops:QuickLionBuilder'}, optional=True)"
+)
+
+
+def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
+    """One distribution, seven commands: the state is a file."""
+    accel.world.module("quick_ops", QUICK)
+    accel.install_card(extra=hook("accel_op_builders", "backend", OPTIONAL))
+    built = {"BUILT": str(tmp_path / "built")}
+    table = accel("ops", **built)
+    row = next(line for line in table.stdout.splitlines() if line.startswith("FusedLion"))
+    assert " ".join(row.split()) == (
+        "FusedLionBuilder accel-core portable yes compatible "
+        "passed over: accel-card 1.0: it would be compiled first"
+    )
+    assert (
+        "`accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1." in table.stdout
+    )
+    one = accel("ops", "FusedLion", **built).stdout
+    assert one.startswith("FusedLionBuilder on card: accel-core portable is used.")
+    assert "`accel ops FusedLion --build` compiles" in one
+    first, second = ops(accel.json("ops", "FusedLion", ACCEL_COMPILE="1", **built))["FusedLionBuilder"]
+    assert (first["used"], first["built"], first["waits"], second["used"]) == (True, False, False, False)
+
+    broken = accel("ops", "FusedLion", "--build", BROKEN="1", **built)
+    assert broken.returncode == 1
+    assert "FusedLionBuilder of accel-card 1.0 does not compile: lion.cpp:1: error" in broken.stderr
+    document = accel.json("ops", "FusedLion", "--build", **built)
+    assert [(c["used"], c["built"]) for c in document["ops"][0]["candidates"]] == [
+        (True, True),
+        (False, True),
+    ]
+    assert accel("ops", "FusedLion", **built).stdout.startswith("FusedLionBuilder on card: accel-card 1.0 is")
+    nothing = accel("ops", "--build")
+    assert nothing.returncode == 2
+    assert "--build needs the name of an operator: `accel ops FusedAdam --build`." in nothing.stderr
+
+
 def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
     done = card("ops", "fused_adan")
     assert done.returncode == 2

@@ -13,6 +13,8 @@ import pytest
 from accel_testing.children import clean_environment
 from accel_testing.plugins import NO_DEVICE
 
+from accel_core._support.startup import AT_START
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's"),
@@ -70,12 +72,21 @@ def test_what_is_refused_and_the_status_that_says_so(planned):
 
 
 def test_the_fall_back_is_told_once_and_the_ranks_are_pinned_to_it(world, tmp_path):
+    """And another vendor's package, which would break every rank's `import torch`, is kept out of them."""
     world.backend("npu", 700, extra=NO_DEVICE)
+    world.module("torch_bad", "raise ImportError('libbad.so')")
+    world.distribution("torch-bad", "1.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
     (tmp_path / "train.py").write_text("")
     words = ["--dry-run", str(tmp_path / "train.py")]
-    done = world.child(RUN.format(arguments=words), torch="real", timeout=120)
+    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+    done = world.child(RUN.format(arguments=words), torch="real", timeout=120, variables=variables)
     assert done.stderr.count("Warning: No accelerator is usable, so the CPU is used") == 1
     assert "DS_ACCELERATOR=cpu" in done.stdout
+    assert f"TORCH_DEVICE_BACKEND_AUTOLOAD=0 PYTHONPATH={AT_START}" in done.stdout
+    assert (
+        "\nTORCH_DEVICE_BACKEND_AUTOLOAD=0 is set for the ranks: torch-bad 1.0 fails when torch loads it "
+        "(torch.backends: bad = torch_bad:autoload): ImportError: libbad.so.\n" in done.stderr
+    )
 
 
 def test_help_shows_ours_and_torchruns_options(planned, world):

@@ -84,6 +84,12 @@ def on_cpu() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
+def asked(on_cpu: dict[str, str]) -> dict[str, str]:
+    """The same for what wants DeepSpeed's compiled operators, built or not."""
+    return {**on_cpu, "ACCEL_COMPILE": "1"}
+
+
+@pytest.fixture(scope="session")
 def on_acme(acme_plugin: Path) -> dict[str, str]:
     """Variables of a process that has the simulated device and its plugin, pinned."""
     return _on_device("acme", acme_plugin)

@@ -289,6 +289,40 @@ look()
     assert child(["-c", LOOK + code], on_cpu).answers == [{"name": "cpu", **GOOD}]
 
 
+def test_a_copy_of_accel_core_that_was_loaded_anew_takes_over(child, on_cpu):
+    """Two hooks must not ask each other, nor may somebody's who asks every finder as they do."""
+    code = """
+import importlib, importlib.util
+asked = set()
+class Somebodys:
+    def find_spec(self, name, path=None, target=None):
+        if name in asked or not name.startswith("deepspeed.accelerator"):
+            return None
+        asked.add(name)
+        return importlib.util.find_spec(name)
+
+import accel_core
+from accel_core.integrations.deepspeed import _placing, activate
+first = activate().accelerator
+importlib.reload(_placing)
+activate()
+for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
+    del sys.modules[name]
+from accel_core.integrations.deepspeed import _placing, activate
+sys.meta_path.insert(0, Somebodys())
+second = activate().accelerator
+around, home, made = _placing._hook._around, "deepspeed.accelerator.real_accelerator", []
+put = around[home]
+around[home] = lambda module: (made.append(module.__name__), put(module))[1]
+look()
+answer(new=second is not first, put=made, asked=home in asked,
+       hooks=[type(finder).__name__ for finder in sys.meta_path].count("ImportHook"))
+"""
+    looked, rest = child(["-c", LOOK + code], on_cpu).answers
+    assert looked == {"name": "cpu", **GOOD}
+    assert rest == {"new": True, "put": ["deepspeed.accelerator.real_accelerator"], "asked": True, "hooks": 1}
+
+
 def test_a_communication_backend_that_torch_has_not_is_said_at_activation(child, on_cpu):
     code = "from accel_core.integrations.deepspeed import activate\nactivate()"
     ended = child(["-c", code], {**on_cpu, "ACCEL_COMMUNICATION_BACKEND": "smoke"})

@@ -6,6 +6,7 @@ import os
 import sys
 
 import pytest
+from accel_testing import layouts
 from accel_testing.ports import free_port
 
 RANK = """
@@ -160,7 +161,13 @@ sys.exit(max(process.wait() for process in running))
 
 @pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("acme", "accl")])
 def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device, backend, folder):
-    """Their shells have nothing but what the launcher exports."""
+    """Their shells have nothing but what the launcher exports; on the CPU `import torch` is broken there."""
+    if device == "cpu":
+        groups = {"torch.backends": {"bad": "torch_bad:autoload"}}
+        layouts.dist_info(
+            folder / "more", "torch-bad", "1.0", groups, {"torch_bad": "raise OSError('libbad')"}
+        )
+        variables = {**variables, "PYTHONPATH": str(folder / "more")}
     (folder / "bin").mkdir()
     (folder / "bin" / "pdsh").write_text(PDSH)
     (folder / "bin" / "pdsh").chmod(0o755)

@@ -84,8 +84,8 @@ def on_vendor(tmp_path_factory):
 
 
 @pytest.mark.parametrize("before", ["", "import deepspeed.ops; deepspeed.ops.__compatible_ops__"])
-def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(child, on_cpu, home, before):
-    variables = with_deepspeed_of(home, on_cpu)
+def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(child, asked, home, before):
+    variables = with_deepspeed_of(home, asked)
     ended = child(["-c", LISTS.replace("BEFORE", before)], variables)
     assert ended.returncode == 0, ended.stderr
     (found,) = ended.answers

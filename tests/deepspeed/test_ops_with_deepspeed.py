@@ -118,9 +118,9 @@ answer(results=results, ratios=ratios, states=sorted(states), finite=finite, whe
 
 @pytest.fixture
 def without_compiler(on_cpu, tmp_path):
-    """On the CPU, where nothing can be compiled and nothing is built."""
+    """On the CPU, where nothing can be compiled, though it is asked for, and nothing is built."""
     nothing = {name: str(tmp_path / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")}
-    return {**on_cpu, **nothing, "CXX": str(tmp_path / "no-compiler")}
+    return {**on_cpu, **nothing, "CXX": str(tmp_path / "no-compiler"), "ACCEL_COMPILE": "1"}
 
 
 def ran(child, code, variables):
@@ -128,9 +128,9 @@ def ran(child, code, variables):
     return found
 
 
-def test_on_the_cpu_deepspeed_has_the_operators_that_it_has_alone(child, on_cpu):
-    ours = ran(child, ACTIVATE + LIST, on_cpu)
-    alone = ran(child, LIST, on_cpu)
+def test_on_the_cpu_deepspeed_has_the_operators_that_it_has_alone(child, asked):
+    ours = ran(child, ACTIVATE + LIST, asked)
+    alone = ran(child, LIST, asked)
     stand_in = "deepspeed_not_implemented"
     assert ours["made"].pop(stand_in) == NOBODY
     alone["made"].pop(stand_in)
@@ -196,7 +196,33 @@ def test_where_nothing_can_be_compiled_all_of_them_are_portable(child, without_c
     assert found["finite"] is True
 
 
-def test_an_operator_can_be_asked_for_before_deepspeed_is_imported(child, on_cpu):
+def test_no_optimizer_compiles_unasked(child, on_cpu, tmp_path):
+    """With a compiler that only notes that it was called, and nothing built."""
+    note, compiler = tmp_path / "called", tmp_path / "g++"
+    compiler.write_text(f'#!/bin/sh\necho "$@" >> {note}\nexit 1\n')
+    compiler.chmod(0o755)
+    nothing = {name: str(tmp_path / name) for name in ("ACCEL_CACHE", "TORCH_EXTENSIONS_DIR")}
+    code = """
+import torch
+from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
+from deepspeed.ops.adam import DeepSpeedCPUAdam, FusedAdam
+from deepspeed.ops.lion import DeepSpeedCPULion, FusedLion
+moved = {}
+for kind in (DeepSpeedCPUAdagrad, DeepSpeedCPUAdam, FusedAdam, DeepSpeedCPULion, FusedLion):
+    weight = torch.nn.Parameter(torch.ones(5))
+    optimizer = kind([weight], lr=0.1)
+    weight.grad = torch.ones(5)
+    optimizer.step()
+    moved[kind.__name__] = bool((weight < 1).all())
+answer(moved=moved)
+"""
+    found = ran(child, ACTIVATE + code, {**on_cpu, **nothing, "CXX": str(compiler)})
+    assert len(found["moved"]) == 5
+    assert set(found["moved"].values()) == {True}
+    assert not note.exists()
+
+
+def test_an_operator_can_be_asked_for_before_deepspeed_is_imported(child, asked):
     code = """
 import accel_core
 acc = accel_core.get_accelerator()
@@ -207,7 +233,7 @@ answer(found=found.__module__, first=table["CPUAdamBuilder"], dir=acc.op_builder
        same=found is sys.modules["deepspeed"].ops.op_builder.CPUAdamBuilder)
 """
     for before in ("", ACTIVATE):
-        assert ran(child, before + code, on_cpu) == {
+        assert ran(child, before + code, asked) == {
             "found": "deepspeed.ops.op_builder.cpu.cpu_adam",
             "first": "deepspeed.ops.op_builder.cpu.cpu_adam:CPUAdamBuilder",
             "dir": "deepspeed.ops.op_builder.cpu",

@@ -48,7 +48,8 @@ def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):
     assert statuses(found) == {"foo": "no_device", "generic": "no_device", "cpu": "usable"}
     assert (
         found.verdicts[1].reason
-        == "torch 2.99.0+simulated (CPU build) has no accelerator and no package announces one to torch"
+        == "torch 2.99.0+simulated (CPU build) has no accelerator, and a plugin claims what announces one to "
+        "torch (torch-foo: foo)"
     )
     assert "torch" not in sys.modules
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
-from accel_testing.asking import chosen, error, statuses
+from accel_testing.asking import chosen, counting, error, statuses
 from accel_testing.plugins import hook
 
+from accel_core import get_accelerator
+from accel_core.detection import messages
 from accel_core.detection.records import How
-from accel_core.errors import BackendNotFoundError, BackendUnavailableError
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingWarning
 
 
 @pytest.mark.parametrize("text", ["mlu", " mlu ", "MLU", "mlu,", "Mlu@Accel_MLU", "mlu@accel-mlu"])
@@ -17,6 +21,27 @@ def test_a_pin_in_all_its_forms(several, text):
     assert (found.chosen, found.how) == ("mlu", How.PINNED)
     assert statuses(found) == {"mlu": "usable"}
     assert found.environ == {"DS_ACCELERATOR": text}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="device nodes are looked for on Linux")
+def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, monkeypatch):
+    """The node is here; on a login node, where none is, a pin without a device is what was meant."""
+    fields = {"api_level": 2, "visible_devices": ("NPU_VISIBLE",)}
+    monkeypatch.setenv("NPU_VISIBLE", "")
+    counting(torch_world, "return 0", device_nodes=("/dev/null",), **fields)
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    with pytest.warns(SettingWarning) as told:
+        assert get_accelerator().name == "npu"
+    [said] = [str(warning.message) for warning in told]
+    assert said == (
+        "DS_ACCELERATOR='npu' is honoured without a device: NPU_VISIBLE='' hides every device. "
+        "Next step: unset NPU_VISIBLE, or name in it the devices to use."
+    )
+    assert chosen(DS_ACCELERATOR="npu").notes == (said,)
+    counting(torch_world, "return 0", device_nodes=("/dev/no-such-npu",), **fields)
+    for name in ("accel_npu", "npu_device"):
+        sys.modules.pop(name)
+    assert chosen(DS_ACCELERATOR="npu").notes == ()
 
 
 @pytest.mark.parametrize("text", ["", "  ", ","])
@@ -72,10 +97,12 @@ def test_gpu_means_the_backends_for_gpus(several):
 
 
 def test_what_cannot_work_here_is_not_advised(several):
-    """npu's hardware is declared, and absent."""
+    """Its hardware is absent, its vendor's package is broken, it counts no device: it would fail."""
     several.backend("far", device_nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",))
+    several.module("torch_bad", "raise ImportError('libbad.so')")
+    several.backend("bad", vendor_import="torch_bad")
     several.backend("xpu", vendor_import="ipex")
-    assert str(error(DS_ACCELERATOR="xpu")).endswith("Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu.")
+    assert str(error(DS_ACCELERATOR="xpu")).endswith("Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu.")
 
 
 def test_a_pin_whose_vendor_is_missing_names_everything(several):
@@ -87,7 +114,7 @@ def test_a_pin_whose_vendor_is_missing_names_everything(several):
     assert str(found) == (
         "xpu (accel-xpu 1.0) is not usable: ipex is not installed. "
         "Next step: pip install intel-extension-for-pytorch. "
-        "Or set DS_ACCELERATOR to one of: mlu, npu, sdaa, cpu."
+        "Or set DS_ACCELERATOR to one of: mlu, sdaa, cpu."
     )
 
 
@@ -155,3 +182,28 @@ def test_the_pinned_cpu_imports_no_plugin_and_probes_no_vendor(several):
         "print(json.dumps(mine))"
     )
     assert several.child(code, variables={"DS_ACCELERATOR": "cpu"}).answer == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "raise accel_core.BackendUnavailableError('the card sleeps. Wake it.')",
+        "raise accel_core.BackendUnavailableError('the card sleeps.', hint='wake it.')",
+        "raise accel_core.DeclinedError('there is no card.', hint='buy one.')",
+        "raise OSError('no driver.')",
+        "return 5.",
+    ],
+)
+def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body):
+    """In the error, the warning, the record, and what refuses the CPU."""
+    torch_world.backend("npu", extra=hook("accel_create", "backend, others", body))
+    selection = chosen()
+    texts = [
+        str(error(DS_ACCELERATOR="npu")),
+        str(error(DS_ACCELERATOR="npu,gone")),
+        str(error(ACCEL_STRICT="always")),
+        str(selection),
+        messages.fallback(selection.verdicts, ()),
+    ]
+    assert [text for text in texts if ".." in text] == []
+    assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)

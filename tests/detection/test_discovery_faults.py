@@ -52,6 +52,25 @@ def test_a_plugin_that_fails_to_import_is_a_fault_and_hides_nobody(world, source
     assert isinstance(only("npu"), Candidate)
 
 
+def test_a_plugin_of_an_accel_core_that_was_imported_anew_is_not_at_fault(world):
+    world.backend("npu")
+    code = """
+import sys
+from accel_core.detection.discovery import discover
+discover()
+for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
+    del sys.modules[name]
+from accel_core.detection.discovery import discover
+[outcome] = [c.outcome for c in discover() if c.name == "npu"]
+print(outcome.reason, outcome.hint, sep="\\n")
+"""
+    reason, hint = world.child(code, torch="none").stdout.splitlines()
+    assert reason.startswith(
+        "the plugin holds on to an accel_core that was reloaded, or imported anew, since ("
+    )
+    assert hint == "start Python again, or import the plugin's modules anew as well"
+
+
 def test_the_first_cause_of_a_chain_is_named(world):
     """USERS 3: "failed to load" hid an undefined symbol."""
     world.plugin(

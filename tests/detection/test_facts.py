@@ -116,6 +116,22 @@ class TestHardware:
         reason = "this machine has none of /dev/acme[0-9]*, PCI fade:0001"
         assert machine.said(replace(ACME, hardware="")) == (reason, "", 0)
 
+    def test_none_on_this_node_of_a_cluster(self, machine, monkeypatch):
+        """The scheduler put the job where there is none, for nobody asked it for one."""
+        monkeypatch.setenv("SLURM_JOB_ID", "4711")
+        reason, hint, _ = machine.said(replace(ACME, granted_by=(("slurm", "card"),)))
+        assert reason.startswith("this machine has no Acme XLA card")
+        assert hint == (
+            "if the cluster has an Acme XLA card, "
+            "ask Slurm for it: #SBATCH --gres=card:1, or srun --gres=card:1"
+        )
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+        monkeypatch.delenv("SLURM_JOB_ID")
+        assert machine.said()[1] == (
+            "if the cluster has an Acme XLA card, ask for it under the container's resources.limits in the "
+            "pod's spec; `kubectl describe node` lists the names"
+        )
+
     def test_none_for_the_torch_that_is_here(self, machine):
         machine.torch("2.13.0+xpu", xpu="20250301")
         reason = "torch 2.13.0+xpu is an XPU build, and this machine has no Acme XLA card"
@@ -268,6 +284,20 @@ class TestHidden:
             0,
         )
 
+    @pytest.mark.parametrize("value", ["NoDevFiles", ""])
+    def test_by_slurm_which_gave_the_job_none(self, machine, monkeypatch, value):
+        monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
+        monkeypatch.setenv("SLURM_JOB_ID", "4711")
+        backend = replace(ACME, granted_by=(("slurm", "gpu"),))
+        reason, hint, _ = machine.said(backend)
+        assert reason.startswith(f"ACME_VISIBLE_DEVICES={value!r} hides every device")
+        assert reason.endswith("; Slurm gave the job 4711 none")
+        assert hint == "ask Slurm for it: #SBATCH --gres=gpu:1, or srun --gres=gpu:1"
+        # Slurm gave some, or would not say: then it is the variable.
+        assert machine.said()[1] == "unset ACME_VISIBLE_DEVICES, or name in it the devices to use"
+        monkeypatch.setenv("SLURM_JOB_GPUS", "2")
+        assert machine.said(backend)[1] == "unset ACME_VISIBLE_DEVICES, or name in it the devices to use"
+
     def test_the_first_that_is_set_counts_and_each_filter_by_itself(self, machine, monkeypatch):
         monkeypatch.setenv("ACME_VISIBLE_DEVICES", "0")
         monkeypatch.setenv("CARD_VISIBLE_DEVICES", "")
@@ -294,16 +324,36 @@ class TestDriver:
         reason = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
         assert machine.said() == (reason, "install Acme's driver", 0)
 
-    @pytest.mark.parametrize("mark", ["/.dockerenv", "/run/.containerenv"])
-    def test_a_container_without_its_devices(self, machine, mark):
+    @pytest.mark.parametrize(
+        ("mark", "variable", "name", "step"),
+        [
+            ("/.dockerenv", "", "this container", "start it with its cards: docker run --device /dev/acme0"),
+            (
+                "/run/.containerenv", "", "this Podman container",
+                "start it with its cards: podman run --device /dev/acme0",
+            ),
+            (
+                "", "KUBERNETES_SERVICE_HOST", "this Kubernetes pod",
+                "ask for it in the pod's spec, under the container: resources: {limits: {acme.com/card: 1}}",
+            ),
+            (
+                "", "APPTAINER_CONTAINER", "this Apptainer container",
+                "start it with the host's devices: apptainer exec --bind /dev/acme0",
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_container_without_its_devices(self, machine, monkeypatch, mark, variable, name, step):
         machine.file("/sys/module/acme/refcnt")
-        machine.file(mark)
-        reason, hint, devices = machine.said()
+        if mark:
+            machine.file(mark)
+        if variable:
+            monkeypatch.setenv(variable, "there")
+        reason, hint, devices = machine.said(replace(ACME, granted_by=(("kubernetes", "acme.com/card"),)))
         assert reason == (
             f"the host has an Acme XLA card ({CARD}), "
-            "but this container has no /dev/acme[0-9]* or /dev/accel/accel[0-9]*"
+            f"but {name} has no /dev/acme[0-9]* or /dev/accel/accel[0-9]*"
         )
-        assert (hint, devices) == ("start it with its cards: docker run --device /dev/acme0", 0)
+        assert (hint, devices) == (step, 0)
 
     def test_a_node_that_may_be_its_own(self, machine):
         machine.file("/.dockerenv")

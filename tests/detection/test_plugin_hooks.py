@@ -80,7 +80,9 @@ class TestTheOwnerAlone:
         for name, priority in (("npu", 700), ("mlu", 300)):
             body = f"raise RuntimeError('{name} built ' + backend.name)"
             torch_world.backend(name, priority, extra=self.extra("accel_create", body, named=named))
-        assert judge(own).reason == f"json failed: RuntimeError: {own} built {own}"
+        assert judge(own).reason == (
+            f"accel_create() of accel-{own} 1.0 failed: RuntimeError: {own} built {own}"
+        )
 
 
 def test_a_declaration_under_another_name_is_read(torch_world):

@@ -86,6 +86,10 @@ def test_a_probe_that_misbehaves_is_a_verdict(torch_world, body, status, said):
     found = judge()
     assert found.status is status
     assert said in found.reason
+    if found.status is Status.BROKEN:
+        assert found.reason == f"accel_probe() of accel-npu 1.0 failed: {said}"
+    if found.status is not Status.USABLE:
+        assert found.hint == "report this to the maintainers of accel-npu"
     json.dumps(found.to_dict())
 
 
@@ -112,7 +116,11 @@ def creating(world, body: str) -> None:
                 "or an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
             ),
         ),
-        ("raise RuntimeError('no driver')", Status.BROKEN, "json failed: RuntimeError: no driver"),
+        (
+            "raise RuntimeError('no driver')",
+            Status.BROKEN,
+            "accel_create() of accel-npu 1.0 failed: RuntimeError: no driver",
+        ),
         ("raise accel_core.BackendUnavailableError('busy')", Status.BROKEN, "busy"),
         ("raise accel_core.DeclinedError('no such card', hint='buy one')", Status.NO_DEVICE, "no such card"),
         (
@@ -126,23 +134,29 @@ def test_a_creation_that_misbehaves_is_a_verdict(torch_world, body, status, said
     creating(torch_world, body)
     found = judge()
     assert (found.status, found.reason) == (status, said)
-    assert found.hint == ("buy one" if "hint" in body else "")
+    if "accel_core." in body:  # what a plugin says in our words is its answer
+        assert found.hint == ("buy one" if "hint" in body else "")
+    else:
+        assert found.hint == "report this to the maintainers of accel-npu"
 
 
 @pytest.mark.parametrize(
     ("accelerator", "status", "said"),
     [
-        ("missing_module:X", Status.BROKEN, "ModuleNotFoundError: No module named 'missing_module'"),
-        ("json:missing", Status.BROKEN, "AttributeError"),
+        ("missing_module:X", Status.BROKEN, " failed: ModuleNotFoundError: No module named 'missing_module'"),
+        ("json:missing", Status.BROKEN, " failed: AttributeError"),
         ("json:dumps", Status.INVALID, "expected a class"),
-        ("json:JSONDecoder", Status.BROKEN, "json failed: TypeError"),
+        ("json:JSONDecoder", Status.BROKEN, " failed: TypeError"),
     ],
 )
 def test_a_class_that_cannot_be_built_is_a_verdict(torch_world, accelerator, status, said):
+    """The plugin's field is to blame, and not the vendor's package."""
     torch_world.backend("npu", accelerator=accelerator)
     found = judge()
     assert found.status is status
+    assert found.reason.startswith(f"accelerator={accelerator!r} of accel-npu 1.0 ")
     assert said in found.reason
+    assert found.hint == "report this to the maintainers of accel-npu"
 
 
 @pytest.mark.parametrize(

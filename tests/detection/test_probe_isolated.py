@@ -69,6 +69,45 @@ def test_a_vendor_that_takes_its_process_down_is_a_verdict(torch_world, source, 
     assert "torch_npu" not in sys.modules
 
 
+DIE = "import os; os._exit(3)"
+
+
+@posix
+@pytest.mark.parametrize(
+    ("source", "fields", "step"),
+    [
+        (hook("accel_probe", "backend, others", DIE), {}, "accel_probe() of accel-npu 1.0"),
+        (hook("accel_create", "backend, others", DIE), {}, "accel_create() of accel-npu 1.0"),
+        (
+            "",
+            {"accelerator": "torch_dying:Any"},
+            "accelerator='torch_dying:Any' of accel-npu 1.0",
+        ),
+    ],
+    ids=["accel_probe", "accel_create", "accelerator"],
+)
+def test_a_plugin_that_takes_its_process_down_is_named_with_the_hook_or_field(
+    torch_world, source, fields, step
+):
+    torch_world.module("torch_dying", DIE)
+    torch_world.backend("npu", extra=source, isolated_probe=True, **fields)
+    found = judge()
+    assert found.reason == f"the process that probed it exited with status 3 at: {step}"
+    assert found.hint == "report this to the maintainers of accel-npu, or set ACCEL_BLOCK=npu"
+
+
+@posix
+def test_a_child_that_dies_while_it_looks_for_a_hint_says_so(torch_world):
+    torch_world.backend(
+        "npu",
+        extra=hook("accel_create", "backend, others", "raise OSError")
+        + hook("accel_explain", "backend, error", DIE),
+    )
+    assert judge(isolated=True).reason.endswith(
+        "at: accel_create() of accel-npu 1.0, and what its error means"
+    )
+
+
 @posix
 def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
     """USERS 27."""

@@ -1,8 +1,7 @@
-"""The agreement and the watch over torch's in-memory store, without processes; and who a rank is."""
+"""The agreement over torch's in-memory store, without processes; and who a rank is."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from datetime import timedelta
@@ -13,7 +12,6 @@ from accel_core import LaunchError, RankLostError, RankMismatchError, SettingErr
 from accel_core.distributed.agreement import Record, agree
 from accel_core.distributed.process_group import _device_index
 from accel_core.distributed.rendezvous import Rank, read_rank
-from accel_core.distributed.watch import Watch
 
 VARIABLES = {
     "RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500",
@@ -110,118 +108,6 @@ def test_many_ranks_fill_one_line_each_kind(store):
 def test_why_another_backend_was_not_taken_is_told(store):
     records = [record(0, backend="cuda"), record(1, others={"cuda": "libcuda.so.1 is missing"})]
     assert "; cuda there: libcuda.so.1 is missing" in str(all_agree(store, records)[0])
-
-
-# --- watch ----------------------------------------------------------------------------------------------
-
-
-def watch(store, rank, size=3, silence=0.5):
-    Watch.enter(store, rank)
-    return Watch(store, rank, [f"host{r}" for r in range(size)], silence, "here:1")
-
-
-def until(condition, timeout=10):
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_a_silent_rank_is_reported_by_all_and_may_come_back(store, caplog):
-    caplog.set_level(logging.WARNING, "accel_core.distributed")
-    zero, one = watch(store, 0), watch(store, 1)
-    Watch.enter(store, 2)
-    zero.start()
-    one.start()
-    until(lambda: zero.trouble and one.trouble)
-    for eye in (zero, one):
-        loss = eye.loss()
-        assert str(loss) == "rank 2 (host host2) was not heard of for 0.5 s"
-        assert loss.ranks == (2,)
-    assert [r.getMessage() for r in caplog.records].count(str(loss)) == 2
-    two = watch(store, 2)
-    two.start()
-    until(lambda: not zero.trouble and not one.trouble)
-    assert "rank 2 (host host2) is heard of again" in caplog.text
-    for eye in (two, one, zero):
-        eye.stop()
-        eye.stop()
-    assert zero.loss() is None
-
-
-def test_a_rank_that_has_gone_is_not_missed(store):
-    zero, one = watch(store, 0, 2), watch(store, 1, 2)
-    zero.start()
-    one.start()
-    one.stop()
-    time.sleep(1.2)
-    assert not zero.trouble
-    zero.stop()
-
-
-def test_rank_0_too_is_missed(store):
-    one = watch(store, 1, 2)
-    Watch.enter(store, 0)
-    one.start()
-    until(lambda: one.trouble)
-    assert one.loss().ranks == (0,)
-    one.stop()
-
-
-def test_a_process_that_was_away_itself_blames_nobody(store):
-    zero, one = watch(store, 0, 2), watch(store, 1, 2)
-    real = zero._get
-    slept = []
-
-    def slow(keys):
-        if not slept:
-            slept.append(1)
-            time.sleep(1.2)  # longer than the silence that counts as a loss
-        return real(keys)
-
-    zero._get = slow
-    one.start()
-    zero.start()
-    until(lambda: slept)
-    for _ in range(30):
-        assert not zero._lost
-        time.sleep(0.05)
-    one.stop()
-    zero.stop()
-
-
-def test_a_store_that_answers_no_more_is_a_loss(store):
-    one = watch(store, 1, 2)
-
-    class Gone:
-        def set(self, *_):
-            raise RuntimeError("Connection reset by peer")
-
-    one._store = Gone()
-    one.start()
-    until(lambda: one.trouble)
-    loss = one.explain(RuntimeError("Connection closed by peer"))
-    assert "rank 1 (host host1) has not reached the job's store at here:1 for" in str(loss)
-    assert loss.ranks == ()
-    one.stop()
-
-
-def test_only_errors_of_collectives_are_waited_for(store):
-    eye = watch(store, 0, 2, silence=30)
-    Watch.enter(store, 1)
-    eye.start()
-    assert eye.explain(RankLostError("known already")) is None
-    start = time.monotonic()
-    assert eye.explain(ValueError("mine")) is None
-    assert time.monotonic() - start < 10
-    assert store.get("beat/0") == b"failed: ValueError: mine"
-
-
-def test_an_error_without_a_loss_behind_it_stays(store):
-    eye = watch(store, 0, 1)
-    eye.start()
-    assert eye.explain(RuntimeError("gloo: something else")) is None
-    eye.stop()
 
 
 # --- rank -----------------------------------------------------------------------------------------------

@@ -38,18 +38,35 @@ assert not torch.distributed.is_initialized()
 
 
 def test_without_a_block_and_one_group_after_another(ranks):
-    """A second round in the same processes, which may use the same store again."""
+    """Every round meets at the same port, which is free whenever a rank has left, whoever holds a group."""
     ended = ranks(
         SUM
         + """
-for _ in range(2):
+import socket
+held = []
+def one_round():
     rank = init_process_group("gloo", timeout=seconds(30))
     assert total(rank) == [3.0, 3.0]
+    held[:] = [torch.distributed.group.WORLD]
     rank.shutdown()
     rank.shutdown()
+    return rank.rank
+for _ in range(8):
+    one_round()
+# An error waits for nobody: rank 1 comes again while rank 0 still has its old store.
+try:
+    with init_process_group(timeout=seconds(30)) as rank:
+        time.sleep(0 if rank.rank else 0.5)
+        raise KeyError("mine")
+except KeyError:
+    if one_round() == 0:
+        socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"]))).close()
 """
     )
-    assert [(end.returncode, end.stderr) for end in ended] == [(0, "")] * 2
+    assert [end.returncode for end in ended] == [0, 0], ended
+    assert ended[1].stderr.count("[c10d]") <= 1  # torch's word about the old store that was closed
+    assert "Traceback" not in ended[1].stderr
+    assert ended[0].stderr.splitlines() == [f"rank 1 (host {HOST}) ended with KeyError: 'mine'"]
 
 
 def test_a_rank_that_forgets_the_end_ends_quietly(ranks):
@@ -150,6 +167,7 @@ def test_ranks_with_different_communication_backends_are_refused(ranks):
         ({"DS_ACCELERATOR": "nowhere"}, "no installed distribution declares nowhere"),
         ({"ACCEL_COMMUNICATION_BACKEND": "smoke"}, "no communication backend 'smoke' here, expected one of"),
         ({"ACCEL_PROBE": "sideways"}, "ACCEL_PROBE='sideways' is not valid"),
+        ({"LOCAL_RANK": "first"}, "LOCAL_RANK='first' is not valid, expected a whole number"),
     ],
 )  # fmt: skip
 def test_a_rank_that_cannot_start_is_named_on_every_rank(ranks, variables, reason):
@@ -196,12 +214,12 @@ def work(rank):
 """
 
 
-def test_a_rank_that_is_killed_is_named(ranks):
+def test_a_rank_that_is_killed_is_named_at_once(ranks):
     ended = ranks(
         WORK
         + """
 import signal
-with init_process_group(timeout=seconds(20), silence=2) as rank:
+with init_process_group(timeout=seconds(20), silence=30) as rank:
     torch.distributed.all_reduce(torch.ones(1))
     if rank.rank == 2:
         time.sleep(0.5)
@@ -216,7 +234,9 @@ with init_process_group(timeout=seconds(20), silence=2) as rank:
     assert ended[2].returncode == -9
     for end in ended[:2]:
         assert end.returncode == 1
-        assert f"RankLostError: rank 2 (host {HOST}) was not heard of for 2 s" in end.stderr
+        lost = f"rank 2 (host {HOST}) ended without a word: it was killed, or it crashed"
+        assert end.stderr.startswith(f"{lost}\n")  # what the watch logs; nothing of torch's before it
+        assert f"RankLostError: {lost}" in end.stderr
         assert "The above exception was the direct cause" in end.stderr  # torch's own error is kept
 
 
@@ -264,6 +284,51 @@ else:
 """)
     assert ended[0].returncode == 1
     assert f"rank 0 (host {HOST}) waited 3 s at the end for rank 1: still at work" in ended[0].stderr
+
+
+def test_a_rank_that_is_busy_or_stopped_is_waited_for_at_the_end(ranks):
+    ended = ranks("""
+import ctypes, signal, subprocess
+for who in range(2):
+    with init_process_group(timeout=seconds(30), silence=0.5) as rank:
+        torch.distributed.barrier()
+        if rank.rank == who == 0:  # whose store the others need
+            waker = subprocess.Popen(["sh", "-c", f"sleep 1.5; kill -CONT {os.getpid()}"])
+            os.kill(os.getpid(), signal.SIGSTOP)
+            waker.wait()
+        elif rank.rank == who:
+            ctypes.PyDLL(None).usleep(1500000)  # with Python's lock in its hand
+""")
+    assert [end.returncode for end in ended] == [0, 0], ended
+    for end, other in zip(ended, (1, 0), strict=True):
+        # Once told, and nothing of torch's about a store.
+        said = [line for line in end.stderr.splitlines() if "is heard of again" not in line]
+        assert said == [f"rank {other} (host {HOST}) was not heard of for 0.5 s"]
+
+
+def test_a_rank_that_dies_while_the_others_wait_at_the_end_is_named(ranks):
+    """Rank 0, with the store in it, while a child that it forked lives on, as a data loader's does."""
+    ended = ranks(
+        """
+with init_process_group(timeout=seconds(30), silence=15) as rank:
+    torch.distributed.barrier()
+    if rank.rank == 0:
+        time.sleep(1)
+        if os.fork() == 0:
+            for number in range(3):
+                os.close(number)  # else the test waits for what it may print
+            time.sleep(60)
+        os._exit(7)
+""",
+        3,
+    )
+    assert ended[0].returncode == 7
+    lost = f"rank 0 (host {HOST}) ended without a word: it was killed, or it crashed"
+    for end in ended[1:]:
+        assert end.returncode == 1
+        assert end.stderr.startswith(f"{lost}\n")
+        assert f"RankLostError: {lost}" in end.stderr
+        assert "[c10d]" not in end.stderr
 
 
 def test_an_error_of_the_rank_itself_stays_what_it_is(ranks):

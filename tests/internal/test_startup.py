@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -142,7 +143,7 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
     torch_world.distribution("accel-core", "9.9", GROUPS)
-    assert builtin._announced(()) == []
+    assert builtin.unclaimed(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
     assert "torch" not in sys.modules
@@ -172,3 +173,27 @@ def test_the_real_torch_runs_it(announced):
 def test_the_variable_is_the_one_in_the_table():
     assert ACCEL_INTEGRATIONS in accel_core.settings.VARIABLES
     assert ACCEL_INTEGRATIONS.name == startup.VARIABLE
+
+
+# --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------
+
+
+@pytest.mark.parametrize(("autoload", "prepared"), [("0", 1), ("1", 0)])
+def test_a_rank_whose_torch_loads_nothing_by_itself_prepares_too(torch_world, tmp_path, autoload, prepared):
+    """With the autoload on torch calls us itself; the environment's own `sitecustomize` runs in any case."""
+    torch_world.module("acme_trainer", "called = []\ndef prepare(): called.append(1)")
+    torch_world.distribution("acme-trainer", "1.0", {startup.GROUP: {"acme": "acme_trainer:prepare"}})
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.flag_of_the_environment = True\n")
+    code = """
+import json, sys
+before = "acme_trainer" in sys.modules
+import torch, os, torch
+called = getattr(sys.modules.get("acme_trainer"), "called", [])
+print(json.dumps([before, len(called), sys.flag_of_the_environment]))
+"""
+    variables = {
+        "PYTHONPATH": os.pathsep.join([startup.AT_START, str(tmp_path)]),
+        "TORCH_DEVICE_BACKEND_AUTOLOAD": autoload,
+        "ACCEL_INTEGRATIONS": "acme",
+    }
+    assert torch_world.child(code, variables=variables).answer == [False, prepared, True]

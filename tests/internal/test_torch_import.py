@@ -62,6 +62,10 @@ def test_a_missing_torch_says_what_to_install(world):
             "raise RuntimeError('Failed to load the backend extension: foo')",
             "torch fails to import: RuntimeError: Failed",
         ),
+        (  # torch's own words, which name the package: torch is not to blame, nor to be installed again
+            f"raise RuntimeError('Failed to load the backend extension: {AUTOLOAD}=0.') from OSError('x')",
+            f"Failed to load the backend extension: {AUTOLOAD}=0. x",
+        ),
     ],
 )
 def test_a_broken_torch_keeps_its_cause(world, monkeypatch, source, said):
@@ -188,9 +192,25 @@ def real(world):
 @pytest.mark.slow
 def test_a_broken_vendor_kills_import_torch_and_not_us(real):
     """USERS 1, 2, 5: one broken wheel, and `import torch` alone fails."""
-    alone = real.child("import torch", torch="real")
-    assert alone.returncode != 0
-    assert "libbad.so" in alone.stderr
+    # A program that goes on after that can have nothing of torch any more, and learns whose fault it was.
+    alone = real.child(
+        "import json\n"
+        "try: import torch\n"
+        "except RuntimeError as error: first = repr(error.__cause__)\n"
+        "import accel_core\n"
+        "try: accel_core.get_accelerator()\n"
+        "except accel_core.BackendUnavailableError as error: print(json.dumps([first, str(error)]))",
+        torch="real",
+        variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"},
+    )
+    first, then = alone.answer
+    assert "libbad.so" in first
+    assert then == (
+        "an earlier `import torch` of this process failed, and torch cannot be imported twice. torch-bad 1.0 "
+        "fails when torch loads it (torch.backends: bad = torch_bad:autoload): ImportError: libbad.so: "
+        "undefined symbol. `import torch` fails with it: pip uninstall torch-bad, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    )
     ours = real.child(
         "import json, warnings, accel_core\n"
         "with warnings.catch_warnings(record=True) as caught:\n"

@@ -1,4 +1,4 @@
-"""Files, platform, container marks, NUMA nodes and cores, on trees built on disk."""
+"""Files, platform, NUMA nodes and cores, on trees built on disk."""
 
 from __future__ import annotations
 
@@ -62,46 +62,7 @@ def test_platforms(monkeypatch, platform, machine_name, wanted, fits):
     assert host.platform_matches(wanted) is fits
 
 
-# --- Containers ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "mark",
-    [
-        ".dockerenv",
-        "run/.containerenv",
-        "run/host/container-manager",
-        ".singularity.d/runscript",
-    ],
-)
-def test_a_container_by_its_mark(machine, mark):
-    assert not host.in_container(machine.path)
-    machine.write(mark)
-    assert host.in_container(machine.path)
-
-
-@pytest.mark.parametrize(
-    "first", ["# Kubernetes-managed hosts file.", "# Kubernetes-managed hosts file (host network)."]
-)
-def test_a_pod_by_its_hosts_file(machine, first):
-    """containerd, which most clusters run, leaves no mark in the file system."""
-    machine.write("etc/hosts", f"{first}\n127.0.0.1\tlocalhost\n")
-    assert host.in_container(machine.path)
-
-
-def test_a_hosts_file_of_anybodys_is_no_pod(machine):
-    machine.write("etc/hosts", "127.0.0.1 localhost # Kubernetes-managed hosts file\n")
-    assert not host.in_container(machine.path)
-
-
-@pytest.mark.parametrize(("text", "container"), [("lxc", True), ("wsl", False), ("", False)])
-def test_a_container_by_what_systemd_in_it_wrote(machine, text, container):
-    machine.write("run/systemd/container", f"{text}\n")
-    assert host.in_container(machine.path) is container
-
-
 def test_this_machine_can_be_asked():
-    assert host.in_container() in (True, False)
     assert host.numa_node_count() >= 1
 
 

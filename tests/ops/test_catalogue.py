@@ -181,12 +181,94 @@ def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
 
 
 @pytest.mark.skipif(torch_build() is None, reason="it needs torch")
-def test_the_compiled_adam_is_used_where_it_can_be_compiled_and_else_the_portable_one(no_deepspeed):
+def test_the_compiled_adam_is_used_where_it_can_be_compiled_and_else_the_portable_one(
+    no_deepspeed, monkeypatch
+):
+    monkeypatch.setenv("ACCEL_COMPILE", "1")
     compiled, portable = candidates("CPUAdamBuilder", "maia")
     chosen = catalogue.choose([compiled, portable])
     assert compiled.error is None
     assert chosen is (portable if compiled.reason else compiled)
     assert compiled.is_built in (True, False)
+
+
+#: A builder of C++ that is compiled when `built` is there.
+UNBUILT = deepspeeds(
+    "FusedAdamBuilder",
+    sources="return [SOURCE]",
+    is_built="return __import__('os').path.exists(BUILT)",
+)
+
+
+@pytest.fixture
+def unbuilt(disk, tmp_path, monkeypatch):
+    """The candidates of FusedAdam, the first of which has to be compiled; `source` is its source."""
+    for name in ("c++", "ninja"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
+    monkeypatch.delenv("CXX", raising=False)
+
+    def made(source="csrc/adam.cpp", **origin):
+        text = UNBUILT.replace("SOURCE", repr(source)).replace("BUILT", repr(str(tmp_path / "built")))
+        disk.module("acme_ops", text)
+        provider = OpProvider(
+            {"FusedAdamBuilder": "acme_ops:FusedAdamBuilder"}, **{"optional": True, **origin}
+        )
+        return table("maia", provider)["FusedAdamBuilder"]
+
+    return made
+
+
+@pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
+def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_asked_for(
+    unbuilt, tmp_path, monkeypatch
+):
+    operator = unbuilt()
+    first = operator.candidates[0]
+    assert operator.used.kind == "portable"
+    assert (first.verdict, first.reason) == ("compatible", "")
+    assert first.passed_over == "it would be compiled first"
+    assert operator.to_build is first
+    monkeypatch.setenv("ACCEL_COMPILE", "1")
+    assert unbuilt().used.source == unbuilt().to_build.source == "acme_ops:FusedAdamBuilder"
+    monkeypatch.setenv("ACCEL_COMPILE", "0")
+    assert unbuilt().used.kind == "portable"
+    (tmp_path / "built").touch()
+    assert unbuilt().used.source == "acme_ops:FusedAdamBuilder"
+    assert unbuilt().candidates[0].passed_over == ""
+
+
+def test_code_of_a_device_and_what_a_plugin_brings_do_not_wait(unbuilt):
+    assert unbuilt("csrc/adam.cu").used.source == "acme_ops:FusedAdamBuilder"
+    sys.modules.pop("acme_ops")
+    assert unbuilt(optional=False).used.source == "acme_ops:FusedAdamBuilder"
+
+
+def test_deepspeeds_builder_waits_too_and_is_used_where_nobody_else_has_the_operator(
+    disk, tmp_path, monkeypatch
+):
+    disk.deepspeed(
+        "acme",
+        fused_adam=deepspeeds("FusedAdamBuilder", sources="return ['csrc/cpu/adam.cpp']"),
+        comm=deepspeeds("ShareMemCommBuilder", sources="return ['csrc/cpu/shm.cpp']"),
+        sycl=deepspeeds("FusedLionBuilder", sources="return ['csrc/xpu/lion.dp.cpp']"),
+    )
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "kept"))
+    known = table("acme")
+    assert known["ShareMemCommBuilder"].used.kind == "deepspeed"
+    waiting = [known[f"Fused{name}Builder"].candidates[0].has_to_be_compiled for name in ("Adam", "Lion")]
+    assert waiting == [True, False]
+    built = tmp_path / "kept" / "fusedadambuilder" / "fusedadambuilder.so"
+    built.parent.mkdir(parents=True)
+    built.touch()
+    assert table("acme")["FusedAdamBuilder"].candidates[0].has_to_be_compiled is False
+    source = tmp_path / "deepspeed" / "ops" / "csrc" / "cpu" / "adam.cpp"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    os.utime(built, (1, 1))  # older than its source, as after an update of DeepSpeed: torch compiles again
+    assert table("acme")["FusedAdamBuilder"].candidates[0].has_to_be_compiled is True
 
 
 # ---------------------------------------------------------------------------- DeepSpeed's files

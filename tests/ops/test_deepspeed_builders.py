@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -115,6 +116,24 @@ def test_what_torch_keeps_counts_as_built(tools, tmp_path):
     assert op_builders.is_built(builder) is True
 
 
+@pytest.mark.skipif(os.name == "nt", reason="torch takes no other compiler there")
+def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monkeypatch):
+    builder = Builder("csrc/odd.cpp")
+    kept = tmp_path / "kept" / "odd_op"
+    kept.mkdir(parents=True)
+    (kept / "odd_op.so").touch()
+    (kept / "build.ninja").write_text("ninja_required_version = 1.3\ncxx = g++-12\n")
+    assert op_builders.is_built(builder) is False
+    monkeypatch.setenv("CXX", "g++-12")
+    assert op_builders.is_built(builder) is True
+    disk.deepspeed("acme")
+    source = tmp_path / "deepspeed" / "ops" / "csrc" / "odd.cpp"
+    source.parent.mkdir()
+    source.touch()
+    os.utime(source, (2**33, 2**33))
+    assert op_builders.is_built(builder) is False
+
+
 def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
     pytest.importorskip("torch")
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR")
@@ -129,3 +148,31 @@ def test_torchs_usual_folder_is_looked_into(tools, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     (folder / "odd_op.so").touch()
     assert op_builders.is_built(builder) is True
+
+
+def test_a_builder_says_that_it_compiles_and_where_it_is_kept_before_it_does(
+    tools, tmp_path, monkeypatch, capfd
+):
+    class Loading(Builder):
+        _loaded_ops: ClassVar[dict[str, object]] = {}
+
+        def load(self, verbose=False):
+            sys.stderr.write("compiling\n")
+            self._loaded_ops[self.name] = self
+            return self
+
+    provider = op_builders.DeepSpeedProvider({})
+    assert provider.adapted(provider.adapted(Loading)) is Loading, "the class stays DeepSpeed's own"
+    builder = Loading("csrc/odd.cpp")
+    assert builder.load(verbose=True) is builder
+    assert capfd.readouterr().err == (
+        "accel-core: compiling DeepSpeed's odd_op, which may take minutes (once; kept in "
+        f"{tmp_path / 'kept' / 'odd_op'})\ncompiling\n"
+    )
+    Loading("csrc/odd.cpp").load()  # loaded already
+    Loading._loaded_ops.clear()
+    Loading().load()  # Python: nothing to compile
+    monkeypatch.setenv("LOCAL_RANK", "1")  # the first rank of the host speaks
+    Loading._loaded_ops.clear()
+    Loading("csrc/odd.cpp").load()
+    assert capfd.readouterr().err == "compiling\n" * 3

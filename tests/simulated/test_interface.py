@@ -32,6 +32,11 @@ BEYOND = {
         "default_generator": "not supported",
         "initial_seed": "not supported",
         "manual_seed_all": "not supported",
+        # What Metal has not: float64, page-locked memory, graphs.
+        "DoubleTensor": "float64",
+        **dict.fromkeys(("pin_memory", "pin_empty", "pin_empty_like", "is_pinned"), "gave False"),
+        **dict.fromkeys(("supports_graphs", "create_graph", "capture_to_graph"), "gave False"),
+        "is_current_stream_capturing": "gave False",
     },
 }
 

@@ -183,14 +183,22 @@ def test_no_driver_for_rocm(machine):
     assert "rocminfo" in found.hint
 
 
-@pytest.mark.parametrize("mark", [".dockerenv", "run/.containerenv"])
-def test_a_container_without_its_devices(machine, mark):
+@pytest.mark.parametrize(
+    ("mark", "name", "step"),
+    [
+        (".dockerenv", "this container", "docker run --gpus all"),
+        ("run/.containerenv", "this Podman container", "podman run --device nvidia.com/gpu=all"),
+        (".singularity.d/env", "this Apptainer container", "apptainer exec --nv"),
+        ("var/run/secrets/kubernetes.io/x", "this Kubernetes pod", "{limits: {nvidia.com/gpu: 1}}"),
+    ],
+)
+def test_a_container_without_its_devices(machine, mark, name, step):
     machine.nvidia()
     machine("proc/driver/nvidia/version", "NVRM version: 580.65.06\n")
     machine(mark)
     found = obstacle(machine, CUDA)
-    assert "this container has no /dev/nvidia" in found.reason
-    assert "docker run --gpus all" in found.hint
+    assert f"{name} has no /dev/nvidia" in found.reason
+    assert step in found.hint
 
 
 def test_a_driver_that_has_not_made_its_nodes_yet(machine):

@@ -13,7 +13,10 @@ from __future__ import annotations
 import os
 import warnings
 
-__all__ = ["GROUP", "VARIABLE", "autoload", "names"]
+__all__ = ["AT_START", "GROUP", "VARIABLE", "autoload", "names"]
+
+#: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
+AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
 #: As in the table of `accel_core.settings`, which is not imported where nothing is activated.
 VARIABLE = "ACCEL_INTEGRATIONS"

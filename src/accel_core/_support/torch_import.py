@@ -21,15 +21,19 @@ from accel_core._support.record import Record
 from accel_core.errors import BackendUnavailableError
 
 __all__ = [
+    "AUTOLOAD",
     "TorchBuild",
     "autoload_is_on",
     "autoload_restored",
+    "failed_before",
     "import_torch",
+    "imported_by_us",
     "torch_build",
 ]
 
-_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 _lock = ForkSafeLock()
+_ours = False
 
 
 def import_torch() -> ModuleType:
@@ -41,32 +45,45 @@ def import_torch() -> ModuleType:
         # Somebody else's import, perhaps still under way in another thread. It is waited for without our
         # lock, since that thread may come here from a package that torch loads.
         return _import()
+    global _ours
     with _lock, autoload_restored():
-        os.environ[_AUTOLOAD] = "0"
+        os.environ[AUTOLOAD] = "0"
         torch = _import()
+        _ours = True
     startup.autoload()  # ours is one of the entry points that were left out
     return torch
 
 
+def imported_by_us() -> bool:
+    """Whether torch was imported here, with autoload off, so that nothing tells what autoload would do."""
+    return _ours
+
+
+def failed_before() -> bool:
+    """Whether an import of torch failed in this process; torch's compiled part cannot be imported twice."""
+    return "torch._C" in sys.modules and "torch" not in sys.modules
+
+
 def autoload_is_on() -> bool:
     """Whether `import torch` runs the entry points of its group `torch.backends`, as torch reads it."""
-    return os.environ.get(_AUTOLOAD, "1") == "1"
+    return os.environ.get(AUTOLOAD, "1") == "1"
 
 
 @contextlib.contextmanager
 def autoload_restored() -> Iterator[None]:
     """Leave torch's autoload variable as it was; a torch_npu that fails leaves it off."""
-    before = os.environ.get(_AUTOLOAD)
+    before = os.environ.get(AUTOLOAD)
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(_AUTOLOAD, None)
+            os.environ.pop(AUTOLOAD, None)
         else:
-            os.environ[_AUTOLOAD] = before
+            os.environ[AUTOLOAD] = before
 
 
 def _import() -> ModuleType:
+    again = failed_before()
     try:
         # The statement: Kunlunxin's start-up hook replaces `builtins.__import__`, which `import_module` does
         # not call, and has to see torch before torch's own imports do.
@@ -78,8 +95,15 @@ def _import() -> ModuleType:
             "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
         ) from None
     except Exception as error:
+        if again:
+            raise BackendUnavailableError(
+                "an earlier `import torch` of this process failed, and torch cannot be imported twice",
+                hint="`accel why` names the package, where one that torch loads by itself is to blame",
+            ) from error
+        if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
+            raise BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
         raise BackendUnavailableError(
-            f"torch fails to import: {type(error).__name__}: {error}. Reinstall torch."
+            f"torch fails to import: {type(error).__name__}: {error}", hint="reinstall torch"
         ) from error
     if not hasattr(torch, "Tensor"):
         where = getattr(torch, "__file__", None) or list(getattr(torch, "__path__", ()))

@@ -99,7 +99,9 @@ class Ops(Base):
 
         What plugins contribute is asked first, then other providers (DeepSpeed's own builders for this
         device), accel-core's compiled builders and its portable ones; the first that is compatible is taken,
-        and where none is, the first. The answer is kept, unless something failed to import on the way.
+        and where none is, the first. What would have to be compiled for the processor waits until it is
+        built, or `ACCEL_COMPILE=1` asks for it, while another starts at once. The answer is kept, unless
+        something failed to import on the way.
         Raises `UnsupportedError` when the module that a plugin contributes fails to import.
         """
         known = self._op_builder_classes.get(class_name)

@@ -193,14 +193,6 @@ class CPUAccelerator(Accelerator):
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         return tensor.new_empty(shape)
 
-    def pin_memory(
-        self, tensor: torch.Tensor, make_copy: bool = True, match_shape: bool = True
-    ) -> torch.Tensor:
-        """The tensor itself: no copy to a device would gain from locked memory."""
-        return (
-            tensor if self._pinned_otherwise() is None else super().pin_memory(tensor, make_copy, match_shape)
-        )
-
     # Data types
 
     def is_bf16_supported(self) -> bool:

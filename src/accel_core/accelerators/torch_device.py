@@ -267,16 +267,18 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
     _locks_pages: bool | None = None
 
     def _page_locked(self, make: Callable[[], torch.Tensor], ordinary: Callable[[], torch.Tensor]) -> Any:
-        """What `make` gives; from its first refusal on, ordinary memory."""
-        if self._locks_pages is not False:
-            try:
-                made = make()
-            except NotImplementedError:  # the word of a device that has no such memory, not of a full one
-                self._locks_pages = False
-            else:
-                self._locks_pages = True
-                return made
-        return ordinary()
+        """What `make` gives, where torch locks host memory for this device; else ordinary memory."""
+        if self._locks_pages is None:
+            self._locks_pages = self._tries_to_lock()
+        return make() if self._locks_pages else ordinary()
+
+    def _tries_to_lock(self) -> bool:
+        """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
+        try:
+            tried: torch.Tensor = self._torch.empty(1, device="cpu", pin_memory=True)
+        except NotImplementedError:  # not the word of a host whose memory is full
+            return False
+        return tried.device.type == "cpu"
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from accel_core.detection.records import Status, Verdict
 
-__all__ = ["clean", "count", "remark", "status", "style"]
+__all__ = ["AUTOLOAD", "clean", "count", "remark", "status", "style"]
+
+#: The heading above what torch's autoload spoils.
+AUTOLOAD = "Programs that import torch first"
 
 #: Not probed, or blocked by the user: nothing that anybody has to mend.
 _UNJUDGED = (Status.NOT_PROBED, Status.BLOCKED)

@@ -6,10 +6,12 @@ They are called without pluggy, so each takes every argument of its specificatio
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from accel_core._support.torch_import import import_torch, torch_build
 from accel_core.backend import API_LEVEL, Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.detection.records import root_cause
 from accel_core.errors import BackendUnavailableError, DeclinedError
 
 CPU = Backend(
@@ -47,7 +49,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     """What can be said without importing torch; for the CPU that is everything."""
     if backend.name == CPU.name:
         return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
-    if "torch" in sys.modules or _announced(others):
+    if "torch" in sys.modules or unclaimed(others):
         return None
     build = torch_build()
     kinds = {
@@ -58,9 +60,7 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     there = [kind for kind, present in kinds.items() if present]
     claimed = {other.device_type for other in others}
     if not there:
-        return ProbeResult(
-            False, f"{build or 'torch'} has no accelerator and no package announces one to torch"
-        )
+        return ProbeResult(False, f"{build or 'torch'} has no accelerator{_announcements(others)}")
     if all(kind in claimed for kind in there):
         return ProbeResult(False, f"an installed plugin claims {', '.join(there)}", stands_aside=True)
     return None
@@ -72,7 +72,7 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
         return None
     torch = import_torch()
     if torch.accelerator.current_accelerator() is None:
-        _load_announced(others)
+        _loadunclaimed(others)
     device = torch.accelerator.current_accelerator()
     if device is None:
         raise DeclinedError("torch reports no accelerator")
@@ -86,46 +86,73 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
     return GenericAccelerator(backend)
 
 
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
-    """The next step that our own error names."""
-    return getattr(error, "hint", None)
-
-
 def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
     """Whether building the accelerator runs code of packages that no plugin claims.
 
     torch's autoload would run it wherever it is installed; here a child process tries it first.
     """
-    if backend.name != GENERIC.name or not _announced(others):
+    if backend.name != GENERIC.name or not unclaimed(others):
         return False
     torch = sys.modules.get("torch")
     return torch is None or torch.accelerator.current_accelerator() is None
 
 
-def _announced(others: tuple[Backend, ...]) -> list[EntryPoint]:
-    """The `torch.backends` entry points whose package no installed plugin claims; ours brings no device."""
-    claimed = {module.partition(".")[0] for other in others for module in other.vendor_imports}
-    claimed.add("accel_core")
-    return [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] not in claimed]
+def announced() -> list[EntryPoint]:
+    """The packages that torch loads by itself, but ours, which brings no device; in torch's order."""
+    return [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] != "accel_core"]
 
 
-def _load_announced(others: tuple[Backend, ...]) -> None:
+def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
+    """Those of them whose package no plugin among `others` claims."""
+    return [e for e in announced() if not _claimants(e, others)]
+
+
+def _claimants(entry_point: EntryPoint, others: tuple[Backend, ...]) -> list[str]:
+    """The backends through the package that the entry point names."""
+    top = entry_point.module.partition(".")[0]
+    return [b.name for b in others if top in [m.partition(".")[0] for m in b.vendor_imports]]
+
+
+def _announcements(others: tuple[Backend, ...]) -> str:
+    """Who announces an accelerator to torch, where plugins claim all of them."""
+    claimed = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
+    if not claimed:
+        return " and no package announces one to torch"
+    return f", and a plugin claims what announces one to torch ({claimed})"
+
+
+def fails_in_torch(package: EntryPoint, how: str) -> str:
+    """That torch cannot load the package, as a clause, and the same wherever it is told."""
+    at = f"{TORCH_GROUP}: {package.name} = {package.value}"
+    return f"{package.distribution} {package.version} fails when torch loads it ({at}): {how}"
+
+
+def remedies(package: EntryPoint, does: str = "fails with") -> str:
+    """What helps against what the package does to `import torch`."""
+    return (
+        f"`import torch` {does} it: pip uninstall {package.distribution}, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    )
+
+
+#: Told of each package before it is loaded; a child process says by it where it was when it died.
+on_step: Callable[[str], None] = lambda _: None  # noqa: E731
+
+
+def _loadunclaimed(others: tuple[Backend, ...]) -> None:
     """Run torch's autoload for unclaimed packages, one at a time.
 
     torch itself would fail at the first broken one; the last failure is raised when none worked. It names
     the distribution, which breaks every `import torch` of this environment.
     """
     failure: BackendUnavailableError | None = None
-    for entry_point in _announced(others):
+    for entry_point in unclaimed(others):
+        on_step(f"loading of {entry_point.distribution} {entry_point.version} ({entry_point.value})")
         try:
             entry_point.load()()  # type: ignore[operator]
         except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
-            failure = BackendUnavailableError(
-                f"{entry_point.distribution} {entry_point.version} fails when torch loads it "
-                f"({TORCH_GROUP}: {entry_point.name} = {entry_point.value}): {type(error).__name__}: {error}",
-                hint=f"`import torch` fails with it: pip uninstall {entry_point.distribution}, or set "
-                "TORCH_DEVICE_BACKEND_AUTOLOAD=0",
-            )
+            reason = fails_in_torch(entry_point, root_cause(error))
+            failure = BackendUnavailableError(reason, hint=remedies(entry_point))
             failure.__cause__ = error
         else:
             return

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from accel_core.detection.discovery import find
-from accel_core.detection.probe import Group, inspect, probe
+from accel_core.detection.probe import Group, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
 from accel_core.detection.select import select
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, Settings
+
+if TYPE_CHECKING:
+    from accel_core.detection.autoload import Spoiler
 
 __all__ = ["Prober", "choose", "recorded"]
 
@@ -28,9 +32,32 @@ class Prober:
         self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
     ) -> Verdict:
         """The verdict of `detection.probe`, beside the backends that the choice looks at."""
+        group = self._beside(among)
+        found = probe(candidate, self._settings, group, pinned=pinned, isolated=self._isolated)
+        return self.in_full(candidate, found, among) if self._isolated and not pinned else found
+
+    def in_full(
+        self, candidate: Candidate | Unloaded, found: Verdict, among: tuple[Candidate | Unloaded, ...]
+    ) -> Verdict:
+        """That verdict, with what is broken besides; in a child process."""
+        return found if found.broken else in_full(candidate, found, self._settings, self._beside(among))
+
+    def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
+        """Whether the backend is usable, asked in a child process where that cannot be read."""
+        return probe(candidate, self._settings, self._beside(among), isolated=True).usable
+
+    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
+        """What torch's autoload spoils; it takes seconds, so a program asks only when it falls back."""
+        if not (self._isolated or fallback):
+            return ()
+        from accel_core.detection.autoload import spoilers  # here, as most processes have no use for it
+
+        return spoilers(chosen.backend if chosen is not None else None, self._settings.probe_timeout)
+
+    def _beside(self, among: tuple[Candidate | Unloaded, ...]) -> Group:
         if among is not self._group.candidates:  # one plugin manager for all of a choice
             self._group = Group.of(among)
-        return probe(candidate, self._settings, self._group, pinned=pinned, isolated=self._isolated)
+        return self._group
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         """What is known without importing anything."""

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.torch_import import autoload_restored, import_torch
+from accel_core._support.torch_import import (
+    autoload_is_on,
+    autoload_restored,
+    import_torch,
+    imported_by_us,
+)
 from accel_core.backend import Backend
 from accel_core.detection.adapters import adapted, frameworks_prepared
+from accel_core.detection.builtin import announced
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
@@ -19,11 +26,18 @@ from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcc
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
 
-__all__ = ["create", "impersonated", "installed_imports", "taken_over_by"]
+__all__ = ["create", "impersonated", "installed_imports", "private_use1_is_free", "taken_over_by"]
 
 
-def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> Accelerator:
+def create(
+    candidate: Candidate,
+    others: tuple[Backend, ...],
+    hooks: Hooks,
+    step: Callable[[str], None] = lambda _: None,
+) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
+
+    `step` is told of each step before it is taken, so that whoever fails, hangs or dies in it is named.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
     `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
@@ -35,12 +49,16 @@ def create(candidate: Candidate, others: tuple[Backend, ...], hooks: Hooks) -> A
 
     backend = candidate.backend
     with stdout_to_stderr():
+        step("import of torch")
         import_torch()
-        _require_private_use1(backend)
+        _require_private_use1(backend, others)
         with autoload_restored():
-            import_vendor(backend)
+            import_vendor(backend, step)
         _require_own_namespace(backend)
+        step(f"accel_create() of {candidate.provenance}")
         given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
+        if not given and backend.accelerator:
+            step(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
         built: object = given[0] if given else _made(backend)
         if not isinstance(built, Accelerator):
             built = adapted(built, backend) or built
@@ -57,10 +75,11 @@ def installed_imports(backend: Backend) -> list[str]:
     return [name for name in backend.vendor_imports if is_installed(name)]
 
 
-def import_vendor(backend: Backend) -> None:
+def import_vendor(backend: Backend, step: Callable[[str], None] = lambda _: None) -> None:
     """Import the first of the backend's vendor imports that works; raises the first failure if none does."""
     failure: BaseException | None = None
     for name in installed_imports(backend) or backend.vendor_imports[:1]:
+        step(f"import of {name}")
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:
@@ -93,7 +112,7 @@ def _class(backend: Backend) -> type:
     named = getattr(importlib.import_module(module), name)
     if not isinstance(named, type):
         raise InvalidAcceleratorError(
-            f"backend {backend.name!r}: accelerator {backend.accelerator!r} is {named!r}, expected a class"
+            f"accelerator={backend.accelerator!r} of {backend.provenance} is {named!r}, expected a class"
         )
     return named
 
@@ -116,13 +135,37 @@ def _require_own_namespace(backend: Backend) -> None:
         raise DeclinedError(reason, hint=hint, stands_aside=True)
 
 
-def _require_private_use1(backend: Backend) -> None:
+def private_use1_is_free() -> bool:
+    """Whether no package has named torch's one PrivateUse1 slot in this process."""
+    torch = sys.modules.get("torch")
+    return torch is None or torch._C._get_privateuse1_backend_name() == _FREE
+
+
+#: What torch calls the slot that nobody has named.
+_FREE = "privateuseone"
+
+
+def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
     if not backend.private_use1:
         return
     holder = import_torch()._C._get_privateuse1_backend_name()
-    if holder not in ("privateuseone", backend.device_type):
-        raise BackendUnavailableError(
-            f"torch's one PrivateUse1 slot is held by {holder} in this process. "
-            f"Set DS_ACCELERATOR={backend.name} before anything imports {holder}'s package."
+    if holder in (_FREE, backend.device_type):
+        return
+    raise BackendUnavailableError(
+        f"torch's one PrivateUse1 slot is held by {holder} in this process",
+        hint=f"set DS_ACCELERATOR={backend.name} {_before(holder, others)}",
+    )
+
+
+def _before(holder: str, others: tuple[Backend, ...]) -> str:
+    """What is to be done, beside the pin, so that `holder` does not get the slot first."""
+    holders = [b for b in others if b.device_type == holder]
+    tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
+    loaded = [e.distribution for e in announced() if not tops or e.module.partition(".")[0] in tops]
+    if loaded and autoload_is_on() and not imported_by_us():
+        return (
+            "and TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts: `import torch` loads "
+            f"{' and '.join(loaded)}"
         )
+    return f"before Python starts, and import nothing of {holder}'s"

@@ -18,6 +18,7 @@ from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core.backend import API_LEVEL, Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
@@ -25,7 +26,7 @@ from accel_core.settings import Settings
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["examine", "is_absence"]
+__all__ = ["examine", "impersonator", "is_absence"]
 
 
 def examine(
@@ -150,12 +151,19 @@ def _follows_torch(backend: Backend) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
         release = _minor(installed)
         if release != _minor(build.version):
-            hint = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
             reason = (
                 f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
             )
-            return Outcome(Status.INCOMPATIBLE, reason, hint)
+            otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
+            return Outcome(Status.INCOMPATIBLE, reason, _known_hint(reason, backend) or otherwise)
     return None
+
+
+def _known_hint(reason: str, backend: Backend) -> str | None:
+    """The plugin's own next step where its hints know the reason, as they know errors."""
+    from accel_core._support.hints import hint_for  # here, for this is nearly never asked
+
+    return hint_for(BackendUnavailableError(reason), backend.hints)
 
 
 def _minor(text: str) -> str:
@@ -206,10 +214,14 @@ def _namespace(backend: Backend) -> Outcome | None:
     torch.cuda, which then reports a device that is not CUDA's. What takes it over below Python is known by
     name alone.
     """
-    other = taken_over_by(backend)
-    if not other and backend.vendor_imports == ("torch",):
-        other = _impersonator(backend)
+    other = impersonator(backend)
     return Outcome(Status.STANDS_ASIDE, *impersonated(backend, other)) if other else None
+
+
+def impersonator(backend: Backend) -> str:
+    """The package that has taken the backend's namespace over in this process; empty where none has."""
+    other = taken_over_by(backend)
+    return other or (_impersonator(backend) if backend.vendor_imports == ("torch",) else "")
 
 
 def _impersonator(backend: Backend) -> str:
@@ -255,17 +267,31 @@ def _hardware(backend: Backend, evidence: Evidence | None, root: str) -> Outcome
         reason = f"torch {build.version} is {_kind(build)}, and this machine has no {backend.hardware}"
     else:
         reason = f"this machine has no {backend.hardware} (none of {sought})"
-    return Outcome(Status.NO_DEVICE, reason, devices=0)
+    return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, root), devices=0)
+
+
+#: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
+_SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+
+
+def _from_cluster(backend: Backend, root: str) -> str:
+    """What to ask the scheduler for that put this process on a machine without the device."""
+    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
+        return ""
+    from accel_core.machine.placement import placement  # here, as most machines are in no cluster
+
+    step = placement(root).schedulers_step(backend)
+    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
 
 
 def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
     """What a missing node can mean where the bus does not tell whether there is a device."""
-    device = _with_article(backend.hardware)
-    if backend.container_hint and host.in_container(root):
-        reason = f"this container has none of {nodes}"
-        return Outcome(
-            Status.NO_DEVICE, reason, f"if the host has {device}, {backend.container_hint}", devices=0
-        )
+    from accel_core.machine.placement import placement
+
+    device, place = _with_article(backend.hardware), placement(root)
+    if place.container and (step := place.step(backend)):
+        reason = f"{place.name} has none of {nodes}"
+        return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
     if backend.driver_file and not host.path_exists(backend.driver_file, root):
         reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
         return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
@@ -277,11 +303,12 @@ def _hidden(backend: Backend) -> Outcome | None:
         return None
     from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other facts
 
-    hidden = hiding(backend, os.environ)
-    if hidden is None or hidden.malformed:  # what a runtime makes of a malformed value, it must tell
+    hides = hiding(backend, os.environ)
+    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
         return None
-    hint = f"unset {hidden.variable}, or name in it the devices to use"
-    return Outcome(Status.NO_DEVICE, str(hidden), hint, devices=0)
+    from accel_core.detection.uncounted import hidden
+
+    return hidden(backend, hides)
 
 
 def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
@@ -294,10 +321,12 @@ def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome |
     if backend.driver_file and not host.path_exists(backend.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
         return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
-    nodes = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]])
-    if nodes and backend.container_hint and host.in_container(root):
-        reason = f"the host has {device} ({evidence}), but this container has no {nodes}"
-        return Outcome(Status.NO_DEVICE, reason, backend.container_hint, devices=0)
+    from accel_core.machine.placement import placement
+
+    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+    if nodes and place.container and (step := place.step(backend)):
+        reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
+        return Outcome(Status.NO_DEVICE, reason, step, devices=0)
     return None  # some drivers make their nodes at the first use
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from accel_core.detection.discovery import declarers, discover, installed_names
-from accel_core.detection.probe import inspect
+from accel_core.detection.discovery import declarers, installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
 from accel_core.settings import Pin, Settings
@@ -73,9 +72,9 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) ->
     )
 
 
-def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
-    """The message for pins of which none is usable: reasons, alternatives, next step."""
-    instead = _instead(settings)
+def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Sequence[str]) -> str:
+    """The message for pins of which none is usable: reasons, next step, and the `others` to pin instead."""
+    instead = _instead(others)
     verdicts = _merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
@@ -84,21 +83,10 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict]) -> str:
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
 
 
-def _instead(settings: Settings) -> str:
-    """Other names to pin: those that nothing rules out, as far as is known without importing torch."""
-    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
-    possible = Outcome(Status.NOT_PROBED)
-    judged = (
-        inspect(candidate, settings, possible) for candidate in discover() if candidate.name not in asked_for
-    )
-    others = sorted({verdict.name for verdict in judged if verdict.status is Status.NOT_PROBED} - {"cpu"})
-    if "cpu" not in asked_for:
-        others.append("cpu")
-    return (
-        f"Or set DS_ACCELERATOR={others[0]}."
-        if len(others) == 1
-        else (f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else "")
-    )
+def _instead(others: Sequence[str]) -> str:
+    if len(others) == 1:
+        return f"Or set DS_ACCELERATOR={others[0]}."
+    return f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
 
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:

@@ -51,6 +51,12 @@ def _checked(declared: object) -> list[Backend]:
             "accel_backends() returned an empty sequence, expected at least one Backend"
         )
     for item in items:
+        kind = type(item)
+        if kind is not Backend and (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
+            raise InvalidBackendError(
+                "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
+                hint="start Python again, or import the plugin's modules anew as well",
+            )
         if not isinstance(item, Backend):
             raise InvalidBackendError(
                 f"accel_backends() returned {item!r} ({type(item).__name__}), "
@@ -63,8 +69,8 @@ class Hooks:
     """The hooks of some plugins, under one plugin manager that is made when it is first needed.
 
     Each plugin is called by itself, so that what one raises is its own affair: whoever calls catches it and
-    goes on to the next. `direct` is a plugin that has the hooks it is asked for, with every argument, and is
-    called as it stands: a process that asks no other plugin never loads pluggy.
+    goes on to the next. `direct` is a plugin whose hooks take every argument, and is called as it stands: a
+    process that asks no other plugin never loads pluggy.
     """
 
     def __init__(self, plugins: Iterable[object], direct: object = None) -> None:
@@ -89,7 +95,7 @@ class Hooks:
     def implements(self, plugin: object, hook: str) -> bool:
         """Whether the plugin has that hook. Raises what `check` does."""
         if plugin is self._direct:
-            return True
+            return hasattr(plugin, hook)
         return bool(self._caller(plugin, hook).get_hookimpls())
 
     def of(self, plugin: object, hook: str, **arguments: object) -> list[Any]:
@@ -98,7 +104,8 @@ class Hooks:
         Raises what `check` does, and whatever the plugin raises.
         """
         if plugin is self._direct:
-            answer: Any = getattr(plugin, hook)(**arguments)
+            implementation = getattr(plugin, hook, None)
+            answer: Any = implementation and implementation(**arguments)
             return [] if answer is None else [answer]
         caller = self._caller(plugin, hook)
         answer = caller(**arguments)

@@ -14,7 +14,7 @@ from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin
-from accel_core.detection.creation import create, installed_imports
+from accel_core.detection.creation import create, installed_imports, private_use1_is_free
 from accel_core.detection.discovery import discover
 from accel_core.detection.facts import examine, is_absence
 from accel_core.detection.plugin import Hooks
@@ -28,11 +28,11 @@ from accel_core.detection.records import (
     root_cause,
     verdict,
 )
-from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
+from accel_core.errors import AccelError, BackendUnavailableError, DeclinedError, InvalidAcceleratorError
 from accel_core.machine import devices
 from accel_core.settings import Settings
 
-__all__ = ["Group", "answer_in_child", "inspect", "probe"]
+__all__ = ["Group", "answer_in_child", "can_be_broken", "in_full", "inspect", "probe"]
 
 
 class Group(Record):
@@ -95,6 +95,30 @@ def probe(
     return verdict(candidate, outcome, evidence, (time.perf_counter() - start) * 1e3)
 
 
+def in_full(candidate: Candidate | Unloaded, first: Verdict, settings: Settings, group: Group) -> Verdict:
+    """The verdict with what else is wrong: without a device a broken vendor package would stay unseen.
+
+    Absent hardware remains the verdict, for no mended package changes that. A child process tries it.
+    """
+    if first.status is not Status.NO_DEVICE or not can_be_broken(candidate):
+        return first
+    beyond = probe(candidate, settings, group, pinned=True, isolated=True)
+    if not beyond.status.is_failure:
+        return first
+    return first._replace(
+        reason=f"{first.reason}; besides, {beyond.reason}",
+        hint=beyond.hint,
+        cause=beyond.cause,
+        ms=first.ms + beyond.ms,
+        broken=True,
+    )
+
+
+def can_be_broken(candidate: Candidate | Unloaded) -> bool:
+    """Whether a vendor's package is installed, which need not work."""
+    return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
+
+
 def _evidence(candidate: Candidate | Unloaded) -> devices.Evidence | None:
     return devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
 
@@ -110,6 +134,7 @@ def _ask(
     if candidate.builtin and (answer := _plugin_answer(candidate, group)) is not None:
         return answer
     untried = candidate.builtin and builtin.loads_unclaimed(candidate.backend, group.beside(candidate))
+    untried = untried or (not pinned and _takes_the_slot(candidate, settings, group))
     elsewhere = candidate.backend.isolated_probe or candidate.backend.count_starts_device
     if isolated or settings.isolated or elsewhere or doubtful or untried:
         outcome = _in_child(candidate, settings.probe_timeout, pinned=pinned)
@@ -120,6 +145,18 @@ def _ask(
         if candidate.backend.count_starts_device:
             return ask_device(candidate, group, pinned=pinned, counted=outcome)
     return ask_device(candidate, group, pinned=pinned)
+
+
+def _takes_the_slot(candidate: Candidate, settings: Settings, group: Group) -> bool:
+    """Whether its import takes torch's one PrivateUse1 slot, for which another candidate would be too late.
+
+    A package that then counts no device, or fails, would leave this process to nobody.
+    """
+    if not candidate.backend.private_use1 or not private_use1_is_free():
+        return False
+    others = group.beside(candidate)
+    rivals = [b for b in others if b.private_use1 and installed_imports(b)]
+    return bool(rivals or len(settings.pins) > 1 or builtin.unclaimed((*others, candidate.backend)))
 
 
 def ask_device(
@@ -136,21 +173,28 @@ def ask_device(
     seen here, where a failure is a verdict that leaves the next backend its turn. `counted` is what a child
     process found, where counting here would start the device's runtime.
     """
-    stage(f"accel_probe of {candidate}")
+    at = ""
+
+    def step(text: str) -> None:
+        nonlocal at
+        at = text
+        stage(text)
+
+    step(f"accel_probe() of {candidate.provenance}")
     answer = _plugin_answer(candidate, group)
     forgiven = answer is not None and pinned and is_absence(answer)
     if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
     try:
-        stage(f"import of {', '.join(installed_imports(candidate.backend))}")
-        accelerator = create(candidate, group.beside(candidate), group.hooks)
+        accelerator = create(candidate, group.beside(candidate), group.hooks, step)
         if answer is not None or counted is not None:
             return answer or counted  # type: ignore[return-value]  # one of them is there
-        stage("device_count()")
+        step(f"device_count() of {candidate.provenance}")
         with stdout_to_stderr():
             count: object = accelerator.device_count()
     except CAUGHT as error:
-        return _failed(candidate, error, group)
+        stage(f"{at}, and what its error means")  # plugins are asked for that
+        return _failed(candidate, error, group, at)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
         return Outcome(
@@ -159,10 +203,9 @@ def ask_device(
             f"report this to the maintainers of {candidate.distribution}",
         )
     if count == 0:
-        from accel_core.machine.visible_devices import hidden_by
+        from accel_core.detection.uncounted import uncounted
 
-        reason = hidden_by(candidate.backend, os.environ) or "the vendor's runtime counts no device"
-        return Outcome(Status.NO_DEVICE, reason, devices=0)
+        return uncounted(candidate.backend)
     return Outcome(Status.USABLE, devices=count)
 
 
@@ -183,7 +226,7 @@ def _plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                 candidate.plugin, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
             )
     except CAUGHT as error:
-        return _failed(candidate, error, group)
+        return _failed(candidate, error, group, f"accel_probe() of {candidate.provenance}")
     if not answers:
         return None
     answer: object = answers[0]
@@ -208,18 +251,35 @@ def _is_well_formed(answer: ProbeResult) -> bool:
     return flags and texts and (devices is None or (type(devices) is int and devices >= 0))
 
 
-def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
+#: Steps in which a plugin's own code runs; in the others it is the vendor's.
+_OF_THE_PLUGIN = ("accel_probe()", "accel_create()", "accelerator=")
+
+
+def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -> Outcome:
+    """The outcome of an error that was raised in the step `at`, which tells whose it is."""
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
     if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
-    hint = explain(candidate, error, group)
-    if isinstance(error, (BackendUnavailableError, InvalidAcceleratorError)):
-        status = Status.BROKEN if isinstance(error, BackendUnavailableError) else Status.INVALID
-        return Outcome(status, str(error), hint, error=error)
+    # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
+    hint = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
+    hint = hint or explain(candidate, error, group)
+    if isinstance(error, BackendUnavailableError):
+        return Outcome(Status.BROKEN, str(error), hint, error=error)
+    hint = hint or _report_to(candidate, at)
+    if isinstance(error, InvalidAcceleratorError):
+        return Outcome(Status.INVALID, str(error), hint, error=error)
+    if at.startswith(_OF_THE_PLUGIN):
+        return Outcome(Status.BROKEN, f"{at} failed: {root_cause(error)}", hint, error=error)
     vendor = " or ".join(candidate.backend.vendor_imports)
     return Outcome(Status.BROKEN, f"{vendor} failed: {root_cause(error)}", hint, error=error)
+
+
+def _report_to(candidate: Candidate, at: str) -> str:
+    """Who is to hear of a failure in the step `at`; empty where it is not the plugin's own."""
+    own = at.startswith(_OF_THE_PLUGIN)
+    return f"report this to the maintainers of {candidate.distribution}" if own else ""
 
 
 def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
@@ -277,18 +337,22 @@ def _in_child(candidate: Candidate, timeout: float, *, pinned: bool) -> Outcome:
         return Outcome(
             Status.TIMED_OUT,
             f"no answer within {timeout:g} s; it was at: {report.stage}",
-            f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={candidate.name}",
+            f"{_report_to(candidate, report.stage) or 'raise ACCEL_PROBE_TIMEOUT'}, or set "
+            f"ACCEL_BLOCK={candidate.name}",
         )
+    mend = "reinstall the vendor's package"
     last_line = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
     return Outcome(
         Status.CRASHED,
         f"the process that probed it {report.ending} at: {report.stage}{last_line}",
-        f"reinstall the vendor's package, or set ACCEL_BLOCK={candidate.name}",
+        f"{_report_to(candidate, report.stage) or mend}, or set ACCEL_BLOCK={candidate.name}",
     )
 
 
 def answer_in_child(job: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: find the candidate again and ask its plugin and its device."""
+    stage("loading of the plugins")
+    builtin.on_step = stage
     group = Group.of(discover())
     wanted = (job["name"], job["distribution"], job["priority"])
     for candidate in group.candidates:

@@ -177,6 +177,8 @@ class Verdict(Record):
     description: str = ""
     url: str = ""
     error: BaseException | None = None
+    #: Whether something that is installed for it does not work, though the status is another.
+    broken: bool = False
 
     @property
     def usable(self) -> bool:
@@ -236,8 +238,8 @@ def verdict(
     return Verdict(
         name=candidate.name,
         status=outcome.status,
-        reason=outcome.reason,
-        hint=outcome.hint,
+        reason=_clause(outcome.reason),
+        hint=_clause(outcome.hint),
         cause=root_cause(outcome.error) if outcome.error else "",
         devices=outcome.devices,
         evidence=str(evidence or ""),
@@ -251,6 +253,11 @@ def verdict(
         url=backend.url if backend else "",
         error=outcome.error,
     )
+
+
+def _clause(text: str) -> str:
+    """`text` without the full stop at its end: it stands within sentences, and three dots stay three."""
+    return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
 class How(str, enum.Enum):
@@ -299,8 +306,11 @@ class Selection(Record):
     #: What the choice took, in milliseconds.
     ms: float = 0.0
     problem: str = ""
-    #: Settings that name nothing, each with what may be meant.
+    #: What a user should know of the settings: misspelt names, and pins without their device.
     notes: tuple[str, ...] = ()
+    #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
+    #: it was looked for, and no verdict says it.
+    autoload: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -315,6 +325,7 @@ class Selection(Record):
             "missing_plugins": list(self.missing_plugins),
             "problem": self.problem,
             "notes": list(self.notes),
+            "autoload": list(self.autoload),
             "verdicts": [v.to_dict() for v in self.verdicts],
         }
 
@@ -324,7 +335,7 @@ class Selection(Record):
         else:
             lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
-        lines += [f"  {line}" for line in (*self.missing_plugins, *self.notes)]
+        lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")

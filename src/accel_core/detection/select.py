@@ -8,7 +8,7 @@ imports nothing below it. A pin looks at what it names and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from accel_core.backend import Provenance
 from accel_core.detection.records import (
@@ -24,6 +24,9 @@ from accel_core.detection.records import (
 )
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.settings import Pin, Settings, normalize_distribution
+
+if TYPE_CHECKING:
+    from accel_core.detection.autoload import Spoiler
 
 __all__ = ["Judge", "conflict", "conflicts", "select"]
 
@@ -42,6 +45,20 @@ class Judge(Protocol):
         """The verdict on `candidate`; `pinned`: by name, so that it may be usable without a device."""
         ...
 
+    def in_full(
+        self, candidate: Candidate | Unloaded, found: Verdict, among: tuple[Candidate | Unloaded, ...]
+    ) -> Verdict:
+        """The verdict with what is broken besides, where a device is missing."""
+        ...
+
+    def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
+        """Whether that backend could be chosen instead."""
+        ...
+
+    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
+        """What torch's autoload spoils, as far as it is looked for; `fallback`: the CPU is what is left."""
+        ...
+
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         """The verdict as far as it is known without probing, else `otherwise`."""
         ...
@@ -53,18 +70,19 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
         choice = _pinned(settings, find, judge)
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
-    notes = _notes(settings, choice.considered)
+    notes = _notes(settings, choice)
     return choice._replace(selection=choice.selection._replace(notes=notes)) if notes else choice
 
 
-def _notes(settings: Settings, considered: tuple[Candidate | Unloaded, ...]) -> tuple[str, ...]:
-    """Settings that name nothing and are spelled nearly as something that there is."""
+def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
+    """Settings that contradict one another, or name nothing and are nearly something that there is."""
     notes = [
         f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
+        notes += _without_its_device(settings, choice)
         return tuple(notes)
-    names = {candidate.name for candidate in considered}
+    names = {candidate.name for candidate in choice.considered}
     for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
         for name in (pin.name for pin in pins if pin.name not in names):
             from difflib import get_close_matches  # for the few who have one
@@ -73,6 +91,19 @@ def _notes(settings: Settings, considered: tuple[Candidate | Unloaded, ...]) -> 
             if close:
                 notes.append(f"{variable} names {name}, which is not installed. Did you mean {close[0]!r}?")
     return tuple(notes)
+
+
+def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
+    """A pin that is honoured without a device though one is here: whatever runs on it is going to fail.
+
+    On a login node, where none is here, a pin without a device is what was meant.
+    """
+    chosen = choice.selection.verdicts[-1] if choice.candidate else None
+    if chosen is None or chosen.devices != 0 or not chosen.evidence:
+        return []
+    step = f" Next step: {chosen.hint}." if chosen.hint else ""
+    why = chosen.reason.removeprefix("pinned, though ")
+    return [f"{settings.asked} is honoured without a device: {why}.{step}"]
 
 
 def _ranked(
@@ -95,18 +126,30 @@ def _ranked(
             verdicts.append(judge.probe(candidate, candidates, pinned=False))
             chosen = candidate if verdicts[-1].usable else None
     how = How.FALLBACK if chosen is not None and _is_cpu(chosen) else How.RANKED
-    missing = missing_plugins(c.name for c in candidates) if how is How.FALLBACK else ()
+    fallback = how is How.FALLBACK
+    if fallback and settings.strict:  # a broken package counts, also one whose device is missing
+        verdicts = [judge.in_full(c, v, candidates) for c, v in zip(candidates, verdicts, strict=True)]
+    missing = missing_plugins(c.name for c in candidates) if fallback else ()
+    taken = chosen if isinstance(chosen, Candidate) else None
+    spoiled = _untold(judge.autoload(taken, fallback=fallback), verdicts)
     error: AccelError | None = None
-    over = missing or any(map(_forbids_fallback, verdicts))
+    over = missing or spoiled or any(map(_forbids_fallback, verdicts))
     refuses_cpu = settings.strict == "always" or bool(settings.strict and over)
     if chosen is None or (how is How.FALLBACK and refuses_cpu):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
         message = (
-            messages.refused_cpu(settings, verdicts, missing) if chosen else messages.nothing_usable(verdicts)
+            messages.refused_cpu(settings, verdicts, (*missing, *spoiled))
+            if chosen
+            else messages.nothing_usable(verdicts)
         )
         error = BackendUnavailableError(message)
-    return _choice(chosen, candidates, verdicts, how, error, missing)
+    return _choice(chosen, candidates, verdicts, how, error, missing, spoiled)
+
+
+def _untold(spoilers: Iterable[Spoiler], verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """What torch's autoload spoils, but for what a verdict says already."""
+    return tuple(str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
 
 
 def _is_cpu(candidate: Candidate | Unloaded) -> bool:
@@ -115,7 +158,8 @@ def _is_cpu(candidate: Candidate | Unloaded) -> bool:
 
 def _forbids_fallback(verdict: Verdict) -> bool:
     """Whether a strict choice refuses the CPU over this: it is broken, or its hardware is here."""
-    return verdict.status is not Status.BLOCKED and (verdict.status.is_failure or bool(verdict.evidence))
+    failure = verdict.status.is_failure or verdict.broken
+    return verdict.status is not Status.BLOCKED and (failure or bool(verdict.evidence))
 
 
 def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
@@ -141,10 +185,28 @@ def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
             considered.append(candidate)
             verdicts.append(judge.probe(candidate, meant, pinned=single))
             if verdicts[-1].usable:
-                return _choice(candidate, tuple(considered), verdicts, how, None)
-    error = BackendUnavailableError(messages.pin_not_honoured(settings, verdicts))
+                taken = candidate if isinstance(candidate, Candidate) else None
+                spoiled = _untold(judge.autoload(taken, fallback=False), verdicts)
+                return _choice(candidate, tuple(considered), verdicts, how, None, (), spoiled)
+    message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
+    error = BackendUnavailableError(message)
     error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
     return _choice(None, tuple(considered), verdicts, how, error)
+
+
+def _instead(settings: Settings, find: Find, judge: Judge) -> list[str]:
+    """Other names to pin: of what nothing rules out those that work when they are tried."""
+    asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
+    candidates = find(None)
+    claims = conflicts(candidates, settings)
+    names: list[str] = []
+    for candidate in candidates:
+        if candidate.name in (*asked_for, *names, "cpu") or conflict(candidate, claims):
+            continue
+        possible = judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED
+        if possible and judge.can_work(candidate, candidates):
+            names.append(candidate.name)
+    return [*sorted(names), *(["cpu"] if "cpu" not in asked_for else [])]
 
 
 def _unblocked(
@@ -192,6 +254,7 @@ def _choice(
     how: How,
     error: AccelError | None,
     missing: tuple[str, ...] = (),
+    autoload: tuple[str, ...] = (),
 ) -> Choice:
     candidate = chosen if isinstance(chosen, Candidate) and error is None else None
     selection = Selection(
@@ -200,6 +263,7 @@ def _choice(
         verdicts=tuple(verdicts),
         provenance=candidate.provenance if candidate else None,
         missing_plugins=missing,
+        autoload=autoload,
         problem=str(error) if error else "",
     )
     return Choice(selection, candidate, considered, error)

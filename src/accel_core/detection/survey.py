@@ -10,10 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accel_core.detection.autoload import Spoiler
 from accel_core.detection.choose import Prober, recorded
-from accel_core.detection.creation import installed_imports
 from accel_core.detection.discovery import discover, find
-from accel_core.detection.probe import Group, inspect, probe
+from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
 from accel_core.machine import host
@@ -50,6 +50,20 @@ class _LookUp:
         if known is None or (not known.usable and (pinned or known.status is Status.CONFLICT)):
             return self._prober.probe(candidate, among, pinned=pinned)
         return known
+
+    def in_full(
+        self,
+        candidate: Candidate | Unloaded,  # noqa: ARG002 - it was judged in full before
+        found: Verdict,
+        among: tuple[Candidate | Unloaded, ...],  # noqa: ARG002
+    ) -> Verdict:
+        return found
+
+    def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
+        return self.probe(candidate, among, pinned=False).usable
+
+    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
+        return self._prober.autoload(chosen, fallback=fallback)
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         return inspect(candidate, self._settings, otherwise)
@@ -98,9 +112,12 @@ def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> 
 
     from accel_core._support import child
 
+    def judged(candidate: Candidate | Unloaded) -> Verdict:
+        return in_full(candidate, probe(candidate, settings, group, isolated=True), settings, group)
+
     with ThreadPoolExecutor(max_workers=min(len(unsettled), host.usable_cores())) as pool:
         try:
-            probed = list(pool.map(lambda candidate: _in_full(candidate, settings, group), unsettled))
+            probed = list(pool.map(judged, unsettled))
         except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
             child.end_all()
             raise
@@ -111,25 +128,5 @@ def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> 
 def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:
     """Whether probing says more of a candidate than the verdict that was had without."""
     return first.status is Status.NOT_PROBED or (
-        first.status is Status.NO_DEVICE and _can_be_broken(candidate)
+        first.status is Status.NO_DEVICE and can_be_broken(candidate)
     )
-
-
-def _can_be_broken(candidate: Candidate | Unloaded) -> bool:
-    """Whether a vendor's package is installed, which need not work."""
-    return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
-
-
-def _in_full(candidate: Candidate | Unloaded, settings: Settings, group: Group) -> Verdict:
-    """The verdict, and what else is wrong: without a device a broken vendor package would stay unseen.
-
-    Absent hardware remains the verdict, for no mended package changes that.
-    """
-    first = probe(candidate, settings, group, isolated=True)
-    if first.status is not Status.NO_DEVICE or not _can_be_broken(candidate):
-        return first
-    beyond = probe(candidate, settings, group, pinned=True, isolated=True)
-    if not beyond.status.is_failure:
-        return first
-    reason = f"{first.reason}; besides, {beyond.reason}"
-    return first._replace(reason=reason, hint=beyond.hint, cause=beyond.cause, ms=first.ms + beyond.ms)

@@ -11,17 +11,17 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.distributed.watch import Watch
+from accel_core._support.torch_import import import_torch
 from accel_core.errors import RankLostError, RankMismatchError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Record", "agree", "depart_last"]
+__all__ = ["OldStoreError", "Record", "Round", "agree"]
 
 #: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
 _GRACE = 5.0
@@ -42,6 +42,9 @@ class Record(NamedTuple):
     others: dict[str, str] = {}  # noqa: RUF012 - never written to
     #: Why this rank cannot start at all.
     problem: str = ""
+    #: Of rank 0: at which addresses, and at which port, it waits for the lines of the others.
+    addresses: Sequence[str] = ()
+    port: int = 0
 
     @property
     def choice(self) -> tuple[str, ...]:
@@ -53,13 +56,28 @@ class Record(NamedTuple):
         return f"{self.backend} ({origin}) over {self.communication}"
 
 
-def agree(store: Store, record: Record, world_size: int, timeout: float) -> tuple[str, list[str]]:
-    """The name of this round, and the host of every rank, once all ranks have the same choice.
+class Round(NamedTuple):
+    """What all ranks know once they agree."""
+
+    #: A word that no other round has; the prefix of this round's keys.
+    name: str
+    #: The host of every rank.
+    hosts: list[str]
+    #: Where rank 0 waits for the lines of the others.
+    addresses: list[str]
+    port: int
+
+
+class OldStoreError(RankLostError):
+    """The store was closed before rank 0 said a word in it: perhaps it was that of an earlier round."""
+
+
+def agree(store: Store, record: Record, world_size: int, timeout: float) -> Round:
+    """The name of this round, and what else all must know, once all ranks have the same choice.
 
     torchrun's agents keep one store from restart to restart, so what lies in it may be of ranks that are no
     more, and nothing that torchrun tells a rank numbers the rounds. Hence a handshake: each rank says a word
-    that nobody has said before, and takes the round's name only from an answer to that word. The name is the
-    prefix of this round's keys.
+    that nobody has said before, and takes the round's name only from an answer to that word.
 
     Raises `RankMismatchError`, the same on every rank, where the choices differ or a rank cannot start,
     and `RankLostError` where a rank does not come within `timeout` seconds.
@@ -69,17 +87,17 @@ def agree(store: Store, record: Record, world_size: int, timeout: float) -> tupl
     if record.rank == 0:
         name = uuid.uuid4().hex
         round_store = PrefixStore(name, store)
-        Watch.enter(round_store, 0)
         verdict = _preside(store, round_store, name, record, world_size, timeout)
         round_store.set("verdict", json.dumps(verdict))
-        depart_last(round_store, "verdict-read", world_size, _GRACE if verdict["error"] else 0)
+        if verdict["error"]:
+            _depart_last(round_store, world_size)
     else:
         name, verdict = _attend(store, record, timeout + _GRACE)
     if verdict["absent"]:
         raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
     if verdict["error"]:
         raise RankMismatchError(verdict["error"])
-    return name, verdict["hosts"]
+    return Round(name, verdict["hosts"], verdict["addresses"], verdict["port"])
 
 
 def _preside(
@@ -106,7 +124,13 @@ def _preside(
     absent = [rank for rank in range(world_size) if rank not in records]
     in_order = [records[rank] for rank in sorted(records)]
     error = _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order)
-    return {"error": error, "absent": absent, "hosts": [r.host for r in in_order]}
+    return {
+        "error": error,
+        "absent": absent,
+        "hosts": [r.host for r in in_order],
+        "addresses": list(record.addresses),
+        "port": record.port,
+    }
 
 
 def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[str, Any]]:
@@ -115,33 +139,33 @@ def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[st
 
     word = uuid.uuid4().hex
     wait = timedelta(seconds=patience)
+    kind: type[RankLostError] = OldStoreError
     try:
         store.set(f"word/{record.rank}", word)
         store.wait([f"answer/{word}"], wait)
         name = store.get(f"answer/{word}").decode()
+        kind = RankLostError
         round_store = PrefixStore(name, store)
-        Watch.enter(round_store, record.rank)
         round_store.set(f"record/{record.rank}", json.dumps(record._asdict()))
         round_store.wait(["verdict"], wait)
         verdict: dict[str, Any] = json.loads(round_store.get("verdict"))
         round_store.add("verdict-read", 1)
     except RuntimeError as error:
-        raise RankLostError(
-            f"rank {record.rank} (host {record.host}): rank 0 did not answer within {patience:g} s: "
-            f"{_first_line(error)}. See what rank 0 printed, and that its host can be reached.",
+        closed = isinstance(error, import_torch().distributed.DistNetworkError)
+        did = "closed the store early" if closed else f"did not answer within {patience:g} s"
+        raise (kind if closed else RankLostError)(
+            f"rank {record.rank} (host {record.host}): rank 0 {did}: {_first_line(error)}. See what rank 0 "
+            "printed, and that its host can be reached.",
             ranks=(0,),
         ) from error
     return name, verdict
 
 
-def depart_last(store: Store, key: str, world_size: int, patience: float) -> None:
-    """Rank 0 waits until all others have counted themselves under `key`, at most `patience` seconds.
-
-    Its process may hold the store, which must not vanish while they read.
-    """
-    end = time.monotonic() + patience
+def _depart_last(store: Store, world_size: int) -> None:
+    """Rank 0, whose process may hold the store, waits a little until all others have read the verdict."""
+    end = time.monotonic() + _GRACE
     with contextlib.suppress(RuntimeError):
-        while time.monotonic() < end and store.add(key, 0) < world_size - 1:
+        while time.monotonic() < end and store.add("verdict-read", 0) < world_size - 1:
             time.sleep(0.02)
 
 

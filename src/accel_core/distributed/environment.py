@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from accel_core._support import startup
+from accel_core._support.torch_import import AUTOLOAD
 from accel_core.accelerators.vendor_defaults import missing_defaults
 from accel_core.backend import Backend
 from accel_core.errors import LaunchError
@@ -15,8 +17,9 @@ from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
+    from accel_core.detection.autoload import Spoiler
 
-__all__ = ["COMMON", "as_deepspeed", "as_shell", "forwarded", "pin_of"]
+__all__ = ["COMMON", "as_deepspeed", "as_shell", "forwarded", "kept_from_others", "pin_of", "why_kept"]
 
 #: Prefixes that every backend forwards: our settings, Python's, torch's, OpenMP's, gloo's.
 COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_")
@@ -48,6 +51,22 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
         if name.startswith(prefixes) and name not in own and _NAME.fullmatch(name)
     }
     return dict(sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
+
+
+def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables with which ranks' torch loads no package by itself, and yet hears of an activation.
+
+    For where `detection.autoload.spoilers` finds some: they would break every rank's `import torch`.
+    `PYTHONPATH` keeps what it holds in `environ`, the process's by default.
+    """
+    before = (os.environ if environ is None else environ).get("PYTHONPATH", "")
+    entries = [entry for entry in before.split(os.pathsep) if entry and entry != startup.AT_START]
+    return {AUTOLOAD: "0", "PYTHONPATH": os.pathsep.join([startup.AT_START, *entries])}
+
+
+def why_kept(spoilers: Sequence[Spoiler]) -> str:
+    """A sentence for people: what is set for the ranks, and which packages make it necessary."""
+    return f"{AUTOLOAD}=0 is set for the ranks: {'; '.join(spoiler.reason for spoiler in spoilers)}."
 
 
 def pin_of(accelerator: Accelerator | Backend) -> str:

@@ -17,9 +17,14 @@ from typing import Any
 from accel_core import errors
 from accel_core._support import child as isolation
 from accel_core._support.torch_import import import_torch
+from accel_core.backend import Backend
+from accel_core.detection.autoload import spoilers
+from accel_core.detection.discovery import find
+from accel_core.detection.records import Candidate
+from accel_core.distributed.environment import kept_from_others, why_kept
 from accel_core.distributed.plan import Machine, RankPlan, bypasses_worker, common_variables
 from accel_core.errors import AccelError, BackendUnavailableError, LaunchError
-from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR, parse_pin
+from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR, parse_pin, read
 
 __all__ = ["ask_machine", "check_script", "launch", "parse"]
 
@@ -106,7 +111,14 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
         )
     if "error" in answer:
         raise getattr(errors, answer["error"], LaunchError)(answer["message"])
-    return Machine(**answer)
+    machine = Machine(**answer)
+    spoiled = spoilers(_chosen(machine.pin), read().probe_timeout)
+    return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
+
+
+def _chosen(pin: str) -> Backend | None:
+    """The declaration of what the child has chosen."""
+    return next((c.backend for c in find(parse_pin(pin)) if isinstance(c, Candidate)), None)
 
 
 def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:

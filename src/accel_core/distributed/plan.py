@@ -46,6 +46,9 @@ class Machine(NamedTuple):
     warning: str
     #: Variables that the vendor wants set and that are not; none where they are not wanted.
     defaults: dict[str, str] = {}  # noqa: RUF012 - never changed
+    #: Variables that keep other vendors' broken packages out of the ranks, and a sentence that says why.
+    kept: dict[str, str] = {}  # noqa: RUF012
+    why_kept: str = ""
 
 
 class RankPlan(NamedTuple):
@@ -206,7 +209,7 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     """The variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    return {**machine.defaults, **chosen}
+    return {**machine.defaults, **machine.kept, **chosen}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

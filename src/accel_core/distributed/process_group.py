@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import socket
 import sys
 import time
 from datetime import timedelta
@@ -11,11 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import current
 from accel_core._support.torch_import import import_torch
-from accel_core.distributed.agreement import Record, agree, depart_last
+from accel_core.distributed import line as lines
+from accel_core.distributed.agreement import OldStoreError, Record, Round, agree
 from accel_core.distributed.communication import communication_of
-from accel_core.distributed.rendezvous import Rank, meet, read_rank, second_connection
+from accel_core.distributed.rendezvous import Meeting, Rank, meet, read_rank
 from accel_core.distributed.watch import Watch
-from accel_core.errors import AccelError, LaunchError, RankLostError
+from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
+from accel_core.settings import LOCAL_RANK
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +46,9 @@ class RankContext:
     `RankLostError` that names the rank and its host.
     """
 
-    def __init__(self, rank: Rank, chosen: _Chosen, store: Store, watch: Watch, timeout: timedelta) -> None:
+    def __init__(
+        self, rank: Rank, chosen: _Chosen, server: Store | None, watch: Watch, timeout: timedelta
+    ) -> None:
         self.rank = rank.rank
         #: This rank's number on its host; 0 where no launcher says it.
         self.local_rank = rank.local_rank or 0
@@ -53,7 +59,7 @@ class RankContext:
         self.backend = chosen.communication
         #: Where this rank's tensors live.
         self.device: torch.device = _device(chosen)
-        self._store = store
+        self._server = server
         self._watch = watch
         self._timeout = timeout
         self._active = True
@@ -71,57 +77,37 @@ class RankContext:
     ) -> None:
         if error is None:
             self.shutdown()
-            return
+        elif self._active:
+            self._fail(error)
+
+    def shutdown(self) -> None:
+        """Wait until every rank has come here, and destroy the process group; a second call does nothing.
+
+        A rank that is stopped, or busy, is waited for. When this returns, the port at which the ranks met
+        is free. Raises `RankLostError` when a rank is lost, has left before, or does not come within the
+        timeout.
+        """
         if not self._active:
             return
+        try:
+            self.accelerator.synchronize()
+            self._watch.gather(self._timeout.total_seconds())
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._destroy_group()
+        self._watch.part()
+        self._server = None
+        self._watch.stop()
+
+    def _fail(self, error: BaseException) -> None:
+        """End by an error, which the others learn of. Raises the loss that is behind it, if one is."""
         try:
             loss = self._watch.explain(error)
         finally:
             self._destroy()
         if loss is not None:
             raise loss from error
-
-    def shutdown(self) -> None:
-        """Wait until every rank has come here, and destroy the process group; a second call does nothing.
-
-        Raises `RankLostError` when a rank does not come within the timeout.
-        """
-        if not self._active:
-            return
-        try:
-            self.accelerator.synchronize()
-            self._gather()
-        finally:
-            self._destroy()
-
-    def _gather(self) -> None:
-        """A barrier in the store: it needs no device, and can say who is missing."""
-        store = self._store
-        store.set(f"leaving/{self.rank}", "")
-        if store.add("leaving", 1) == self.world_size:
-            store.set("all-leaving", "")
-        interval = timedelta(seconds=self._watch.interval)
-        end = time.monotonic() + self._timeout.total_seconds()
-        while True:
-            try:
-                store.wait(["all-leaving"], interval)
-                break
-            except RuntimeError as error:
-                if self._watch.trouble or time.monotonic() > end:
-                    raise self._watch.loss() or self._missing() from error
-        if self.rank == 0:
-            depart_last(store, "left", self.world_size, patience=5)
-        else:
-            store.add("left", 1)
-
-    def _missing(self) -> RankLostError:
-        """The error for ranks that live and beat, and do not come to the end."""
-        absent = [r for r in range(self.world_size) if not self._store.check([f"leaving/{r}"])]
-        return RankLostError(
-            f"rank {self.rank} (host {self.host}) waited {self._timeout.total_seconds():g} s at the end for "
-            f"{', '.join(f'rank {r}' for r in absent)}: still at work, or it left without shutdown()",
-            ranks=tuple(absent),
-        )
 
     def _at_exit(self) -> None:
         """The process ends without `with` and without `shutdown()`, perhaps by an exception."""
@@ -131,12 +117,16 @@ class RankContext:
         self._destroy()
 
     def _destroy(self) -> None:
-        """Stop the watch and destroy the process group, without waiting for anybody."""
+        """Stop the watch, destroy the process group and free the port, without waiting for anybody."""
         if not self._active:
             return
+        self._watch.stop()
+        self._destroy_group()
+        self._server = None
+
+    def _destroy_group(self) -> None:
         self._active = False
         atexit.unregister(self._at_exit)
-        self._watch.stop()
         distributed = import_torch().distributed
         if distributed.is_initialized():  # the user may have destroyed it
             distributed.destroy_process_group()
@@ -175,27 +165,19 @@ def init_process_group(
         raise LaunchError("torch.distributed has a process group already. Call init_process_group() once.")
     if not silence > 0:
         raise LaunchError(f"silence={silence!r} is not valid, expected seconds above 0")
-    me = read_rank(rank, world_size, rendezvous=store is None and init_method is None)
+    me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
     wait = timeout or distributed.constants.default_pg_timeout
-    met, address = meet(me, init_method, store, wait)
-
-    chosen, problem = _choose(me, backend)
-    try:
-        name, hosts = agree(met, _record(me, chosen, problem), me.world_size, wait.total_seconds())
-    except AccelError as error:
-        if problem is None:
-            raise
-        raise error from problem
-    assert chosen is not None
-    ours = distributed.PrefixStore(name, met)
-    # A connection of its own: one that waits in a collective's set-up would hold up the beats.
-    beats = distributed.PrefixStore(name, second_connection(met, silence))
-    watch = Watch(beats, me.rank, hosts, silence, address)
+    meeting, chosen, agreed, listener = _start_together(me, init_method, store, wait, backend, fault)
+    line = None if me.rank == 0 else _line(me, agreed, meeting, wait)
+    watch = Watch(
+        me.rank, agreed.hosts, silence,
+        name=agreed.name, listener=listener, line=line, library=chosen.communication,
+    )  # fmt: skip
     watch.start()
     try:
         distributed.init_process_group(
             chosen.communication,
-            store=distributed.PrefixStore("group", ours),
+            store=distributed.PrefixStore(f"{agreed.name}/group", meeting.store),
             rank=me.rank,
             world_size=me.world_size,
             timeout=timeout,
@@ -207,7 +189,86 @@ def init_process_group(
         if loss is None:
             raise
         raise loss from error
-    return RankContext(me, chosen, ours, watch, wait)
+    return RankContext(me, chosen, meeting.server, watch, wait)
+
+
+def _read_rank(
+    rank: int | None, world_size: int | None, *, rendezvous: bool
+) -> tuple[Rank, AccelError | None]:
+    """This process's place, and what is wrong with it that does not keep it from telling the others."""
+    try:
+        return read_rank(rank, world_size, rendezvous=rendezvous), None
+    except (LaunchError, SettingError) as error:
+        # Only a fault in LOCAL_RANK is none here; any other is raised again.
+        sound = {**os.environ, LOCAL_RANK.name: "0"}
+        return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
+
+
+#: Whether this process was in a job before.
+_again = False
+
+
+def _start_together(
+    me: Rank,
+    init_method: str | None,
+    store: Store | None,
+    wait: timedelta,
+    backend: str | None,
+    fault: AccelError | None,
+) -> tuple[Meeting, _Chosen, Round, socket.socket | None]:
+    """Meet the others, choose, and agree; what comes of each, and on rank 0 the socket for the lines."""
+    global _again
+    end = time.monotonic() + wait.total_seconds()
+    while True:
+        left = timedelta(seconds=max(1.0, end - time.monotonic()))
+        listener = None
+        chosen, problem = None, fault
+        try:
+            meeting = meet(me, init_method, store, left, again=_again)
+            if problem is None:
+                chosen, problem = _choose(me, backend)
+            record = _record(me, chosen, problem)
+            if me.rank == 0 and me.world_size > 1:
+                listener = lines.listen()
+                record = record._replace(
+                    addresses=lines.addresses_of_this_host(meeting.host, meeting.port),
+                    port=listener.getsockname()[1],
+                )
+            agreed = agree(meeting.store, record, me.world_size, left.total_seconds())
+        except BaseException as error:
+            if listener is not None:
+                listener.close()
+            if _may_be_old(me, error) and _again and store is None and time.monotonic() < end:
+                time.sleep(0.05)
+                continue
+            if problem is None or not isinstance(error, AccelError):
+                raise
+            raise error from problem
+        _again = True
+        assert chosen is not None
+        return meeting, chosen, agreed, listener
+
+
+def _may_be_old(me: Rank, error: BaseException) -> bool:
+    """Whether what was reached may have been rank 0's store of an earlier job, which then was closed."""
+    network = import_torch().distributed.DistNetworkError
+    return me.rank != 0 and (isinstance(error, OldStoreError) or isinstance(error.__cause__, network))
+
+
+def _line(me: Rank, agreed: Round, meeting: Meeting, wait: timedelta) -> lines.Line:
+    """This rank's line to rank 0. Raises `RankLostError` where no address of rank 0 can be reached."""
+    beside = ["127.0.0.1"] if agreed.hosts[0] == me.host else []
+    known = [*beside, *agreed.addresses, *([meeting.host] if meeting.host else [])]
+    addresses = list(dict.fromkeys(known))
+    try:
+        return lines.call(addresses, agreed.port, agreed.name, me.rank, wait.total_seconds())
+    except OSError as error:
+        raise RankLostError(
+            f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
+            f"{', '.join(addresses)}: {error}. Hosts of one job must reach each other at every port, for "
+            "the communication libraries, too.",
+            ranks=(0,),
+        ) from error
 
 
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:

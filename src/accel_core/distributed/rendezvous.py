@@ -16,7 +16,7 @@ from accel_core.settings import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, WORL
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Rank", "meet", "read_rank", "second_connection"]
+__all__ = ["Meeting", "Rank", "meet", "read_rank"]
 
 
 class Rank(NamedTuple):
@@ -68,23 +68,49 @@ def read_rank(
     return place
 
 
-def meet(me: Rank, init_method: str | None, store: Store | None, timeout: timedelta) -> tuple[Store, str]:
-    """The store that all ranks share, and where it is.
+class Meeting(NamedTuple):
+    """The store in which all ranks meet."""
+
+    #: This rank's connection.
+    store: Store
+    #: Rank 0's own store, which listens as long as this is referred to; nothing else may hold it. Elsewhere,
+    #: and where the store is not ours: nothing.
+    server: Store | None
+    #: Where the store is; no host for a store that is none of TCP's.
+    host: str | None
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}" if self.host else "the store that was given"
+
+
+def meet(
+    me: Rank, init_method: str | None, store: Store | None, timeout: timedelta, *, again: bool = False
+) -> Meeting:
+    """The store that all ranks share; `again`: this process was in a job before.
 
     Raises `LaunchError` when rank 0 cannot listen there, and `RankLostError` when the others do not come.
     """
     if store is not None:
-        return store, _address(store, "the store that was given")
+        return Meeting(store, None, *_place(store))
     distributed = import_torch().distributed
     method = init_method or "env://"
-    with _meeting_errors(me, method, timeout):
+    with _meeting_errors(me, method, timeout, again):
         met: Store = next(distributed.rendezvous(method, me.rank, me.world_size, timeout=timeout))[0]
-    met.set_timeout(timeout)
-    return met, _address(met, method)
+        met.set_timeout(timeout)
+        host, port = _place(met)
+        if me.rank != 0 or not isinstance(met, distributed.TCPStore):
+            return Meeting(met, None, host, port)
+        # A group holds its store for as long as anybody, a model say, holds the group. What it gets is a
+        # connection, so that the port is free when we say so.
+        connection: Store = distributed.TCPStore(
+            host, port, is_master=False, wait_for_workers=False, timeout=timeout
+        )
+        return Meeting(connection, met, host, port)
 
 
 @contextmanager
-def _meeting_errors(me: Rank, method: str, timeout: timedelta) -> Iterator[None]:
+def _meeting_errors(me: Rank, method: str, timeout: timedelta, again: bool) -> Iterator[None]:
     """Torch's errors with the rank, the place and the next step."""
     where = (
         f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if method == "env://" else method
@@ -97,24 +123,22 @@ def _meeting_errors(me: Rank, method: str, timeout: timedelta) -> Iterator[None]
                 f"{me} cannot listen at {where}: the port is in use on this host, perhaps by a run that has "
                 "not ended. Give another one to every rank, with MASTER_PORT or torchrun's --master-port."
             ) from error
+        # Who met there before knows that the network lets them.
+        step = (
+            "every rank has left the job before this one, and comes here again"
+            if again
+            else "rank 0's host is up, that a firewall lets this port through, and that every host runs the "
+            "same command"
+        )
         raise RankLostError(
             f"{me} did not meet the {me.world_size - 1} others at {where} within "
-            f"{timeout.total_seconds():g} s: {str(error).splitlines()[0]}. See that rank 0's host is up, "
-            "that a firewall lets this port through, and that every host runs the same command."
+            f"{timeout.total_seconds():g} s: {str(error).splitlines()[0].rstrip('.')}. See that {step}."
         ) from error
 
 
-def _address(store: Store, otherwise: str) -> str:
+def _place(store: Store) -> tuple[str | None, int]:
+    """Host and port of a TCP store, which may lie below prefixes."""
+    while (below := getattr(store, "underlying_store", None)) is not None:
+        store = below
     host, port = getattr(store, "host", None), getattr(store, "port", None)
-    return f"{host}:{port}" if host and port else otherwise
-
-
-def second_connection(met: Store, silence: float) -> Store:
-    """Another connection to a TCP store; other stores hold nothing up, and serve as they are."""
-    distributed = import_torch().distributed
-    if not isinstance(met, distributed.TCPStore):
-        return met
-    second: Store = distributed.TCPStore(
-        met.host, met.port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=silence)
-    )
-    return second
+    return (str(host), int(port)) if host and port else (None, 0)

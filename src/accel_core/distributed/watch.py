@@ -1,85 +1,135 @@
-"""Each rank beats in the store; rank 0 watches all beats and the others watch rank 0's.
+"""Each rank beats on its line to rank 0, which watches them all and tells the others what it sees.
 
-A host whose packets are dropped closes no connection, so a collective that waits for it learns nothing but
-its own timeout. The beats say which rank it was. A thread reports the loss at once, by `logging`; it ends
-nothing: a beat may be late for other reasons, and the collective's timeout decides.
+A process that is killed closes its line; a silent one does not. A silence is told at once, by `logging`, and
+ends nothing: in a collective its timeout decides, and at the end of the job every rank is waited for whose
+line stands (see `line.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
+import os
+import re
+import selectors
+import socket
 import threading
 import time
+import traceback
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
 from accel_core._support.torch_import import import_torch
-from accel_core.errors import RankLostError
-
-if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Store
+from accel_core.distributed.line import UNANSWERED, Line
+from accel_core.errors import CommunicationError, RankLostError
 
 __all__ = ["Watch"]
 
 _log = logging.getLogger("accel_core.distributed")
-_DONE = "done"
-_FAILED = "failed: "
-#: What the errors of collectives have in them when a peer is gone, beside torch's own classes of error.
-_PEER_ERRORS = (
-    "gloo",
-    "connection closed",
-    "connection reset",
-    "timed out",
-    "timeout",
-    "broken pipe",
-    "socket",
-)
+#: What is the matter with a rank: not heard of; ended in good order, before the others; lost for good.
+_SILENT, _LEFT, _LOST = "silent", "left", "lost"
+
+
+class _Matter(NamedTuple):
+    """What is the matter with a rank, and in words."""
+
+    kind: str
+    text: str
 
 
 class Watch:
-    """This rank's beat, and its eye on the others."""
+    """This rank's beat, its eye on the others, and the end to which all come together.
 
-    def __init__(self, store: Store, rank: int, hosts: Sequence[str], silence: float, address: str) -> None:
-        self._store = store
-        self._rank = rank
-        self._hosts = hosts
-        self._silence = silence
-        self._address = address
+    `listener` is rank 0's, `line` that of any other rank; a job of one rank has neither. `name` is the
+    round's, without which rank 0 lets nobody in. `library` is the name of the communication backend.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        hosts: Sequence[str],
+        silence: float,
+        *,
+        name: str = "",
+        listener: socket.socket | None = None,
+        line: Line | None = None,
+        library: str = "",
+    ) -> None:
+        self._rank, self._hosts, self._silence, self._name = rank, hosts, silence, name
+        self._libraries = _libraries(library)
         #: Seconds between beats.
         self.interval = min(1.0, silence / 5)
-        self._watched = [r for r in range(len(hosts)) if r != rank] if rank == 0 else [0]
-        self._heard: dict[int, tuple[str, float]] = {}
-        self._contact = time.monotonic()
-        self._beats = 0
-        self._lost: dict[int, str] = {}
+        self._others = frozenset(range(len(hosts))) - {rank}
+        self._watched = self._others if rank == 0 else self._others & {0}
+        self._listener = listener
+        self._lines: dict[int, Line] = {}
+        self._selector = selectors.DefaultSelector()
+        self._here, self._there = socket.socketpair()  # to wake the thread
+        self._selector.register(self._here, selectors.EVENT_READ)
+        if listener is not None:
+            self._selector.register(listener, selectors.EVENT_READ)
+        if line is not None:
+            self._lines[0] = line
+            self._selector.register(line, selectors.EVENT_READ, line)
+        self._heard: dict[int, float] = {}
+        self._answered = True
+        # What follows is the thread's to change and anybody's to read, under this lock.
+        self._changed = threading.Condition()
+        self._matters: dict[int, _Matter] = {}
+        self._leaving: set[int] = set()
+        self._gone: set[int] = set()
+        self._all_leave = not self._others
+        self._waited_for: list[int] = []
+        self._hurried = False
         self._stop = threading.Event()
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="accel-watch", daemon=True)
-
-    @staticmethod
-    def enter(store: Store, rank: int) -> None:
-        """Put this rank's first beat into the store, before any other rank may look for it."""
-        store.set(f"beat/{rank}", "0")
-        if rank == 0:
-            store.set("lost", "{}")
 
     def start(self) -> None:
         """Begin to beat and to watch."""
-        self._contact = time.monotonic()
-        self._thread.start()
+        self._heard = dict.fromkeys(self._watched, time.monotonic())
+        if self._others:
+            self._thread.start()
 
-    def stop(self, last_word: str = _DONE) -> None:
-        """End the thread, the last beat being `last_word`: this rank is not lost, it has gone."""
-        if self._stop.is_set():
+    def stop(self, failure: str = "") -> None:
+        """End the watch; the others hear that this rank has gone, or of the `failure` that ended it."""
+        if self._stop.is_set() or os.getpid() != self._process:  # a forked child has no part in this
             return
         self._stop.set()
-        # A thread that comes back from C++ while Python ends would abort the process: its last question to
-        # a store that does not answer takes `silence` seconds at most.
-        self._thread.join(self._silence + self.interval)
-        if not self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):
-                self._store.set(f"beat/{self._rank}", last_word)
+        if self._thread.is_alive():
+            self._there.send(b"!")
+            self._thread.join()
+        word, detail = ("failed", failure[:500]) if failure else ("done", None)
+        for line in self._lines.values():
+            line.say(word, detail)
+            line.finish()
+        # Until they have closed, too: who closes with something unheard takes back what it said last.
+        end = time.monotonic() + self.interval
+        while self._lines and (left := end - time.monotonic()) > 0:
+            self._listen(left)
+        for held in (*self._lines.values(), self._listener, self._here, self._there, self._selector):
+            if held is not None:
+                held.close()
+
+    # What others ask
+
+    @property
+    def trouble(self) -> bool:
+        """Whether a rank is lost, or not heard of."""
+        return any(matter.kind != _LEFT for matter in dict(self._matters).values())
+
+    def loss(self, *, at_the_end: bool = False) -> RankLostError | None:
+        """The error for what is lost now; `None` where all is well.
+
+        `at_the_end`: a silence is no loss there, but a rank that went before the others is.
+        """
+        matters = dict(self._matters)
+        kinds = [(_LOST,), (_LEFT,)] if at_the_end else [(_SILENT, _LOST)]
+        for wanted in kinds:
+            found = {rank: matter.text for rank, matter in sorted(matters.items()) if matter.kind in wanted}
+            if found:
+                return RankLostError("; ".join(found.values()), ranks=tuple(found))
+        return None
 
     def explain(self, error: BaseException) -> RankLostError | None:
         """The loss behind `error`, which ends this rank; `None` where it is this rank's own matter.
@@ -89,101 +139,238 @@ class Watch:
         """
         if isinstance(error, RankLostError):
             return None
-        if not _is_about_peers(error):
-            self.stop(f"{_FAILED}{type(error).__name__}: {error}"[:500])
-            return None
-        end = time.monotonic() + self._silence + 3 * self.interval
-        while time.monotonic() < end and not self.trouble:
-            time.sleep(self.interval / 10)
-        if self._rank == 0 and self._lost:
-            time.sleep(2 * self.interval)  # the others learn from rank 0 which rank it was
-        return self.loss()
+        loss = None
+        if _is_about_peers(error, self._libraries):
+            end = time.monotonic() + self._silence + 3 * self.interval
+            with self._changed:
+                while not self.trouble and (left := end - time.monotonic()) > 0:
+                    self._changed.wait(left)
+            loss = self.loss()
+        if loss is None:
+            self.stop(f"{type(error).__name__}: {error}")
+        return loss
 
-    def loss(self) -> RankLostError | None:
-        """The error for what is lost now; `None` where all is well."""
-        lost = dict(self._lost)
-        reason = "; ".join(lost.values()) or self._cut_off
-        return RankLostError(reason, ranks=tuple(lost)) if reason else None
+    def gather(self, timeout: float) -> None:
+        """Wait until every rank has come to the end.
 
-    @property
-    def trouble(self) -> bool:
-        """Whether a rank, or the way to the store, is lost."""
-        return bool(self._lost or self._cut_off)
+        Raises `RankLostError` when one is lost, went before, or does not come within `timeout` seconds.
+        """
+        end = time.monotonic() + timeout
+        with self._changed:
+            self._hurried = True
+            for line in self._lines.values():
+                line.hurry(self._silence)
+            if self._rank == 0:
+                self._arrive(0)
+            elif 0 in self._lines:
+                self._lines[0].say("leaving")
+            while not self._all_leave:
+                if loss := self.loss(at_the_end=True):
+                    raise loss
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            else:
+                return
+            missing = self._missing(timeout)
+        self.stop(f"RankLostError: {missing}")
+        raise missing
 
-    @property
-    def _cut_off(self) -> str:
-        """The sentence that says that the store has not answered for too long; empty while it answers."""
-        silent = time.monotonic() - self._contact
-        if silent <= self._silence:
-            return ""
-        return (
-            f"rank {self._rank} (host {self._hosts[self._rank]}) has not reached the job's store at "
-            f"{self._address} for {silent:.0f} s: this host was cut off, or the store's host was lost"
+    def part(self) -> None:
+        """After `gather`, when this rank needs the store no more: wait for those who do.
+
+        Rank 0 waits for all others, and they for its `stop()`, before which it gives the store up: whoever
+        starts anew finds no old one. Nobody waits long for a rank that is stopped now.
+        """
+        end = time.monotonic() + max(5.0, self._silence)
+        with self._changed:
+            if self._rank != 0 and 0 in self._lines:
+                self._lines[0].say("gone")
+            while not self._gone >= self._watched and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _missing(self, timeout: float) -> RankLostError:
+        """The error for ranks whose lines stand, and that do not come to the end."""
+        absent = sorted(self._others - self._leaving) if self._rank == 0 else self._waited_for or [0]
+        return RankLostError(
+            f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
+            f"{', '.join(f'rank {r}' for r in absent)}: still at work, or stopped",
+            ranks=tuple(absent),
         )
 
+    # The thread
+
     def _run(self) -> None:
-        last = time.monotonic()
-        while not self._stop.wait(self.interval):
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self._listen(max(0.0, due - time.monotonic()))
             now = time.monotonic()
-            if now - last > self._silence / 2:
-                self._heard.clear()  # it was this process that was away, stopped or starved
-            try:
-                self._round()
-            except RuntimeError as error:
-                _log.debug("the store does not answer: %s", error)
-            else:
-                self._contact = time.monotonic()
-            last = time.monotonic()
+            if now >= due:
+                if now - due > self.interval:  # this process was away itself: stopped, or starved
+                    self._heard.update(dict.fromkeys(self._watched, now))
+                self._beat()
+                self._judge(now)
+                due = now + self.interval
 
-    def _round(self) -> None:
-        self._beats += 1
-        self._store.set(f"beat/{self._rank}", str(self._beats))
-        keys = [f"beat/{rank}" for rank in self._watched]
-        values = self._get([*keys, "lost"])
-        lost = {} if self._rank == 0 else {int(r): text for r, text in json.loads(values[-1]).items()}
-        for rank, value in zip(self._watched, values, strict=False):
-            if text := self._judge(rank, value):
-                lost[rank] = text
-        lost.pop(self._rank, None)
-        if lost != self._lost:
-            if self._rank == 0:
-                self._store.set("lost", json.dumps(lost))
-            self._report(lost)
+    def _listen(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            line: Line | None = key.data
+            if line is not None:
+                for word, detail in line.hear():
+                    if not self._stop.is_set():
+                        self._take(line, word, detail)
+                if line.end:
+                    self._ended(line)
+            elif key.fileobj is self._here:
+                self._here.recv(1)
+            elif self._listener is not None:
+                with contextlib.suppress(OSError):
+                    connection, _ = self._listener.accept()
+                    line = Line(connection)
+                    self._selector.register(line, selectors.EVENT_READ, line)
 
-    def _get(self, keys: list[str]) -> list[str]:
-        if getattr(self._store, "has_extended_api", bool)():
-            return [value.decode() for value in self._store.multi_get(keys)]
-        return [self._store.get(key).decode() for key in keys]
+    def _beat(self) -> None:
+        for line in self._lines.values():
+            line.flush()
+        # At most one is on its way: a rank that is stopped for hours must not find its line full.
+        if self._rank != 0 and 0 in self._lines and self._answered:
+            self._answered = False
+            self._lines[0].say("beat")
 
-    def _judge(self, rank: int, value: str) -> str:
-        """What is wrong with a rank whose last beat is `value`; empty where nothing is."""
-        now = time.monotonic()
+    def _take(self, line: Line, word: str, detail: Any) -> None:
+        """A message has come."""
+        rank = line.rank
+        if rank < 0:
+            self._introduce(line, word, detail)
+            return
+        self._heard[rank] = time.monotonic()
+        with self._changed:
+            if word == "beat" and self._rank == 0:
+                absent = sorted((self._others | {0}) - self._leaving) if rank in self._leaving else []
+                line.say("beat", absent)
+            elif word == "beat":
+                self._answered, self._waited_for = True, detail
+            elif word == "lost":
+                kept = {rank: matter for rank, matter in self._matters.items() if rank in self._watched}
+                told = {int(rank): _Matter(*matter) for rank, matter in detail.items()}
+                told.pop(self._rank, None)
+                self._report({**told, **kept})
+            elif word == "leaving":
+                self._arrive(rank)
+            elif word == "all":
+                self._all_leave = True
+            elif word == "gone":
+                self._gone.add(rank)
+            elif word == "failed":
+                self._note(rank, _LOST, f"ended with {detail}")
+            elif word == "done" and not self._all_leave:
+                self._note(rank, _LEFT, "left without shutdown()")
+            self._changed.notify_all()
+
+    def _introduce(self, line: Line, word: str, detail: Any) -> None:
+        """On rank 0: somebody says who it is."""
+        known = word == "hello" and isinstance(detail, list) and detail[:1] == [self._name]
+        if not known or detail[1] not in self._others or detail[1] in self._lines:
+            line.end = line.end or "not one of us"
+            return
+        with self._changed:
+            line.rank = detail[1]
+            self._heard[line.rank] = time.monotonic()
+            line.say("hello", self._name)
+            self._lines[line.rank] = line
+            if self._hurried:
+                line.hurry(self._silence)
+            if self._matters:
+                line.say("lost", self._matters)
+
+    def _ended(self, line: Line) -> None:
+        """Nothing more will come from a line."""
+        self._selector.unregister(line)
+        line.close()
+        if line.rank < 0:
+            return
+        with self._changed:
+            del self._lines[line.rank]
+            before = self._matters.get(line.rank)
+            if not self._ending and (before is None or before.kind == _SILENT):
+                text = "ended without a word: it was killed, or it crashed"
+                if line.end == UNANSWERED:
+                    text = f"{self._silent}, and its host does not answer"
+                self._note(line.rank, _LOST, text)
+            self._gone.add(line.rank)
+            self._changed.notify_all()
+
+    def _arrive(self, rank: int) -> None:
+        """On rank 0: a rank has come to the end."""
+        self._leaving.add(rank)
+        if self._leaving >= self._others | {0}:
+            self._all_leave = True
+            for line in self._lines.values():
+                line.say("all")
+
+    # Judging
+
+    @property
+    def _ending(self) -> bool:
+        """Whether a line that ends is in order now."""
+        return self._all_leave or self._stop.is_set()
+
+    @property
+    def _silent(self) -> str:
+        return f"was not heard of for {self._silence:g} s"
+
+    def _judge(self, now: float) -> None:
+        with self._changed:
+            for rank in self._watched:
+                matter = self._matters.get(rank)
+                silent = now - self._heard[rank] > self._silence
+                if silent and matter is None and rank not in self._gone:
+                    self._note(rank, _SILENT, self._silent)
+                elif not silent and matter is not None and matter.kind == _SILENT:
+                    self._report({r: m for r, m in self._matters.items() if r != rank})
+            self._changed.notify_all()
+
+    def _note(self, rank: int, kind: str, text: str) -> None:
         who = f"rank {rank} (host {self._hosts[rank]})"
-        if value.startswith(_FAILED):
-            return f"{who} ended with {value.removeprefix(_FAILED)}"
-        before, since = self._heard.get(rank, ("", now))
-        if value != before:
-            since = now
-            self._heard[rank] = (value, now)
-        if value == _DONE or now - since <= self._silence:
-            return ""
-        return f"{who} was not heard of for {self._silence:g} s"
+        self._report({**self._matters, rank: _Matter(kind, f"{who} {text}")})
 
-    def _report(self, lost: dict[int, str]) -> None:
-        before, self._lost = self._lost, lost
-        for rank, text in lost.items():
-            if rank not in before:
-                _log.error("%s", text)
-        for rank in before:
-            if rank not in lost:
+    def _report(self, matters: dict[int, _Matter]) -> None:
+        """Take over what is the matter; say what of it is new, to the log and, on rank 0, to the others."""
+        before, self._matters = self._matters, matters
+        if matters == before:
+            return
+        if self._rank == 0:
+            for line in self._lines.values():
+                line.say("lost", matters)
+        for rank, matter in matters.items():
+            if matter != before.get(rank) and matter.kind != _LEFT:
+                _log.error("%s", matter.text)
+        for rank, matter in before.items():
+            if rank not in matters and matter.kind == _SILENT:
                 _log.warning("rank %d (host %s) is heard of again", rank, self._hosts[rank])
 
 
-def _is_about_peers(error: BaseException) -> bool:
-    """Whether a collective failed because of another rank, as far as the error tells."""
+def _libraries(communication: str) -> re.Pattern[str] | None:
+    """What the errors of the communication backend have in them: `"cpu:gloo,cuda:nccl"` names two."""
+    names = {part.rpartition(":")[2].strip().lower() for part in communication.split(",")}
+    if "staged" in names:
+        names.add("gloo")
+    found = "|".join(re.escape(name) for name in sorted(names) if name)
+    return re.compile(f"(?<![a-z])(?:{found})", re.IGNORECASE) if found else None
+
+
+def _is_about_peers(error: BaseException, libraries: re.Pattern[str] | None) -> bool:
+    """Whether a collective failed, perhaps because of another rank.
+
+    Torch's own classes of error say so, the name of the library, and where it was raised; words such as
+    "timed out" do not, which a data loader's errors have, too.
+    """
     if not isinstance(error, RuntimeError):
         return False
-    if isinstance(error, getattr(import_torch().distributed, "DistError", ())):
+    if isinstance(error, (CommunicationError, getattr(import_torch().distributed, "DistError", ()))):
         return True
-    text = str(error).lower()
-    return any(sign in text for sign in _PEER_ERRORS)
+    if libraries is not None and libraries.search(str(error)):
+        return True
+    where = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return where[-1:] == ["torch.distributed.distributed_c10d"]

@@ -19,6 +19,7 @@ __all__ = [
     "Evidence",
     "PciDevice",
     "device_nodes",
+    "enumerated",
     "evidence",
     "matches_node",
     "matches_pci",
@@ -57,11 +58,11 @@ class Evidence(Record):
         return bool(self.nodes or self.pci or self.platform)
 
     def __str__(self) -> str:
-        parts = (_enumerate(self.nodes), f"PCI {_enumerate(self.pci)}" if self.pci else "", self.platform)
+        parts = (enumerated(self.nodes), f"PCI {enumerated(self.pci)}" if self.pci else "", self.platform)
         return "; ".join(part for part in parts if part)
 
 
-def _enumerate(items: tuple[str, ...], most: int = 4) -> str:
+def enumerated(items: tuple[str, ...], most: int = 4) -> str:
     """The first few items by comma; a machine with 16 cards must not fill the screen."""
     rest = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + rest

@@ -1,4 +1,4 @@
-"""The computer itself: files, platform, container or not, NUMA nodes, processor cores, control groups.
+"""The computer itself: files, platform, NUMA nodes, processor cores, control groups.
 
 Every function takes `root`, the folder under which `/sys`, `/proc` and the rest are looked for. What cannot
 be read or understood counts as absent.
@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 __all__ = [
     "allowed_cores",
+    "below",
     "cgroup_cpu_quota",
     "cgroup_memory_available",
     "cgroup_memory_limit",
     "format_ranges",
-    "in_container",
     "names_in",
     "numa_node_count",
     "numa_nodes",
@@ -38,7 +38,7 @@ __all__ = [
 def read_text(path: str, root: str = "/") -> str:
     """The stripped text of a small file (`"/proc/self/cgroup"`); empty where it cannot be read."""
     try:
-        with open(_below(root, path), "rb", buffering=0) as file:
+        with open(below(root, path), "rb", buffering=0) as file:
             return file.read().decode("utf-8", "replace").strip()
     except (OSError, ValueError):  # ValueError: a NUL in the path
         return ""
@@ -47,7 +47,7 @@ def read_text(path: str, root: str = "/") -> str:
 def names_in(folder: str, root: str = "/") -> list[str]:
     """The names in a folder, in no order; none where it cannot be listed."""
     try:
-        return os.listdir(_below(root, folder))
+        return os.listdir(below(root, folder))
     except (OSError, ValueError):
         return []
 
@@ -55,13 +55,14 @@ def names_in(folder: str, root: str = "/") -> list[str]:
 def path_exists(path: str, root: str = "/") -> bool:
     """Whether there is a file or folder `path` (`"/proc/driver/nvidia/version"`); links are followed."""
     try:
-        os.stat(_below(root, path))
+        os.stat(below(root, path))
     except (OSError, ValueError):  # also PermissionError, where a folder above it may not be searched
         return False
     return True
 
 
-def _below(root: str, path: str) -> str:
+def below(root: str, path: str) -> str:
+    """Where the file `path` of the machine below `root` lies."""
     return path if root == "/" else os.path.join(root, path.lstrip("/"))
 
 
@@ -80,28 +81,6 @@ def platform_matches(platforms: tuple[str, ...]) -> bool:
     from platform import machine  # only here: the import costs more than this whole module
 
     return f"{sys.platform}-{machine()}".lower().startswith(wanted)
-
-
-#: What container runtimes leave behind. Docker, Podman, and what a manager may put there: systemd,
-#: src/basic/virt.c, `container_file_table` and `detect_container`. In images of Apptainer and Singularity:
-#: https://github.com/sylabs/singularity-userdocs/blob/2.6/environment_and_metadata.rst
-_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/run/host/container-manager", "/.singularity.d")
-#: How kubelet begins a pod's /etc/hosts; containerd leaves no mark. kubernetes/kubernetes,
-#: pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and `managedHostsHeaderWithHostNetwork`.
-_KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
-
-
-def in_container(root: str = "/") -> bool:
-    """Whether this process runs in a container, as far as runtimes mark theirs.
-
-    False is not certain: LXC without systemd, and a bare `unshare`, leave no mark.
-    """
-    return (
-        any(path_exists(mark, root) for mark in _CONTAINER_MARKS)
-        or read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS)
-        # Which container a systemd in it was started in; to systemd, WSL is one.
-        or read_text("/run/systemd/container", root) not in ("", "wsl")
-    )
 
 
 # --- NUMA nodes and cores ------------------------------------------------------------------------------
@@ -270,7 +249,7 @@ def _mounted(version: int, controller: str, path: str, root: str) -> tuple[str, 
     limits are the nearest that can be read. Of several mounts the one that shows most groups counts.
     """
     mounts = list(_mounts(version, controller, root))
-    shown = [(mount, parts) for top, mount in mounts if (parts := _parts_below(path, top)) is not None]
+    shown = [(mount, parts) for top, mount in mounts if (parts := _partsbelow(path, top)) is not None]
     return max(shown, key=lambda candidate: len(candidate[1]), default=(mounts[0][1], []))
 
 
@@ -297,7 +276,7 @@ def _unescape(text: str) -> str:
     return text
 
 
-def _parts_below(path: str, top: str) -> list[str] | None:
+def _partsbelow(path: str, top: str) -> list[str] | None:
     """The parts of `path` below the group `top`; `None` where the path leads out of it."""
     prefix = top.rstrip("/")
     if path != prefix and not path.startswith(f"{prefix}/"):

@@ -102,7 +102,8 @@ class OpBuilder(ABC):
         if self.absolute_name() in _loaded or self._ahead_of_time():
             return True
         job = self._job()
-        # Which entry is ours depends on the compiler that would build it.
+        if not cache.has_any(job.name):
+            return False  # which entry would be ours takes a compiler, asked for its version, to know
         return not compiler.fault(job.language) and self._entry().find() is not None
 
     def load(self, verbose: bool = True) -> Any:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from accel_core import settings
 from accel_core.errors import OpCacheError
 
-__all__ = ["Entry", "default_root", "entry"]
+__all__ = ["Entry", "default_root", "entry", "has_any"]
 
 _MANIFEST = "manifest.json"
 
@@ -58,6 +58,20 @@ def entry(name: str, inputs: Mapping[str, object]) -> Entry:
     text = json.dumps(inputs, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:20]
     return Entry(default_root(os.environ), f"{name}-{key}", dict(inputs))
+
+
+def has_any(name: str) -> bool:
+    """Whether anything is kept as `name`, whatever it was built from: a quick no before `entry`.
+
+    Raises `OpCacheError` as `default_root` does.
+    """
+    folder = default_root(os.environ) / "ops"
+    try:
+        return any(found.startswith(f"{name}-") for found in os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # what is wrong with it, `Entry.find` says
 
 
 class Entry(NamedTuple):

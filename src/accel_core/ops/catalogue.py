@@ -1,19 +1,22 @@
 """All who provide an operator, in the order in which they are asked, and whose builder is used.
 
 An operator is known by the name of its builder, as DeepSpeed names it: `FusedAdamBuilder`. Of its candidates
-the first whose builder says that it is compatible is used. Nothing of them is imported before the operator
+the first whose builder says that it is compatible is used; one that would have to be compiled for the
+processor waits until it was, while another starts at once. Nothing of them is imported before the operator
 is asked for.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from accel_core.ops.providers import OWN, OpProvider
+from accel_core.settings import ACCEL_COMPILE
 
 __all__ = ["OpCandidate", "Operator", "choose", "table"]
 
@@ -72,6 +75,25 @@ class OpCandidate:
         except _ERRORS as error:
             return f"{self.source} fails when it is asked whether it is compatible: {_described(error)}"
 
+    @property
+    def passed_over(self) -> str:
+        """Why another is used before it, as one sentence: `reason`, or that it would be compiled first."""
+        return self.reason or ("it would be compiled first" if self.has_to_be_compiled else "")
+
+    @cached_property
+    def has_to_be_compiled(self) -> bool:
+        """Whether its first use would compile for the processor, unasked; another one may start at once.
+
+        False for what a plugin brings, which was installed to be used, for code of a device, and under
+        `ACCEL_COMPILE=1`.
+        """
+        if not self.origin.optional or self.error is not None or ACCEL_COMPILE.read(os.environ):
+            return False
+        try:
+            return not self.origin.is_built(self._builder) and self.origin.compiles_for_host(self._builder)
+        except _ERRORS:  # `reason` tells
+            return False
+
     @cached_property
     def is_built(self) -> bool | None:
         """Whether nothing is left to compile; `None` where the builder does not say."""
@@ -84,7 +106,7 @@ class OpCandidate:
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
         module, _, attribute = self.source.partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute), None
+            return self.origin.adapted(getattr(importlib.import_module(module), attribute)), None
         except _ERRORS as error:
             return None, error
 
@@ -106,13 +128,20 @@ class Operator:
 
     @cached_property
     def used(self) -> OpCandidate:
-        """The first compatible candidate; else the first, whose `reason` tells why it is not.
+        """The first compatible candidate that starts at once, else the first compatible one.
 
-        Candidates are imported and asked up to that one, an only one not at all.
+        Where none is compatible it is the first, whose `reason` tells why. Candidates are imported and asked
+        up to that one, an only one not at all.
         """
         chosen = choose(self.candidates)
         assert chosen is not None  # it is an operator because somebody provides it
         return chosen
+
+    @property
+    def to_build(self) -> OpCandidate:
+        """The candidate that is used once it is compiled; `used` where there is none to compile before it."""
+        before = self.candidates[: self.candidates.index(self.used)]
+        return next((c for c in before if c.has_to_be_compiled and not c.reason), self.used)
 
     @property
     def failed_to_import(self) -> bool:
@@ -135,17 +164,25 @@ def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
 
 
 def choose(candidates: Sequence[OpCandidate]) -> OpCandidate | None:
-    """The candidate to use: the first compatible one, else the first, so that its `load()` explains.
+    """The candidate to use: the first compatible one that starts at once, else the first compatible one.
 
-    A builder that fails to import is passed over only where its provider is optional. An only candidate is
-    not asked anything; `None` where there is none.
+    Where none is compatible it is the first, so that its `load()` explains. A builder that fails to import
+    is passed over only where its provider is optional. An only candidate is not asked anything; `None` where
+    there is none.
     """
     if len(candidates) == 1:
         return candidates[0]
+    waiting = []
     for candidate in candidates:
-        if not candidate.reason or (candidate.error is not None and not candidate.origin.optional):
+        if candidate.error is not None and not candidate.origin.optional:
             return candidate
-    return next((c for c in candidates if c.error is None), candidates[0] if candidates else None)
+        if candidate.has_to_be_compiled:
+            waiting.append(candidate)
+        elif not candidate.reason:
+            return candidate
+    compatible = (candidate for candidate in waiting if not candidate.reason)
+    importable = (candidate for candidate in candidates if candidate.error is None)
+    return next(compatible, None) or next(importable, None) or (candidates[0] if candidates else None)
 
 
 def _described(error: BaseException) -> str:

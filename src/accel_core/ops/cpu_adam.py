@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -9,10 +10,12 @@ from typing import Any, ClassVar
 
 from accel_core._support.torch_import import import_torch
 from accel_core.errors import OpInputError
-from accel_core.ops import compiler
+from accel_core.ops import arguments, compiler
 from accel_core.ops.builder import OpBuilder
 
 __all__ = ["CPUAdam", "CPUAdamBuilder"]
+
+_NAMES = ("grads", "params", "exp_avg", "exp_avg_sq")
 
 
 class CPUAdam:
@@ -26,10 +29,12 @@ class CPUAdam:
     def __init__(self, module: ModuleType) -> None:
         torch = import_torch()
         self._module: Any = module
-        self._strided = torch.strided
         self._formats = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
         #: The instructions in use: `"AVX512"`, `"AVX2"`, `"NEON"` or `"baseline"`.
         self.capability: str = module.capability
+
+    def __getattr__(self, name: str) -> Any:
+        raise arguments.zenflow_is_missing("cpu_adam", name)
 
     def create_adam(
         self,
@@ -46,7 +51,7 @@ class CPUAdam:
 
         The other values are those of the log line; each update brings its own.
         """
-        self._module.create(optimizer_id, beta1, beta2, adamw_mode)
+        self._module.create(_id(optimizer_id), beta1, beta2, adamw_mode)
         if should_log:
             sys.stderr.write(
                 f"accel-core: CPU Adam {optimizer_id} ({self.capability}): lr={alpha}, "
@@ -72,10 +77,12 @@ class CPUAdam:
     ) -> int:
         """One step on one parameter, in place; `step` counts from 1. Returns 0.
 
-        Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
+        Raises `OpInputError` for an optimizer that was not created, for tensors that do not match, and for
+        numbers out of range: 0 <= beta < 1, weight_decay >= 0, step >= 1. Nothing is changed then.
         """
-        scalars = (optimizer_id, step, lr, beta1, beta2, epsilon, weight_decay, bias_correction)
-        return self._call(self._module.update, scalars, (params, grads, exp_avg, exp_avg_sq))
+        numbers = (lr, beta1, beta2, epsilon, weight_decay, bias_correction)
+        tensors = (params, grads, exp_avg, exp_avg_sq)
+        return self._call(self._module.update, optimizer_id, step, numbers, tensors)
 
     def adam_rollback(
         self,
@@ -94,55 +101,44 @@ class CPUAdam:
     ) -> int:
         """Undo `adam_update` with the same arguments, up to rounding; float32 only. Returns 0.
 
-        Raises `OpInputError` as `adam_update` does, and for other types, which have lost the step.
+        Raises `OpInputError` as `adam_update` does, for other types, which have lost the step, and for a rate
+        of 0 or a decay of `lr * weight_decay = 1`, after which nothing is left to go back to.
         """
-        scalars = (optimizer_id, step, lr, beta1, beta2, epsilon, weight_decay, bias_correction)
-        return self._call(self._module.rollback, scalars, (params, grads, exp_avg, exp_avg_sq))
+        arguments.check_undoable("cpu_adam", beta1, beta2)
+        numbers = (lr, beta1, beta2, epsilon, weight_decay, bias_correction)
+        tensors = (params, grads, exp_avg, exp_avg_sq)
+        return self._call(self._module.rollback, optimizer_id, step, numbers, tensors)
 
     def destroy_adam(self, optimizer_id: int) -> int:
-        """Forget optimizer `optimizer_id`. Returns 0."""
-        self._module.destroy(optimizer_id)
+        """Forget optimizer `optimizer_id`, known or not: it is called from `__del__`. Returns 0."""
+        with contextlib.suppress(OpInputError):
+            self._module.destroy(_id(optimizer_id))
         return 0
 
-    def _call(self, function: Any, scalars: tuple[Any, ...], tensors: tuple[Any, ...]) -> int:
-        if scalars[1] < 1:
-            raise OpInputError(f"cpu_adam: step is {scalars[1]}; expected 1 or more")
-        self._check(*tensors)
-        p, _, m, _ = tensors
-        # The loop goes over memory in its order, so that all four need the same. A view is worked on as a
-        # copy, which then replaces its contents; the gradient is only read.
-        dense = [tensor.detach().contiguous() for tensor in tensors]
-        addresses = (tensor.data_ptr() for tensor in dense)
-        try:
-            function(*scalars, *addresses, p.numel(), self._formats[p.dtype], self._formats[m.dtype])
-        except (LookupError, TypeError) as error:
-            raise OpInputError(f"cpu_adam: {error}") from error
-        for index in (0, 2, 3):
-            if not tensors[index].is_contiguous():
-                tensors[index].detach().copy_(dense[index])
+    def _call(
+        self, function: Any, optimizer_id: int, step: int, numbers: tuple[Any, ...], tensors: tuple[Any, ...]
+    ) -> int:
+        optimizer_id, step = _id(optimizer_id), arguments.whole("cpu_adam", "step", step, 1, 64)
+        _, beta1, beta2, _, weight_decay, _ = numbers
+        arguments.check_rates("cpu_adam", beta1, beta2, float32=True)
+        arguments.check_decay("cpu_adam", weight_decay)
+
+        def work(rows: list[list[Any]]) -> None:
+            g, p, m, v = rows[0]
+            addresses = (tensor.data_ptr() for tensor in (p, g, m, v))
+            formats = (self._formats[p.dtype], self._formats[m.dtype])
+            try:
+                function(optimizer_id, step, *numbers, *addresses, p.numel(), *formats)
+            except (LookupError, TypeError, ValueError) as error:
+                raise OpInputError(f"cpu_adam: {error}") from error
+
+        p, g, m, v = tensors
+        arguments.update_on_host("cpu_adam", _NAMES, [(g, p, m, v)], work)
         return 0
 
-    def _check(self, p: Any, g: Any, m: Any, v: Any) -> None:
-        for name, tensor in (("params", p), ("grads", g), ("exp_avg", m), ("exp_avg_sq", v)):
-            if tensor.device.type != "cpu" or tensor.layout != self._strided:
-                raise OpInputError(
-                    f"cpu_adam: {name} is a {tensor.layout} tensor on {tensor.device}; expected a dense one "
-                    "on cpu"
-                )
-            if tensor.dtype not in self._formats:
-                known = ", ".join(map(str, self._formats))
-                raise OpInputError(f"cpu_adam: {name} is {tensor.dtype}; expected one of {known}")
-            if tensor.numel() != p.numel():
-                raise OpInputError(
-                    f"cpu_adam: {name} has {tensor.numel()} elements, params {p.numel()}; expected as many"
-                )
-        if g.dtype != p.dtype:
-            raise OpInputError(f"cpu_adam: grads are {g.dtype}, params {p.dtype}; expected the same")
-        if m.dtype != v.dtype or (m.dtype != p.dtype and self._formats[m.dtype]):
-            raise OpInputError(
-                f"cpu_adam: exp_avg is {m.dtype}, exp_avg_sq {v.dtype}; "
-                f"expected both float32 or both {p.dtype}"
-            )
+
+def _id(optimizer_id: int) -> int:
+    return arguments.whole("cpu_adam", "optimizer_id", optimizer_id, -(2**63), 64)
 
 
 class CPUAdamBuilder(OpBuilder):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["OWN", "OpProvider"]
+__all__ = ["OWN", "OpProvider", "is_host_code"]
+
+
+def is_host_code(sources: Iterable[object]) -> bool:
+    """Whether there are source files, and all of them are C or C++; `.dp.cpp` is SYCL by custom."""
+    names = [str(source) for source in sources]
+    return bool(names) and all(
+        name.endswith((".c", ".cc", ".cpp", ".cxx")) and not name.endswith(".dp.cpp") for name in names
+    )
 
 
 @dataclass(frozen=True)
@@ -14,7 +22,7 @@ class OpProvider:
     """The operators that one provider has for a backend, and how its builders are asked.
 
     The long answer to the hook `accel_op_builders`; a mapping alone is the short one. A provider whose
-    builders are asked in another way derives from it and overrides the two methods.
+    builders are asked in another way derives from it and overrides methods.
     """
 
     #: `{"FusedAdamBuilder": "module:Class"}`; a module is imported when its operator is asked for.
@@ -25,8 +33,9 @@ class OpProvider:
     kind: str = ""
     #: A package with a module for each builder, in which DeepSpeed lists operators; or none, an empty string.
     package: str = ""
-    #: Whether a builder that fails to import is passed over. By default it is an error: whoever installed
-    #: the provider wants it used.
+    #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
+    #: processor waits while another starts at once. By default neither: whoever installed the provider wants
+    #: it used.
     optional: bool = False
     #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
     advice: str = ""
@@ -42,6 +51,14 @@ class OpProvider:
     def is_built(self, builder: Any) -> bool:
         """Whether nothing is left to compile; what it raises means that this is not known."""
         return bool(builder.is_built())
+
+    def compiles_for_host(self, builder: Any) -> bool:
+        """Whether what its first use would compile is C++ alone, which the processor runs."""
+        return is_host_code(builder.sources())
+
+    def adapted(self, builder_class: type[Any]) -> type[Any]:
+        """The class that is handed out for a builder's; itself, unless a provider adds to it."""
+        return builder_class
 
 
 #: What accel-core brings for every device, asked after everybody else.

@@ -19,7 +19,7 @@ from accel_testing.machines import Machine, simulated
 
 _JUDGE = """
 import json, sys
-from accel_core.machine import devices, host
+from accel_core.machine import devices, host, placement
 from accel_core.detection.discovery import discover
 from accel_core.detection.probe import Group, probe
 from accel_core.settings import Settings
@@ -27,7 +27,7 @@ bus = tuple(devices.PciDevice(*device) for device in {pci!r})
 host.on_linux = lambda: True
 devices.pci_devices = lambda root="/": bus
 devices.device_nodes = lambda patterns, root="/": {nodes!r} if patterns else ()
-host.in_container = lambda root="/": False
+placement.placement = lambda *_: placement.Placement()
 {code}
 candidates = discover()
 found = [c for c in candidates if c.name == {name!r}]

@@ -53,6 +53,8 @@ BACKEND = Backend(
     driver_hint="install Gaudi's driver (habanalabs-dkms); `hl-smi` shows when it works",
     # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
     container_hint="start it with its Gaudis: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all",
+    # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Kubernetes_Installation/
+    granted_by=(("kubernetes", "habana.ai/gaudi"),),
     hints=_HINTS,
     visible_devices=("HABANA_VISIBLE_MODULES",),
     visible_devices_grammar="modules",

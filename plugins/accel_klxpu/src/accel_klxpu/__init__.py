@@ -65,6 +65,8 @@ BACKEND = Backend(
     driver_hint=_DRIVER,
     # https://opendatalab.github.io/MinerU/zh/usage/acceleration_cards/Kunlunxin
     container_hint="start it with its cards: docker run --device /dev/xpu0 --device /dev/xpuctrl",
+    # Project-HAMi/HAMi, docs/kunlun-vxpu-support.md.
+    granted_by=(("kubernetes", "kunlunxin.com/xpu"),),
     hints=_HINTS,
     # Not XPU_VISIBLE_DEVICES, with which torch_xmlir reportedly fails while it is imported: FlagTree,
     # third_party/xpu/docs/xpu3/how_to_write_kernel_skills.

@@ -47,6 +47,8 @@ BACKEND = Backend(
     container_hint=(
         "start it with its MLUs: docker run --device /dev/cambricon_ctl --device /dev/cambricon_dev0"
     ),
+    # Cambricon/cambricon-k8s-device-plugin, its README.
+    granted_by=(("kubernetes", "cambricon.com/mlu"),),
     hints=_HINTS,
     # The first that is set counts, CUDA's name included.
     visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),

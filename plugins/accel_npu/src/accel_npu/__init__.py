@@ -57,6 +57,8 @@ BACKEND = Backend(
     driver_hint=_DRIVER,
     # Ascend/pytorch, docker/OVERVIEW.md.
     container_hint=f"start it with its NPUs: docker run {_DEVICES}, and mount the driver",
+    # Ascend/ascend-device-plugin, its README; of Slurm, how the clusters with Ascend nodes tell users to ask.
+    granted_by=(("kubernetes", "huawei.com/Ascend910"), ("slurm", "npu")),
     hints=_HINTS,
     visible_devices=("ASCEND_RT_VISIBLE_DEVICES",),
     visible_devices_grammar="ascending",

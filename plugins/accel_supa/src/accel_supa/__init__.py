@@ -45,6 +45,8 @@ BACKEND = Backend(
     driver_hint="install BIRENSUPA Driver and `modprobe biren`; `brsmi` shows when it works",
     # BIRENSUPA/torch-supa, .agents/skills/torch-supa-wiki/installation-quickstart.md.
     container_hint="start it with its GPUs: docker run --device /dev/biren/card_0",
+    # https://gitee.com/BirenTechnology/k8s-device-plugin
+    granted_by=(("kubernetes", "birentech.com/gpu"),),
     hints=_HINTS,
     visible_devices=("SUPA_VISIBLE_DEVICES",),
     visible_devices_grammar="indices",

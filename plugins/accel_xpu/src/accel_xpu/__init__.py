@@ -17,8 +17,15 @@ __all__ = ["IPEX", "NATIVE", "accel_probe"]
 _INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/xpu"
 _NO_IPEX = "torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's"
 
+#: Beside a torch that it was not built for.
+_ANOTHER_IPEX = (
+    "pip uninstall intel-extension-for-pytorch: torch 2.8 and later need none, an older one needs IPEX's GPU "
+    "build of its release"
+)
+
 #: What an error's text says, and what the user can do about it; the first that fits counts.
 _HINTS = (
+    (r"works with torch [\d.]+ only", _ANOTHER_IPEX),
     (r"needs to work with pytorch|^127$|'os' has no attribute 'exit'", _NO_IPEX),
     (r"(not compiled with|compiled without) xpu", _INSTALL),
     (r"re-initialize xpu in forked", "use the start method 'spawn', or fork before the device is touched"),
@@ -50,6 +57,8 @@ NATIVE = Backend(
     pci_ids=("8086/03",),
     # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
     container_hint="start it with its GPUs: docker run --device /dev/dri",
+    # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is called.
+    granted_by=(("slurm", "gpu"),),
     hints=_HINTS,
     visible_devices=("ZE_AFFINITY_MASK",),
     visible_devices_grammar="level-zero",

@@ -11,6 +11,7 @@ from accel_core.backend import Backend
 from accel_core.cli import options
 from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import answering
+from accel_core.detection.autoload import spoilers
 from accel_core.detection.discovery import find
 from accel_core.detection.records import Candidate
 from accel_core.distributed import environment
@@ -33,13 +34,19 @@ def command(name: Pin | None, *, form: str) -> None:
     """Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.
 
     DS_ACCELERATOR with that accelerator's name, and what is set here of ACCEL_*, GLOO_*, OMP_*, PYTHON*,
-    TORCH_* and the vendor's own. With NAME neither a device nor the vendor's package is needed, so that it
-    works on a login node; what the plugin declares then serves.
+    TORCH_* and the vendor's own; what keeps another vendor's package from breaking their torch. With NAME
+    neither a device nor the vendor's package is needed, so that it works on a login node; what the plugin
+    declares then serves.
     """
     with answering(as_json=form == "json") as output:
-        options.read_settings()
+        settings = options.read_settings()
         environ = dict(os.environ)  # before a vendor's package adds its own
-        variables = environment.forwarded(_accelerator_or_declaration(name), environ)
+        chosen = _accelerator_or_declaration(name)
+        variables = environment.forwarded(chosen, environ)
+        backend = chosen if isinstance(chosen, Backend) else chosen.backend
+        if spoiled := spoilers(backend, settings.probe_timeout):
+            click.echo(environment.why_kept(spoiled), err=True)
+            variables = dict(sorted({**variables, **environment.kept_from_others(environ)}.items()))
         if form == "json":
             output.write_json(variables)
         else:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from accel_core import current
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.interface import Accelerator
@@ -14,7 +15,8 @@ from accel_core.accelerators.records import DeviceProperties
 from accel_core.cli import options, text
 from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import answering
-from accel_core.cli.page import Facts, Heading, Part, Table, paragraph
+from accel_core.cli.page import Bullets, Facts, Heading, Part, Table, paragraph
+from accel_core.detection.autoload import spoilers
 from accel_core.detection.records import CAUGHT, How, root_cause
 from accel_core.distributed.communication import communication_of
 from accel_core.errors import UnsupportedError
@@ -41,9 +43,14 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     operators. Unlike the other commands this one needs torch and imports the vendor's package.
     """
     with answering(as_json=as_json) as output:
-        options.read_settings()  # settings are judged before torch takes its second to import
+        settings = options.read_settings()  # judged before torch takes its second to import
         accelerator, how = named_or_chosen(name)
-        document = {**_document(accelerator), "how": how.value if how else None}
+        if how is How.FALLBACK:  # then it was looked for
+            spoiled = current.selection().autoload
+        else:
+            spoiled = tuple(map(str, spoilers(accelerator.backend, settings.probe_timeout)))
+        how_chosen = how.value if how else None
+        document = {**_document(accelerator), "how": how_chosen, "autoload": list(spoiled)}
         if as_json:
             output.write_json(document)
         else:
@@ -130,7 +137,12 @@ def _is_host_stream(stream: object) -> bool:
 
 
 def _page(doc: dict[str, Any]) -> list[Part]:
-    return [*_identity(doc), *_devices(doc), *_abilities(doc), *_problems(doc)]
+    return [*_identity(doc), *_devices(doc), *_abilities(doc), *_problems(doc), *_autoload(doc)]
+
+
+def _autoload(doc: dict[str, Any]) -> list[Part]:
+    lines = [paragraph((text.clean(line), "")) for line in doc["autoload"]]
+    return [Heading(text.AUTOLOAD), Bullets(lines)] if lines else []
 
 
 def _identity(doc: dict[str, Any]) -> list[Part]:

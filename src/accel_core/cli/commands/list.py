@@ -61,6 +61,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
         "chosen": choice.selection.chosen if choice else None,
         "how": choice.selection.how.value if choice and marked else None,
         "missing_plugins": list(surveyed.missing_plugins),
+        "autoload": list(choice.selection.autoload) if choice else [],
         "backends": [{**v.to_dict(), "marked": v is marked} for v in surveyed.verdicts],
     }
 
@@ -92,7 +93,8 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings) -> list
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
     notes += [(line, "yellow") for line in surveyed.missing_plugins]
     if surveyed.choice is not None:
-        notes += [(text.clean(line), "yellow") for line in surveyed.choice.selection.notes]
+        selection = surveyed.choice.selection
+        notes += [(text.clean(line), "yellow") for line in (*selection.autoload, *selection.notes)]
     return notes
 
 

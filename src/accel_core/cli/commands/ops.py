@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
 
 from accel_core import current
+from accel_core._support.quiet import stdout_to_stderr
 from accel_core.accelerators.interface import Accelerator
 from accel_core.cli import options, text
 from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
+from accel_core.errors import OpBuildError
 from accel_core.ops.catalogue import OpCandidate, Operator
-from accel_core.settings import Pin
+from accel_core.settings import ACCEL_COMPILE, Pin
 
 __all__ = ["command"]
 
@@ -26,21 +29,28 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 @click.command("ops")
 @click.argument("op", required=False, metavar="[NAME]")
+@click.option("--build", is_flag=True, help="Compile the operator NAME for the processor, and keep it.")
 @options.backend_option
 @options.as_json
 @click.pass_context
-def command(ctx: click.Context, op: str | None, *, backend: Pin | None, as_json: bool) -> None:
+def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | None, as_json: bool) -> None:
     """List the operators of the chosen accelerator, and who provides each.
 
     With NAME (FusedAdam, fused_adam or FusedAdamBuilder): all who provide it, in the order in which they are
     asked, and which of them is used. The exit status is then 0 when one can be used, and 1 when not. Needs
     torch; imports DeepSpeed where that is installed and has operators for the device.
+
+    What would have to be compiled for the processor is used once it was: NAME --build does it.
     """
     with answering(as_json=as_json) as output:
+        if build and op is None:
+            raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
         options.read_settings()
         accelerator, _ = named_or_chosen(backend)
         known = accelerator.operators()
         names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
+        if build:
+            known = _built_now(accelerator, known[names[0]])
         document = _document(accelerator, [known[name] for name in names])
         if as_json:
             output.write_json(document)
@@ -67,15 +77,44 @@ def _word(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
 
 
+def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Operator]:
+    """Compile what is used once it is compiled, where it is not yet; the table with who is used from then on.
+
+    Raises `OpBuildError` where it does not compile.
+    """
+    with _chosen(accelerator):
+        meant = operator.to_build
+        if meant.builder_class is not None and meant.is_built is False and not meant.reason:
+            try:
+                with stdout_to_stderr():
+                    meant.builder_class().load()
+            except OpBuildError:
+                raise
+            except Exception as error:  # of another provider's compiler
+                raise OpBuildError(
+                    f"{operator.name} of {meant.provider} does not compile: {error}"
+                ) from error
+    return accelerator.operators()
+
+
+@contextlib.contextmanager
+def _chosen(accelerator: Accelerator) -> Iterator[None]:
+    """With `accelerator` as DeepSpeed's too, which is imported for its builders and would look for one."""
+    from accel_core.integrations import deepspeed  # an integration, so not at the top
+
+    with current.use_accelerator(accelerator):
+        deepspeed.prepare()
+        yield
+
+
 # --- the document --------------------------------------------------------------------------------------
 
 
 def _document(accelerator: Accelerator, operators: Iterable[Operator]) -> dict[str, Any]:
-    from accel_core.integrations import deepspeed  # an integration, so not at the top
+    from accel_core.integrations import deepspeed
 
     source = accelerator.backend.provenance
-    with current.use_accelerator(accelerator):
-        deepspeed.prepare()  # DeepSpeed, imported for its builders, is not to look for a device by itself
+    with _chosen(accelerator):
         ops = [_op(operator) for operator in operators]
     return {
         "backend": accelerator.name,
@@ -99,8 +138,9 @@ def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
         "used": used,
         "compatible": candidate.verdict == "compatible",
         "broken": candidate.verdict == "broken",
-        "reason": candidate.reason,
+        "reason": candidate.reason if used else candidate.passed_over,
         "built": candidate.is_built,
+        "waits": not used and candidate.has_to_be_compiled and not candidate.reason,
         "source": candidate.source,
         "file": getattr(module, "__file__", None),
     }
@@ -123,6 +163,8 @@ def _page(doc: dict[str, Any]) -> list[Part]:
 
 def _more(doc: dict[str, Any]) -> Cell:
     more = "`accel ops NAME` says more."
+    if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
+        more += f" `accel ops NAME --build` compiles, and so does the first use under {ACCEL_COMPILE.name}=1."
     return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
 
 
@@ -165,6 +207,12 @@ def _details(doc: dict[str, Any]) -> list[Part]:
                 )
             )
         )
+    if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
+        name = text.clean(op["op"].removesuffix("Builder"))
+        build = (
+            f"`accel ops {name} --build` compiles, and so does the first use under {ACCEL_COMPILE.name}=1."
+        )
+        parts += [Paragraph(), paragraph((build, ""))]
     if not used["compatible"]:
         parts += [Heading("What to do"), paragraph((_advice(doc), ""))]
     return parts

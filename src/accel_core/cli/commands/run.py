@@ -32,6 +32,8 @@ def command(arguments: tuple[str, ...]) -> None:
         plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)
+        if machine.why_kept:
+            click.echo(f"{machine.why_kept}\n", err=True)
         if parsed.dry_run:
             click.echo(plan.describe(machine, parsed, plans))
             return

@@ -11,6 +11,7 @@ from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
 from accel_core.detection.choose import choose
+from accel_core.detection.conduct import Misstep, conduct
 from accel_core.detection.messages import not_found
 from accel_core.detection.records import Selection, Verdict
 from accel_core.detection.survey import Survey, survey
@@ -63,13 +64,20 @@ def _choice_page(selection: Selection) -> list[Part]:
     if selection.missing_plugins:
         parts.append(Heading("Hardware without its plugin"))
         parts.append(Bullets([paragraph((line, "")) for line in selection.missing_plugins]))
+    parts += _autoload(selection.autoload)
     if selection.notes:
-        parts.append(Heading("Settings that name nothing"))
+        parts.append(Heading("Settings"))
         parts.append(Bullets([paragraph((text.clean(line), "")) for line in selection.notes]))
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
     return parts
+
+
+def _autoload(lines: tuple[str, ...]) -> list[Part]:
+    """What torch's autoload does to a program that imports torch before accel_core."""
+    bullets = [paragraph((text.clean(line), "")) for line in lines]
+    return [Heading(text.AUTOLOAD), Bullets(bullets)] if bullets else []
 
 
 def _headline(selection: Selection) -> list[Cell]:
@@ -117,6 +125,8 @@ class _Standing(NamedTuple):
     chosen: bool
     #: What the choice makes of it, as a sentence.
     sentence: str
+    #: What its plugin does while it is discovered, and should leave.
+    missteps: tuple[Misstep, ...]
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -125,6 +135,7 @@ class _Standing(NamedTuple):
             "usable": self.verdict.usable,
             "chosen": self.chosen,
             "standing": self.sentence,
+            "missteps": [misstep._asdict() for misstep in self.missteps],
             "rank": self.rank,
             "of": self.total,
             "outranked_by": [
@@ -136,27 +147,38 @@ class _Standing(NamedTuple):
 
 def _explain_backend(name: Pin, settings: Settings, output: Output, *, as_json: bool) -> bool:
     """Write of the backend that `name` means, or the several that claim the name; whether one is usable."""
-    standings = _standings(name, settings)
+    standings, autoload = _standings(name, settings)
     if as_json:
-        output.write_json({"name": str(name), "backends": [standing.to_dict() for standing in standings]})
+        backends = [standing.to_dict() for standing in standings]
+        output.write_json({"name": str(name), "backends": backends, "autoload": list(autoload)})
     else:
         parts: list[Part] = []
         for standing in standings:
             parts += [*([Paragraph()] if parts else []), *_backend_page(standing)]
+        parts += _autoload(autoload)
         output.write_page(parts)
     return any(standing.verdict.usable for standing in standings)
 
 
-def _standings(pin: Pin, settings: Settings) -> list[_Standing]:
-    """Every backend that `pin` means; raises `BackendNotFoundError` when there is none."""
+def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str, ...]]:
+    """Every backend that `pin` means, and what torch's autoload spoils.
+
+    Raises `BackendNotFoundError` when there is none.
+    """
     surveyed = survey(settings)
     meant = [v for v in surveyed.verdicts if pin.matches(v.name, v.provenance.distribution)]
     if not meant:
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin))
-    return [_standing(verdict, surveyed, settings) for verdict in meant]
+    # Of several backends of one plugin the first has its missteps.
+    plugins = dict.fromkeys(v.provenance for v in meant if not v.builtin)
+    early = {provenance: conduct(provenance, settings.probe_timeout) for provenance in plugins}
+    autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
+    return [_standing(v, surveyed, settings, early.pop(v.provenance, ())) for v in meant], autoload
 
 
-def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
+def _standing(
+    verdict: Verdict, surveyed: Survey, settings: Settings, missteps: tuple[Misstep, ...]
+) -> _Standing:
     choice = surveyed.choice
     assert choice is not None
     above = surveyed.verdicts[: surveyed.verdicts.index(verdict)]
@@ -173,6 +195,7 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
         above=above,
         chosen=is_chosen,
         sentence=_sentence(verdict, chosen, settings, is_chosen=is_chosen),
+        missteps=missteps,
     )
 
 
@@ -216,4 +239,17 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),
             )
         ),
+        *_missteps(standing),
     ]
+
+
+def _missteps(standing: _Standing) -> list[Part]:
+    """What whoever writes the plugin should change: others pay for it at their first call."""
+    if not standing.missteps:
+        return []
+    plugin = text.clean(standing.verdict.provenance.distribution)
+    lines = [
+        paragraph((f"{text.clean(m.what)} ({text.clean(m.where)})", ""), (f"\ninstead: {m.instead}", "dim"))
+        for m in standing.missteps
+    ]
+    return [Heading(f"What {plugin} does while backends are merely looked for"), Bullets(lines)]

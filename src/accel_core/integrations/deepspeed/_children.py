@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
+from accel_core._support.startup import AT_START
 from accel_core._support.torch_import import autoload_is_on
 from accel_core.detection.entry_points import find_entry_points
 
@@ -13,7 +16,7 @@ _ENTRY_POINTS = (("torch.backends", "accel_core"), ("accel.integrations", "deeps
 
 def obstacle() -> str:
     """Why child processes would not activate by themselves, and the next step; empty where they do."""
-    if not autoload_is_on():
+    if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return (
             "TORCH_DEVICE_BACKEND_AUTOLOAD is off, so torch does not tell child processes of the "
             "activation. Unset it, or start each rank as `python -m accel_core.integrations.deepspeed SCRIPT`"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from importlib.machinery import ModuleSpec
@@ -26,11 +27,19 @@ class ImportHook:
     ) -> None:
         self._around = around
         self._before = before
+        #: What is being sought now, by thread and name.
+        self._seeking: set[tuple[int, str]] = set()
 
     def install(self) -> None:
-        """Come first: another finder may answer for everything (editable installs do)."""
-        if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
+        """Come first: another finder may answer for everything (editable installs do).
+
+        A hook that an older copy of this module installed goes: `accel_core` was reloaded, or imported anew,
+        and each of the two would put its own accelerator in place.
+        """
+        if self in sys.meta_path:
+            return
+        # In place: who holds the list, as an import under way in another thread does, must see it too.
+        sys.meta_path[:] = [self, *(finder for finder in sys.meta_path if not _is_of_older_copy(finder))]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -38,13 +47,24 @@ class ImportHook:
         """What the other finders find, its loader told to call us."""
         if name not in self._around and name not in self._before:
             return None
-        for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
-            if spec is not None:
-                if spec.loader is not None:
-                    self._follow(name, spec.loader)
-                return spec
-        return None
+        # Others ask all finders as well; one that asks us in turn is told what it would be told without us.
+        asked = (threading.get_ident(), name)
+        if asked in self._seeking:
+            return None
+        self._seeking.add(asked)
+        try:
+            spec = self._from_others(name, path, target)
+        finally:
+            self._seeking.discard(asked)
+        if spec is not None and spec.loader is not None:
+            self._follow(name, spec.loader)
+        return spec
+
+    def _from_others(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        specs = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        return next((spec for spec in specs if spec is not None), None)
 
     def _follow(self, name: str, loader: Any) -> None:
         # On this one object: it stays the loader that it was for whoever asks for its source or type.
@@ -64,3 +84,9 @@ class ImportHook:
                 return get_code(fullname)
 
             loader.get_code = get_code_after
+
+
+def _is_of_older_copy(finder: object) -> bool:
+    """By name: its class is not ours, though it was made of the same file, or of an older release's."""
+    kind = type(finder)
+    return (kind.__module__, kind.__qualname__) == (__name__, ImportHook.__qualname__)

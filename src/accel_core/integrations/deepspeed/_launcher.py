@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
+from accel_core.detection.autoload import spoilers
+from accel_core.distributed.environment import kept_from_others, why_kept
 from accel_core.errors import IntegrationError
 from accel_core.integrations.deepspeed import _children, activate
+from accel_core.settings import read
 
 __all__ = ["launch"]
 
@@ -18,7 +22,10 @@ def launch(arguments: Sequence[str]) -> None:
     """
     if reason := _children.obstacle():
         raise IntegrationError(f"{reason}.")
-    activate()
+    accelerator = activate().accelerator
+    if spoiled := spoilers(accelerator.backend, read().probe_timeout):
+        sys.stderr.write(f"{why_kept(spoiled)}\n\n")
+        os.environ.update(kept_from_others())
     # The launcher's parser takes its name from here, and its autotuner repeats the command.
     sys.argv[:] = ["accel deepspeed", *arguments]
     from deepspeed.launcher.runner import main

@@ -12,6 +12,7 @@ import re
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
+from accel_core._support.torch_import import AUTOLOAD
 from accel_core.accelerators.interface import Accelerator
 from accel_core.machine.visible_devices import format_visible_devices, parse_visible_devices
 
@@ -44,7 +45,8 @@ class _LauncherAnswers:
         """Also what makes our choice and our activation, on the other nodes too."""
         # Forwarded by prefix: the choice (DS_ACCELERATOR, ACCEL_ALLOW…) and ACCEL_INTEGRATIONS.
         mine: list[str] = super().export_envs()  # type: ignore[misc]
-        return [*mine, "ACCEL_", "DS_ACCELERATOR"]
+        # The last is what keeps another vendor's package out of every process that imports torch.
+        return [*mine, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
     def visible_devices_envs(self) -> list[str]:
         """The one variable that the launcher may read and set."""

@@ -17,13 +17,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from accel_core._support.packages import package_folders
 from accel_core._support.quiet import captured_stdout
 from accel_core.backend import Backend
-from accel_core.integrations.deepspeed import _installed
+from accel_core.integrations.deepspeed import _foreign, _installed
 from accel_core.marker import hookimpl
 from accel_core.ops.providers import OpProvider
 
-__all__ = ["DeepSpeedProvider", "accel_op_builders", "compatibility", "is_built", "package", "sources"]
+__all__ = [
+    "DeepSpeedProvider",
+    "accel_op_builders",
+    "compatibility",
+    "is_built",
+    "kept_in",
+    "package",
+    "sources",
+]
 
 _ROOT = "deepspeed.ops.op_builder"
 #: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
@@ -44,6 +53,12 @@ class DeepSpeedProvider(OpProvider):
     def is_built(self, builder: Any) -> bool:
         """As `is_built` below: DeepSpeed's builders do not say."""
         return is_built(builder)
+
+    def adapted(self, builder_class: type[Any]) -> type[Any]:
+        """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked."""
+        if hasattr(builder_class, "load"):
+            _foreign.announcing(builder_class, is_built, kept_in)
+        return builder_class
 
 
 @hookimpl
@@ -114,21 +129,52 @@ def compatibility(builder: Any) -> str:
 
 
 def is_built(builder: Any) -> bool:
-    """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result."""
+    """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result.
+
+    What torch keeps is compiled again when a source, or torch itself, is newer, or the compiler is another.
+    """
     if not builder.sources():
         return True
     home, _, stem = builder.absolute_name().rpartition(".")
-    folders = [Path(_folder(home) or os.devnull)]
-    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
-    if kept:
-        folders.append(Path(kept, builder.name))
-    else:
-        tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
-        folders += _build_root().glob(f"{tag}/{builder.name}")
     names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
-    return any(
-        names.fullmatch(file.name) for folder in folders if folder.is_dir() for file in folder.iterdir()
-    )
+    if any(names.fullmatch(file.name) for file in _files(Path(_folder(home) or os.devnull))):
+        return True
+    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
+    tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
+    folders = [Path(kept, builder.name)] if kept else _build_root().glob(f"{tag}/{builder.name}")
+    folders = [folder for folder in folders if not _of_another_compiler(folder)]
+    found = [file for folder in folders for file in _files(folder) if names.fullmatch(file.name)]
+    return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
+
+
+def kept_in(builder: Any) -> str:
+    """The folder in which torch keeps what it compiles for a builder."""
+    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
+    return str(Path(kept, builder.name) if kept else _build_root())
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _of_another_compiler(folder: Path) -> bool:
+    """Whether torch's build file there names another compiler than torch would take now."""
+    try:
+        first = re.search(r"^cxx = (.*)$", (folder / "build.ninja").read_text("utf-8"), re.MULTILINE)
+    except (OSError, UnicodeDecodeError):
+        return False
+    if first is None or sys.platform == "win32":  # where torch takes no other
+        return False
+    return first[1] != os.environ.get("CXX", "c++")
+
+
+def _changed(builder: Any) -> float:
+    """When the newest of what it is compiled from was written, as far as that can be told."""
+    top = Path(_folder("deepspeed.ops"))
+    torch = package_folders("torch")
+    headers = [Path(folder, "include", "torch", "extension.h") for folder in torch]
+    files = [*(top / str(source) for source in builder.sources()), *headers]
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
 
 
 def _build_root() -> Path:

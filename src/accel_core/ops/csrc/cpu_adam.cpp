@@ -247,13 +247,13 @@ struct Optimizer {
     }
 };
 
-std::unordered_map<int, Optimizer> optimizers;
+std::unordered_map<long long, Optimizer> optimizers;
 
 enum Format { float32 = 0, bfloat16 = 1, float16 = 2 };
 
 // What `update` and `rollback` are given.
 struct Call {
-    int id;
+    long long id;
     unsigned long long step;
     float lr, beta1, beta2, eps, weight_decay;
     int bias_correction;
@@ -263,12 +263,13 @@ struct Call {
 
     Optimizer* parse(PyObject* args)
     {
-        if (!PyArg_ParseTuple(args, "iKfffffpKKKKLii", &id, &step, &lr, &beta1, &beta2, &eps, &weight_decay,
+        if (!PyArg_ParseTuple(args, "LKfffffpKKKKLii", &id, &step, &lr, &beta1, &beta2, &eps, &weight_decay,
                               &bias_correction, &p, &g, &m, &v, &count, &parameter_format, &state_format))
             return nullptr;
         const auto found = optimizers.find(id);
         if (found == optimizers.end()) {
-            PyErr_Format(PyExc_LookupError, "there is no optimizer %d: create_adam(%d, ...) comes first", id, id);
+            PyErr_Format(PyExc_LookupError, "there is no optimizer %lld: create_adam(%lld, ...) comes first", id,
+                         id);
             return nullptr;
         }
         return &found->second;
@@ -333,6 +334,10 @@ PyObject* rollback(PyObject*, PyObject* args)
     const float correction2 = call.bias_correction ? float(1 - std::pow(double(call.beta2), power)) : 1.0f;
     const bool decays = call.weight_decay > 0;
     const float kept = decays && optimizer->adamw ? 1 - call.lr * call.weight_decay : 1.0f;
+    if (kept == 0) {
+        PyErr_SetString(PyExc_ValueError, "a step with lr * weight_decay = 1 cannot be undone");
+        return nullptr;
+    }
     const float on_gradient = decays && !optimizer->adamw ? call.weight_decay : 0.0f;
     auto* const p = pointer<float>(call.p);
     const auto* const g = pointer<const float>(call.g);
@@ -357,9 +362,10 @@ PyObject* rollback(PyObject*, PyObject* args)
 
 PyObject* create(PyObject*, PyObject* args)
 {
-    int id, adamw;
+    long long id;
+    int adamw;
     float beta1, beta2;
-    if (!PyArg_ParseTuple(args, "iffp", &id, &beta1, &beta2, &adamw)) return nullptr;
+    if (!PyArg_ParseTuple(args, "Lffp", &id, &beta1, &beta2, &adamw)) return nullptr;
     Optimizer made;
     made.beta1 = beta1;
     made.beta2 = beta2;
@@ -370,8 +376,8 @@ PyObject* create(PyObject*, PyObject* args)
 
 PyObject* destroy(PyObject*, PyObject* args)
 {
-    int id;
-    if (!PyArg_ParseTuple(args, "i", &id)) return nullptr;
+    long long id;
+    if (!PyArg_ParseTuple(args, "L", &id)) return nullptr;
     optimizers.erase(id);
     Py_RETURN_NONE;
 }

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from accel_core.ops.arguments import check_decay
 from accel_core.ops.portable._tensors import corrections, update_in_groups
 
 __all__ = ["adam"]
@@ -30,6 +31,7 @@ def adam(
 
     `decoupled`: the weights decay by themselves (AdamW), not through the gradient.
     """
+    check_decay(op, weight_decay)
     correction1, correction2 = corrections(op, beta1, beta2, step, bias_correction)
 
     def update(g: list[Tensor], p: list[Tensor], m: list[Tensor], v: list[Tensor]) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from accel_core.ops.portable._tensors import betas, update_in_groups
+from accel_core.ops.arguments import check_decay, check_rates
+from accel_core.ops.portable._tensors import update_in_groups
 
 __all__ = ["lion"]
 
@@ -26,7 +27,8 @@ def lion(
     Where average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper;
     DeepSpeed's kernels move it by `lr`, up on CUDA and down on CPU.
     """
-    betas(op, beta1, beta2)
+    check_rates(op, beta1, beta2)
+    check_decay(op, weight_decay)
 
     def update(g: list[Tensor], p: list[Tensor], m: list[Tensor]) -> None:
         direction = torch._foreach_lerp(m, g, 1 - beta1)

@@ -6,6 +6,7 @@ import logging
 from typing import Generic, TypeVar
 
 from accel_core.errors import OpInputError
+from accel_core.ops.arguments import whole
 
 __all__ = ["Optimizers"]
 
@@ -21,7 +22,11 @@ class Optimizers(Generic[T]):
         self._known: dict[int, T] = {}
 
     def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
-        """Keep `settings` under this number, in place of what had it; 0, as DeepSpeed's functions give."""
+        """Keep `settings` under this number, in place of what had it; 0, as DeepSpeed's functions give.
+
+        Raises `OpInputError` for what is no whole number of 64 bits, as the compiled operator does.
+        """
+        optimizer_id = whole(self._op, "optimizer_id", optimizer_id, -(2**63), 64)
         self._known[optimizer_id] = settings
         if should_log:
             logging.getLogger("accel_core.ops").info(

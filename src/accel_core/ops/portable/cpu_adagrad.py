@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from accel_core.errors import OpInputError
+from accel_core.ops.arguments import check_decay, whole
 from accel_core.ops.portable._optimizers import Optimizers
 from accel_core.ops.portable._tensors import update_in_groups
 
@@ -44,8 +44,8 @@ def adagrad_update(
     Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
     """
     _optimizers.get(optimizer_id)
-    if step < 1:
-        raise OpInputError(f"cpu_adagrad: step is {step}, expected 1 or more: the first update is step 1")
+    whole("cpu_adagrad", "step", step, 1, 64)
+    check_decay("cpu_adagrad", weight_decay)
 
     def update(g: list[Tensor], p: list[Tensor], total: list[Tensor]) -> None:
         (gradient,), (weight,), (squares,) = g, p, total

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from accel_core.errors import OpInputError
+from accel_core.ops.arguments import check_decay, check_undoable, require_tensor, zenflow_is_missing
 from accel_core.ops.portable._adam import adam
 from accel_core.ops.portable._optimizers import Optimizers
 from accel_core.ops.portable._tensors import corrections, update_in_groups
@@ -16,6 +18,10 @@ __all__ = ["adam_rollback", "adam_update", "create_adam", "destroy_adam"]
 
 #: By number: whether weight decay is decoupled. All else comes with each update.
 _decoupled: Optimizers[bool] = Optimizers("cpu_adam", "create_adam")
+
+
+def __getattr__(name: str) -> Any:
+    raise zenflow_is_missing("cpu_adam", name)
 
 
 def create_adam(
@@ -92,13 +98,11 @@ def adam_rollback(
     decoupled = _decoupled.get(optimizer_id)
     lists = _lists(params, grads, exp_avg, exp_avg_sq)
     correction1, correction2 = corrections("cpu_adam", beta1, beta2, step, bias_correction)
+    check_decay("cpu_adam", weight_decay)
+    check_undoable("cpu_adam", beta1, beta2, weight_decay if decoupled else 0.0, lr)
     kept = 1 - lr * weight_decay if decoupled else 1.0
-    if 0 in (beta1, beta2, kept):
-        raise OpInputError(
-            f"cpu_adam: a step with beta1={beta1}, beta2={beta2}, lr * weight_decay={lr * weight_decay} "
-            "cannot be undone"
-        )
     for name, (tensor,) in lists.items():
+        require_tensor(f"cpu_adam: {name}", tensor)
         if tensor.dtype not in (torch.float32, torch.float64):
             raise OpInputError(f"cpu_adam: {name} are {tensor.dtype}; a step can be undone in float32 only")
 

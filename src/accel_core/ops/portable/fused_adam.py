@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from accel_core.errors import OpInputError
+from accel_core.ops.arguments import check_mode, named_lists
 from accel_core.ops.portable._adam import adam
 
 __all__ = ["multi_tensor_adam"]
@@ -32,15 +32,11 @@ def multi_tensor_adam(
     `tensor_lists`: gradients, parameters, averages, averages of squares. `step` counts from 1;
     `bias_correction` is 0 or 1. Raises `OpInputError` for lists that do not match or another mode.
     """
-    if len(tensor_lists) != len(_LISTS):
-        raise OpInputError(
-            f"fused_adam: {len(tensor_lists)} lists of tensors, expected 4: {', '.join(_LISTS)}"
-        )
-    if mode not in (0, 1):
-        raise OpInputError(f"fused_adam: mode is {mode}, expected 0 (Adam) or 1 (AdamW)")
+    lists = named_lists("fused_adam", _LISTS, tensor_lists)
+    check_mode("fused_adam", mode)
     adam(
         "fused_adam",
-        dict(zip(_LISTS, tensor_lists, strict=True)),
+        lists,
         lr=lr,
         beta1=beta1,
         beta2=beta2,

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from accel_core.errors import OpInputError
+from accel_core.ops.arguments import check_decay, require_tensor, require_writable
 from accel_core.ops.portable._tensors import corrections, update_in_groups
 
 __all__ = ["lamb"]
@@ -41,6 +42,10 @@ def lamb(
     """
     if mode not in (0, 1):
         raise OpInputError(f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (beside it)")
+    for name, tensor in (("p", p), ("p_copy", p_copy)):
+        require_tensor(f"fused_lamb: {name}", tensor)
+    require_writable("fused_lamb: p_copy", p_copy)
+    check_decay("fused_lamb", decay)
     if p_copy.numel() not in (0, p.numel()):
         raise OpInputError(f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or none")
     correction1, correction2 = corrections("fused_lamb", beta1, beta2, step, bool(bias_correction))
@@ -61,9 +66,8 @@ def lamb(
         ratio.copy_(torch.where((weight_norm != 0) & (change_norm != 0), usual, torch.ones_like(usual)))
         weight.sub_(change.mul_(ratio[0] * step_size))
 
-    update_in_groups(
-        "fused_lamb", {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}, update
-    )
+    lists = {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}
+    update_in_groups("fused_lamb", lists, update, elementwise=False)  # its norms are of whole tensors
     if p_copy.numel():
         with torch.no_grad():
             p_copy.copy_(p.reshape(p_copy.shape))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from accel_core.errors import OpInputError
+from accel_core.ops.arguments import named_lists
 from accel_core.ops.portable._lion import lion
 
 __all__ = ["multi_tensor_lion"]
@@ -28,9 +28,5 @@ def multi_tensor_lion(
 
     Raises `OpInputError` for lists that do not match.
     """
-    if len(tensor_lists) != len(_LISTS):
-        raise OpInputError(
-            f"fused_lion: {len(tensor_lists)} lists of tensors, expected 3: {', '.join(_LISTS)}"
-        )
-    lists = dict(zip(_LISTS, tensor_lists, strict=True))
+    lists = named_lists("fused_lion", _LISTS, tensor_lists)
     lion("fused_lion", lists, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)

@@ -229,7 +229,7 @@ def pin_memory(a: Any) -> bool:
 
 @CALLS.add
 def is_pinned(a: Any) -> bool:
-    return a.is_pinned(torch.ones(2).pin_memory()) is True and a.is_pinned(torch.ones(2)) is False
+    return a.is_pinned(a.pin_memory(torch.ones(2))) is True and a.is_pinned(torch.ones(2)) is False
 
 
 @CALLS.add

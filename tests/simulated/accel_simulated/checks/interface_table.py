@@ -80,7 +80,7 @@ CALLS.update(
         "pin_memory_alignment": lambda a: is_int(a.pin_memory_alignment()),
         "register_host_memory": lambda a: isinstance(a.register_host_memory(0, 0), bool),
         "unregister_host_memory": lambda a: a.unregister_host_memory(0),
-        "unpin_memory": lambda a: a.unpin_memory(torch.ones(1).pin_memory()),
+        "unpin_memory": lambda a: a.unpin_memory(a.pin_memory(torch.ones(1))),
         "capabilities": lambda a: a.capabilities().is_available is True,
         "total_memory": lambda a: a.total_memory() == a.total_memory(0) == device.memory,
         "is_current_stream_capturing": lambda a: a.is_current_stream_capturing() is False,

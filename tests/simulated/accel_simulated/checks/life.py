@@ -18,6 +18,12 @@ from accel_simulated.checks import Checks
 
 acc = torch.accelerator
 CHECKS = Checks()
+#: What Metal has instead of these: one queue, memory that both share, no graphs.
+METAL = Checks()
+BEYOND_METAL = (
+    "streams_run_late", "streams_free_what_was_recorded_on_them", "pinned_memory", "graphs",
+    "graph_joins_streams", "graph_of_training",
+)  # fmt: skip
 
 
 def run_all(vendor: str) -> dict[str, str]:
@@ -25,7 +31,10 @@ def run_all(vendor: str) -> dict[str, str]:
     importlib.import_module(VENDORS[vendor].package)
     from accel_simulated.checks import networks
 
-    return {**CHECKS.run(vendor), **networks.CHECKS.run(vendor)}
+    checks = Checks({**CHECKS, **networks.CHECKS, **(METAL if vendor == "mps" else {})})
+    for name in BEYOND_METAL if vendor == "mps" else ():
+        del checks[name]
+    return checks.run(vendor)
 
 
 def fails(
@@ -231,8 +240,6 @@ def pinned_memory(vendor: str) -> None:
     assert pinned.is_pinned()
     assert not plain.is_pinned()
     assert torch.equal(pinned, plain)
-    if vendor == "mps":
-        return  # torch's DataLoader does not pin there
     loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, pin_memory=True)
     assert all(batch.is_pinned() for (batch,) in loader)
 
@@ -264,3 +271,46 @@ def threads(vendor: str) -> None:
         thread.join(10)
     assert sorted(results) == [200.0 * value for value in range(8)]
     assert time.monotonic() - started < 10
+
+
+@METAL.add
+def one_queue(vendor: str) -> None:
+    """As torch 2.13 has it: include/ATen/mps/MPSGuardImpl.h, native_functions.yaml."""
+    side = torch.Stream(device=vendor)
+    assert side == acc.current_stream()
+    with device.held(), side:
+        event = side.record_event()
+        assert not event.query()
+    event.synchronize()
+    fails(RuntimeError, side.query, "querying streams")
+    fails(RuntimeError, side.synchronize, "synchronizing streams")
+    fails(NotImplementedError, lambda: torch.ones(1, device=vendor).record_stream(side), "record_stream")
+    fails(RuntimeError, acc.Graph, "not supported")
+    lacking = ("Stream", "stream", "current_device", "is_initialized", "max_memory_allocated", "memory_stats")
+    assert not [name for name in lacking if hasattr(torch.mps, name)]
+
+
+@METAL.add
+def no_float64(vendor: str) -> None:
+    """By whatever way a tensor comes to the device: pytorch, aten/src/ATen/mps/EmptyTensor.cpp."""
+    here, host = torch.ones(2, device=vendor), torch.ones(2, dtype=torch.float64)
+    ways = (
+        lambda: torch.zeros(2, dtype=torch.float64, device=vendor),
+        lambda: torch.tensor([1.0], dtype=torch.float64, device=vendor),
+        lambda: host.to(vendor),
+        here.double,
+        lambda: here + host.to(vendor),
+        lambda: here.sum(dtype=torch.float64),
+    )
+    for way in ways:
+        fails(TypeError, way, "float64")
+    assert host.to(vendor, torch.float32).sum().item() == 2
+
+
+@METAL.add
+def nothing_is_page_locked(vendor: str) -> None:
+    """torch's allocator gives what is on the device (pytorch#181374), and its DataLoader does not ask it."""
+    fails(RuntimeError, torch.ones(2).pin_memory, "different device")
+    assert torch.empty(2, pin_memory=True).device.type == vendor
+    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, pin_memory=True)
+    assert not any(batch.is_pinned() for (batch,) in loader)

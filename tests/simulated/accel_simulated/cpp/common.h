@@ -31,7 +31,7 @@ using c10::DeviceIndex;
 
 constexpr auto kType = c10::DeviceType::SIM;
 constexpr bool kIsMps = kType == c10::DeviceType::MPS;
-// Metal as torch has it before 2.13: no statistics, no graphs, and nothing that can be page-locked.
+// Metal as torch has it before 2.13: without statistics.
 inline const bool old_metal = kIsMps && std::getenv("SIMULATED_OLD_METAL");
 constexpr int kMaxDevices = 16;
 

@@ -33,7 +33,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     return stream(index, current_stream_id[index]);
   }
   c10::Stream getDefaultStream(Device device) const override { return stream(index_of(device), 0); }
+  // Metal has one queue. torch gives it whatever is asked for (2.13, include/ATen/mps/MPSGuardImpl.h), and can
+  // neither wait for it nor ask it: that the interface's own functions refuse.
   c10::Stream getNewStream(Device device, int) const override {
+    if (kIsMps) return getDefaultStream(device);
     TORCH_CHECK(!plain, "Backend doesn't support create a new Stream.");
     auto index = index_of(device);
     return stream(index, next_stream(index));
@@ -48,11 +51,11 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override { return &queue(stream); }
   bool isStreamCapturing(const c10::Stream& stream) const override { return bool(queue(stream).capture); }
   bool queryStream(const c10::Stream& stream) const override {
-    TORCH_CHECK(!plain, "Backend doesn't support querying streams.");
+    TORCH_CHECK(!plain && !kIsMps, "Backend doesn't support querying streams.");
     return queue(stream).idle();
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    TORCH_CHECK(!plain, "Backend doesn't support synchronizing streams.");
+    TORCH_CHECK(!plain && !kIsMps, "Backend doesn't support synchronizing streams.");
     check_not_capturing(queue(stream), "waiting for a stream");
     queue(stream).synchronize();
   }

@@ -45,7 +45,7 @@ struct Hooks final : HooksInterface {
   }
 
   bool isPinnedPtr(const void* pointer) const override {
-    return !plain && !old_metal && PinnedMemory::get().holds(pointer);
+    return !plain && !kIsMps && PinnedMemory::get().holds(pointer);
   }
   at::Allocator* getPinnedMemoryAllocator() const override {
     TORCH_CHECK_NOT_IMPLEMENTED(!plain, "the device has no page-locked memory");

@@ -18,16 +18,24 @@ inline at::ScalarType scalar_type_or_default(std::optional<at::ScalarType> dtype
   return dtype.value_or(c10::typeMetaToScalarType(c10::get_default_dtype()));
 }
 
+// As in pytorch, aten/src/ATen/mps/EmptyTensor.cpp; every tensor on the device begins in one of the next two.
+inline void check_dtype(at::ScalarType dtype) {
+  TORCH_CHECK_TYPE(!kIsMps || dtype != at::kDouble,
+      "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.");
+}
+
 inline at::Tensor empty(Ints size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
     std::optional<Device> device, std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
   TORCH_CHECK(!pinned.value_or(false), "only dense CPU tensors can be pinned");
   c10::DeviceGuard guard(Device(kType, index_of(device.value_or(Device(kType)))));
+  check_dtype(scalar_type_or_default(dtype));
   return at::detail::empty_generic(size, &DeviceMemory::get(), kKeys, scalar_type_or_default(dtype), format);
 }
 
 inline at::Tensor empty_strided(Ints size, Ints stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
     std::optional<Device> device, std::optional<bool>) {
   c10::DeviceGuard guard(Device(kType, index_of(device.value_or(Device(kType)))));
+  check_dtype(scalar_type_or_default(dtype));
   return at::detail::empty_strided_generic(size, stride, &DeviceMemory::get(), kKeys, scalar_type_or_default(dtype));
 }
 

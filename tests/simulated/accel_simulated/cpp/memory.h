@@ -170,8 +170,8 @@ inline c10::Allocator& device_memory() {
   return DeviceMemory::get();
 }
 
-// Page-locked host memory: ordinary memory of which we remember the addresses. For Metal torch's allocator gave
-// what is on the device (pytorch#86060, #181374).
+// Page-locked host memory: ordinary memory of which we remember the addresses. For Metal torch's allocator gives
+// what is on the device, in 2.13 too (pytorch#86060, #181374).
 class PinnedMemory final : public at::HostAllocator {
  public:
   static PinnedMemory& get() {
@@ -186,7 +186,7 @@ class PinnedMemory final : public at::HostAllocator {
       std::lock_guard<std::mutex> lock(mutex_);
       live_[static_cast<char*>(address)] = size;
     }
-    return {address, address, &release, old_metal ? Device(kType, 0) : Device(c10::kCPU)};
+    return {address, address, &release, kIsMps ? Device(kType, 0) : Device(c10::kCPU)};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
   bool record_event(void*, void*, c10::Stream) override { return true; }  // queued copies own what they read

@@ -77,7 +77,7 @@ void sim_init(int count, size_t limit) {
   simulated::memory_limit = limit;
   if (std::exchange(done, true)) return;
   c10::SetAllocator(simulated::kType, &simulated::device_memory());
-  if (!simulated::plain) {
+  if (!simulated::plain && !simulated::kIsMps) {  // torch's native_functions.yaml has none for Metal
     static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);
     library.impl("record_stream", TORCH_FN(simulated::record_stream));
   }
@@ -86,7 +86,7 @@ void sim_init(int count, size_t limit) {
 }
 
 void sim_named() {
-  if (!simulated::plain && !simulated::old_metal) simulated::register_graphs();
+  if (!simulated::plain && !simulated::kIsMps) simulated::register_graphs();
 }
 
 // Before `sim_init`: a device with one queue, no events, no page-locked memory, no `record_stream`, no graphs.

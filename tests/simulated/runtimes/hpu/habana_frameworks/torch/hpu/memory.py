@@ -2,11 +2,14 @@
 
 import warnings as _sim_warnings
 
+from accel_simulated.parts import devices as _sim_devices
 from accel_simulated.parts import memory as _sim_memory
 from accel_simulated.shape import fill
 
 
 def memory_stats(device=None):
+    if not 0 <= _sim_devices._get_device_index(device, optional=True) < _sim_devices.device_count():
+        raise AssertionError("Invalid device id")
     stats = _sim_memory.memory_stats(device)
     return {
         "Limit": _sim_memory.mem_get_info(device)[1],
@@ -46,13 +49,18 @@ def mem_get_info(device=None):
     return stats["Limit"] - stats["InUse"], stats["Limit"]
 
 
+def _sim_renamed(old, new):
+    # At the line of the bridge, and so once a process: Python shows a warning once for each line.
+    _sim_warnings.warn(f"torch.hpu.{old} has been renamed to torch.hpu.{new}", FutureWarning, stacklevel=2)
+
+
 def memory_cached(device=None):
-    _sim_warnings.warn("memory_cached is deprecated", FutureWarning, stacklevel=2)
+    _sim_renamed("memory_cached", "memory_reserved")
     return memory_reserved(device)
 
 
 def max_memory_cached(device=None):
-    _sim_warnings.warn("max_memory_cached is deprecated", FutureWarning, stacklevel=2)
+    _sim_renamed("max_memory_cached", "max_memory_reserved")
     return max_memory_reserved(device)
 
 

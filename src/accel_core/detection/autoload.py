@@ -1,0 +1,110 @@
+"""What torch's autoload does here: packages with which `import torch` fails, or takes the device away.
+
+torch imports every package that announces itself in its group, wherever it is installed and whatever is
+chosen. Where accel_core is the first to import torch it leaves that out; a program that imports torch first,
+and every rank that a launcher starts, does not. So a child process does as torch does, a package at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from accel_core._support.torch_import import autoload_is_on, import_torch, imported_by_us
+from accel_core.backend import Backend
+from accel_core.detection.builtin import announced, fails_in_torch, remedies
+from accel_core.detection.entry_points import EntryPoint
+from accel_core.detection.facts import impersonator
+from accel_core.detection.records import CAUGHT, root_cause
+
+if TYPE_CHECKING:
+    from accel_core._support.child import ChildReport
+
+__all__ = ["Spoiler", "spoilers", "try_in_child"]
+
+
+class Spoiler(NamedTuple):
+    """What an installed package does to `import torch`, as a clause that names it, and the next step."""
+
+    reason: str
+    hint: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}. {self.hint}"
+
+
+def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
+    """The packages that break `import torch`, or take torch's slot or namespace from `chosen`.
+
+    None where torch's autoload is off, where this process has imported torch with it, and where nobody's
+    package but the chosen backend's own would be loaded. `timeout`: seconds for the child process, which
+    imports torch and the packages.
+    """
+    packages = announced()
+    own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
+    foreign = [package.module.partition(".")[0] not in own for package in packages]
+    if not any(foreign) or not autoload_is_on() or ("torch" in sys.modules and not imported_by_us()):
+        return ()
+    from accel_core._support import child  # here, as in most environments there is nothing to try
+
+    job: dict[str, object] = {"packages": [tuple(package) for package in packages]}
+    if chosen is not None:
+        job["chosen"] = {name: getattr(chosen, name) for name in _JUDGED}
+    try:
+        report = child.run(try_in_child, job, timeout)
+    except OSError:  # no process is to be had, and nothing is known
+        return ()
+    found = _read(report, packages)
+    # What fails because another package came first is not to be uninstalled for it.
+    blamed = [index for index in found if foreign[index]] or list(found)
+    return tuple(found[index] for index in sorted(blamed))
+
+
+def _read(report: ChildReport, packages: list[EntryPoint]) -> dict[int, Spoiler]:
+    """What the child found, by the number of the package; also of one that did not live to answer."""
+    told: Any = report.answer
+    if told is not None:
+        return {int(index): Spoiler(*pair) for index, pair in told.items()}
+    if not report.stage.startswith("{"):  # it did not come to the packages, so that they are not to blame
+        return {}
+    stage: dict[str, Any] = json.loads(report.stage)
+    found = {int(index): Spoiler(*pair) for index, pair in stage["wrong"].items()}
+    package = packages[stage["at"]]
+    ending = "it does not come back" if report.timed_out else f"its process {report.ending}"
+    return {**found, stage["at"]: Spoiler(fails_in_torch(package, ending), remedies(package))}
+
+
+#: What decides whether another package has taken the chosen backend's device away.
+_JUDGED = ("name", "device_type", "private_use1", "vendor_imports", "wrapped_by", "taken_over_by")
+
+
+def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, Spoiler]:
+    """In the child: load each package as torch does; what is wrong, by the number of the package."""
+    stage("import of torch")
+    torch = import_torch()
+    declared = {k: tuple(v) if isinstance(v, list) else v for k, v in job.get("chosen", {}).items()}
+    chosen: Any = SimpleNamespace(**declared) if declared else None
+    wrong: dict[int, Spoiler] = {}
+    slot = torch._C._get_privateuse1_backend_name()
+    for index, fields in enumerate(job["packages"]):
+        package = EntryPoint(*fields)
+        stage(json.dumps({"at": index, "wrong": wrong}))
+        try:
+            package.load()()  # type: ignore[operator]  # as torch calls it, whatever it is
+        except CAUGHT as error:
+            wrong[index] = Spoiler(fails_in_torch(package, root_cause(error)), remedies(package))
+        before, slot = slot, torch._C._get_privateuse1_backend_name()
+        if chosen is None:
+            continue
+        loaded = f"{package.distribution} {package.version}, which torch loads ({package.value}),"
+        if chosen.private_use1 and slot not in (before, chosen.device_type):
+            takes = f"{loaded} takes torch's one PrivateUse1 slot, which {chosen.name} needs"
+            wrong[index] = Spoiler(takes, remedies(package, "loads"))
+        elif other := impersonator(chosen):
+            puts = f"{loaded} puts {other} in the place of torch.{chosen.device_type}"
+            wrong[index] = Spoiler(puts, remedies(package, "loads"))
+            break  # all others would be blamed for it
+    return wrong

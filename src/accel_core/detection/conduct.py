@@ -1,0 +1,165 @@
+"""What a plugin does while it is discovered and should leave: importing torch, starting a thread, and so on.
+
+Found in a child process, by loading that one plugin as discovery does; no process that chooses comes here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from accel_core._support.record import Record
+from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+from accel_core.detection.discovery import load
+from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.records import Candidate
+
+__all__ = ["Misstep", "conduct", "observe"]
+
+
+class Misstep(Record):
+    """One thing that every process pays for which only asks what accelerators there are."""
+
+    #: As a clause, the plugin being who: `"starts a thread"`.
+    what: str
+    #: The line of the plugin's own: `"accel_npu/__init__.py, line 3"`.
+    where: str
+    #: What to write instead.
+    instead: str
+
+
+def conduct(provenance: Provenance, timeout: float) -> tuple[Misstep, ...]:
+    """What that entry point's module, and its `accel_backends`, do too early; in the order in which they do.
+
+    A plugin that ends the process that loads it, or takes longer than `timeout` seconds, gives nothing: the
+    verdict on it says so.
+    """
+    from accel_core._support import child
+
+    job: dict[str, object] = {"name": provenance.entry_point, "distribution": provenance.distribution}
+    try:
+        report = child.run(observe, job, timeout)
+    except OSError:
+        return ()
+    found = (report.answer or {}).get("missteps", ())
+    return tuple(Misstep(*row) for row in found)  # type: ignore[attr-defined]
+
+
+_LATER = "import it in the module of the accelerator's class, or inside accel_probe"
+_WITH_THE_DEVICE = "start it where the accelerator is built, or inside accel_probe"
+#: Events that Python tells its audit hooks of ("Audit events table" of its documentation); which a plugin
+#: causes, as a clause, and what to write instead. `{}` is the event's first argument.
+_EVENTS = {
+    "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment"),
+    "os.unsetenv": (
+        "removes the environment variable {}",
+        "leave the environment to whoever runs the program",
+    ),
+    "subprocess.Popen": ("starts the process {}", _WITH_THE_DEVICE),
+    "os.system": ("starts the process {}", _WITH_THE_DEVICE),
+    "os.posix_spawn": ("starts the process {}", _WITH_THE_DEVICE),
+    "os.fork": ("forks the process", _WITH_THE_DEVICE),
+}
+
+
+class _Watch:
+    """Notes what happens while a plugin is loaded; stays in this process, which ends soon, for good."""
+
+    def __init__(self) -> None:
+        #: The line of the plugin's own with a module that was asked for, or with what and instead.
+        self.imported: list[tuple[str, str]] = []
+        self.noted: list[tuple[str, str, str]] = []
+        self._on = False
+
+    def __enter__(self) -> _Watch:
+        sys.meta_path.insert(0, self)  # finds nothing: it sees imports coming
+        sys.addaudithook(self._audit)
+        # Of threads Python tells its hooks in some releases alone.
+        self._start = threading.Thread.start
+        threading.Thread.start = self._starting()  # type: ignore[assignment, method-assign]
+        self._on = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._on = False
+        threading.Thread.start = self._start  # type: ignore[method-assign]
+        sys.meta_path.remove(self)
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Nothing: the module is noted, with the line that led here."""
+        if line := _line_of_plugin(sys._getframe(1)):
+            self.imported.append((line, name))
+
+    def _starting(self) -> Callable[[threading.Thread], None]:
+        start = self._start
+
+        def noted(thread: threading.Thread) -> None:
+            if line := _line_of_plugin(sys._getframe(1)):
+                self.noted.append((line, "starts a thread", _WITH_THE_DEVICE))
+            start(thread)
+
+        return noted
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self._on and event in _EVENTS and (line := _line_of_plugin(sys._getframe(1))):
+            what, instead = _EVENTS[event]
+            first = arguments[0] if arguments else ""
+            self.noted.append(
+                (line, what.format(os.fsdecode(first) if isinstance(first, bytes) else first), instead)
+            )
+
+
+def _line_of_plugin(frame: FrameType | None) -> str:
+    """The outermost line that is neither ours nor of Python's import: the plugin's, whatever it calls.
+
+    Empty where there is none between the event and us.
+    """
+    found = ""
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module == __name__:
+            break
+        if module.partition(".")[0] not in ("accel_core", "importlib") and "importlib" not in module:
+            file = frame.f_code.co_filename
+            found = f"{_short(file)}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return found
+
+
+def _short(file: str) -> str:
+    """The path from the folder of `sys.path` that it lies in: `"accel_npu/__init__.py"`."""
+    folders = [entry for entry in sys.path if entry and file.startswith(entry.rstrip(os.sep) + os.sep)]
+    return file[len(max(folders, key=len)) :].lstrip(os.sep) if folders else file
+
+
+def observe(job: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: load the entry point of that name and distribution, and say what it did."""
+    stage(f"import of the plugin of {job['distribution']}")
+    for entry_point in find_entry_points(ENTRY_POINT_GROUP):
+        if (entry_point.name, entry_point.distribution) == (job["name"], job["distribution"]):
+            with _Watch() as watch:
+                loaded = load(entry_point)
+            vendors = {
+                module
+                for candidate in loaded
+                if isinstance(candidate, Candidate)
+                for module in candidate.backend.vendor_imports
+            }
+            return {"missteps": list(map(tuple, _missteps(watch, {"torch", *vendors})))}
+    return {"missteps": []}
+
+
+def _missteps(watch: _Watch, heavy: set[str]) -> list[Misstep]:
+    """One for each line of the plugin's: what torch does while it is imported is told as that import."""
+    by_line: dict[str, Misstep] = {}
+    for line, name in watch.imported:
+        # A module that is not there was tried in vain.
+        if name in heavy and name in sys.modules and line not in by_line:
+            by_line[line] = Misstep(f"imports {name}", line, _LATER)
+    for line, what, instead in watch.noted:
+        if line not in by_line:
+            by_line[line] = Misstep(what, line, instead)
+    return list(by_line.values())

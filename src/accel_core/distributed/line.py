@@ -1,0 +1,210 @@
+"""A TCP connection of each rank with rank 0, by which the kernel says what a silent process cannot.
+
+The kernel keeps the connections of a process that is stopped, or that holds Python's lock in one long call,
+and answers for it. It closes those of a process that was killed, at once. A host without power or network
+answers nothing, which keep-alive packets and unanswered data find out. No store can tell these apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakSet
+
+from accel_core._support.forks import after_fork_in_child
+
+__all__ = ["CLOSED", "UNANSWERED", "Line", "addresses_of_this_host", "call", "listen"]
+
+#: How a line ended: by the other process or its kernel, or because its host did not answer any more.
+CLOSED, UNANSWERED = "closed", "unanswered"
+_NO_ANSWER = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
+#: Bytes that a caller may send before it has said who it is.
+_STRANGERS_LIMIT = 4096
+#: Seconds: for one attempt to connect; for a host that refuses at every address; for the answer of rank 0.
+_ATTEMPT, _REFUSED, _ANSWER = 5.0, 15.0, 10.0
+
+#: What a forked child must not hold open: a killed rank would seem to live as long as its data loader.
+_open: WeakSet[socket.socket] = WeakSet()
+
+
+def _close_all() -> None:
+    for held in list(_open):
+        held.close()
+
+
+after_fork_in_child(_close_all)
+
+
+class Line:
+    """One end of a connection: messages of a word and a detail, sent and received without waiting."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        _open.add(connection)
+        connection.setblocking(False)
+        _set(connection, "TCP_NODELAY", 1)
+        #: The rank at the other end; -1 until it is known.
+        self.rank = -1
+        #: `CLOSED` or `UNANSWERED` once it has ended.
+        self.end = ""
+        self._connection = connection
+        self._lock = threading.Lock()
+        self._unsent = b""
+        self._unread = b""
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._connection.fileno()
+
+    def say(self, word: str, detail: Any = None) -> None:
+        """Send a message, or keep it until the other end has room; an error is told by `hear`."""
+        with self._lock:
+            self._unsent += json.dumps([word, detail]).encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what was kept, as far as there is room."""
+        with self._lock:
+            try:
+                while self._unsent:
+                    self._unsent = self._unsent[self._connection.send(self._unsent) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._unsent = b""
+
+    def hear(self) -> list[tuple[str, Any]]:
+        """The messages that have come; sets `end` where nothing more will."""
+        try:
+            while True:
+                data = self._connection.recv(1 << 16)
+                if not data:
+                    self.end = CLOSED
+                    break
+                self._unread += data
+                if self.rank < 0 and len(self._unread) > _STRANGERS_LIMIT:
+                    self.end = CLOSED
+                    break
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self.end = UNANSWERED if error.errno in _NO_ANSWER else CLOSED
+        *whole, self._unread = self._unread.split(b"\n")
+        try:
+            return [(str(word), detail) for word, detail in map(json.loads, whole)]
+        except (ValueError, TypeError, RecursionError):  # no rank speaks so
+            self.end = CLOSED
+            return []
+
+    def hurry(self, silence: float) -> None:
+        """From now on a host that does not answer ends the line, after about `silence` seconds.
+
+        Not before the end of a job: a network that is away for a while may come back, and the collectives
+        with it. Where a system has none of these options, its own ones hold, which may be hours.
+        """
+        seconds = max(1, round(silence / 4))
+        with contextlib.suppress(OSError):
+            self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        _set(self._connection, "TCP_KEEPIDLE", seconds)
+        _set(self._connection, "TCP_KEEPALIVE", seconds)  # macOS' name for it
+        _set(self._connection, "TCP_KEEPINTVL", seconds)
+        _set(self._connection, "TCP_KEEPCNT", 4)
+        _set(self._connection, "TCP_USER_TIMEOUT", max(1000, round(silence * 1000)))
+
+    def finish(self) -> None:
+        """Say nothing more; what the other end still says can be heard."""
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+
+def _set(connection: socket.socket, option: str, value: int) -> None:
+    number = getattr(socket, option, None)
+    if number is not None:
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.IPPROTO_TCP, number, value)
+
+
+def listen() -> socket.socket:
+    """Rank 0's socket for the lines of the others, at any port of every network of this host."""
+    try:
+        if socket.has_dualstack_ipv6():
+            made = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1 << 12)
+        else:
+            made = socket.create_server(("", 0), backlog=1 << 12)
+    except OSError:  # a kernel may know IPv6 and have it switched off
+        made = socket.create_server(("", 0), backlog=1 << 12)
+    made.setblocking(False)
+    _open.add(made)
+    return made
+
+
+def addresses_of_this_host(toward: str | None, port: int) -> list[str]:
+    """Where the others may reach this host: its address in the network of `toward`, and its name.
+
+    `toward` is the host of the store, `port` its port; no packet is sent.
+    """
+    found = []
+    if toward:
+        with contextlib.suppress(OSError):
+            for family, kind, protocol, _, place in socket.getaddrinfo(toward, port, type=socket.SOCK_DGRAM):
+                with socket.socket(family, kind, protocol) as probe, contextlib.suppress(OSError):
+                    probe.connect(place)
+                    found.append(str(probe.getsockname()[0]))
+        found.append(toward)
+    return list(dict.fromkeys([*found, socket.gethostname()]))
+
+
+def call(addresses: Iterable[str], port: int, name: str, rank: int, timeout: float) -> Line:
+    """The line of `rank` to rank 0, which knows the round's `name`; at the first address where it answers.
+
+    Raises `OSError` where nobody lets us in, and `TimeoutError` where rank 0 does not answer in `timeout`
+    seconds.
+    """
+    end, refused = time.monotonic() + timeout, time.monotonic() + min(timeout, _REFUSED)
+    problem = OSError("no address is known")
+    while True:
+        connected = False
+        for address in addresses:
+            try:
+                connection = socket.create_connection((address, port), _ATTEMPT)
+            except OSError as error:
+                problem = error
+                continue
+            connected = True
+            line = _introduced(connection, name, rank, min(_ANSWER, max(1.0, end - time.monotonic())))
+            if line is not None:
+                return line
+        if not connected and time.monotonic() > refused:
+            raise problem
+        if time.monotonic() > end:
+            raise TimeoutError(f"no answer within {timeout:g} s")
+        time.sleep(0.1)
+
+
+def _introduced(connection: socket.socket, name: str, rank: int, patience: float) -> Line | None:
+    """The line, once the other end has shown that it is rank 0 of this round; `None` where it is not."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        connection.settimeout(patience)
+        connection.sendall(json.dumps(["hello", [name, rank]]).encode() + b"\n")
+        answer = b""
+        while not answer.endswith(b"\n"):
+            # Byte by byte: what follows the answer is for the line.
+            byte = connection.recv(1)
+            if not byte or len(answer) > _STRANGERS_LIMIT:
+                break
+            answer += byte
+        if json.loads(answer) == ["hello", name]:
+            line = Line(connection)
+            line.rank = 0
+            return line
+    connection.close()
+    return None

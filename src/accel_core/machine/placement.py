@@ -1,0 +1,161 @@
+"""Where this process was put: in a container, in a scheduler's job; and what gives it devices there.
+
+Told by variables, by the marks that runtimes leave, by control groups and by mounts. Only asked where a
+device is missing, so that the first choice of one that is there never comes here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from accel_core._support.record import Record
+from accel_core.backend import Backend
+from accel_core.machine import host
+
+__all__ = ["Placement", "placement"]
+
+#: Variables by which a scheduler tells a process that it is one of its own. kubelet sets the one in every
+#: container, whatever `enableServiceLinks` says: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go.
+_KUBERNETES, _SLURM = "KUBERNETES_SERVICE_HOST", "SLURM_JOB_ID"
+#: What Slurm sets where it gave a job GPUs (sbatch(1), srun(1), "OUTPUT ENVIRONMENT VARIABLES"). Of devices
+#: by other names it says nothing.
+_SLURM_GPUS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
+#: Apptainer sets its own name for it and Singularity's, Singularity the latter alone.
+_APPTAINER, _SINGULARITY = "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"
+
+
+class Placement(Record):
+    """The container and the job that this process is in; false where there is neither."""
+
+    #: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, `"container"` for another; empty outside.
+    container: str = ""
+    #: The command that starts such a container: `"singularity"` where that is Apptainer's name.
+    command: str = ""
+    #: The number of Slurm's job; empty outside.
+    slurm_job: str = ""
+    #: Slurm told of the GPUs that it gave.
+    given_gpus: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.container or self.slurm_job)
+
+    @property
+    def name(self) -> str:
+        """The container in words: `"this Kubernetes pod"`."""
+        kind = {"kubernetes": "Kubernetes pod", "apptainer": f"{self.command.capitalize()} container"}
+        kind["podman"] = "Podman container"
+        return f"this {kind.get(self.container, 'container')}"
+
+    def withheld(self, backend: Backend) -> bool:
+        """Whether Slurm started the job without a device: so it says of GPUs, and of nothing else."""
+        return bool(self.slurm_job) and not self.given_gpus and _granted(backend, "slurm") == "gpu"
+
+    def step(self, backend: Backend) -> str:
+        """What gives a process in such a container or job devices of `backend`; empty where nobody says."""
+        return "; ".join(
+            filter(
+                None, [self.schedulers_step(backend) if self.withheld(backend) else "", self._start(backend)]
+            )
+        )
+
+    def schedulers_step(self, backend: Backend) -> str:
+        """What to ask Slurm for, else Kubernetes; empty outside of both."""
+        if self.slurm_job:
+            word = _granted(backend, "slurm")
+            names = "" if word else "; `sinfo -o %G` lists the names"
+            return (
+                f"ask Slurm for it: #SBATCH --gres={word or 'gpu'}:1, or srun --gres={word or 'gpu'}:1{names}"
+            )
+        return self._start(backend) if self.container == "kubernetes" else ""
+
+    def _start(self, backend: Backend) -> str:
+        """How such a container is given devices."""
+        word = _granted(backend, self.container)
+        if self.container == "kubernetes":
+            if not word:
+                return (
+                    "ask for it under the container's resources.limits in the pod's spec; "
+                    "`kubectl describe node` lists the names"
+                )
+            return f"ask for it in the pod's spec, under the container: resources: {{limits: {{{word}: 1}}}}"
+        if self.container == "apptainer":
+            nodes = [
+                pattern.replace("[0-9]*", "0") for pattern in backend.device_nodes + backend.shared_nodes
+            ]
+            flags = word or (f"--bind {nodes[0]}" if nodes else "")
+            return f"start it with the host's devices: {self.command} exec {flags}" if flags else ""
+        if self.container == "podman":
+            # podman takes docker's flags, but for what it has of its own.
+            own = f"start it with its devices: podman run {word}" if word else ""
+            return own or backend.container_hint.replace("docker run", "podman run")
+        return backend.container_hint if self.container else ""
+
+
+def _granted(backend: Backend, by: str) -> str:
+    """What `by` calls the device: a resource, or flags."""
+    return dict(backend.granted_by).get(by, "")
+
+
+def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
+    """Where this process is, as far as runtimes and schedulers mark it.
+
+    `root` is the folder under which files are looked for. No container is not certain: LXC without systemd,
+    and a bare `unshare`, leave no mark.
+    """
+    kind = _container(root, environ)
+    command = "singularity" if kind == "apptainer" and _is_singularity(environ) else kind
+    job = environ.get(_SLURM, "")
+    return Placement(kind, command, job, any(environ.get(name) for name in _SLURM_GPUS))
+
+
+#: What container runtimes leave behind, the innermost first. In images of Apptainer and Singularity:
+#: https://github.com/sylabs/singularity-userdocs/blob/2.6/environment_and_metadata.rst. Podman, Docker, and
+#: what a manager may put there: systemd, src/basic/virt.c, `container_file_table` and `detect_container`.
+_MARKS = (
+    ("/.singularity.d", "apptainer"),
+    ("/var/run/secrets/kubernetes.io", "kubernetes"),
+    ("/run/.containerenv", "podman"),
+    ("/.dockerenv", "docker"),
+    ("/run/host/container-manager", "container"),
+)
+#: How kubelet begins a pod's /etc/hosts; containerd leaves no mark. kubernetes/kubernetes,
+#: pkg/kubelet/kubelet_pods.go, `managedHostsHeader` and `managedHostsHeaderWithHostNetwork`.
+_KUBERNETES_HOSTS = "# Kubernetes-managed hosts file"
+#: Parts of the path of a control group, and of the host's file that is mounted as /etc/hosts: kubelet's
+#: groups are below kubepods and its files below pods/<uid>; Docker's and Podman's are named after them.
+_GROUPS = (("kubepods", "kubernetes"), ("libpod", "podman"), ("/docker", "docker"))
+_HOSTS = (("/pods/", "kubernetes"), ("/overlay-containers/", "podman"), ("/docker/containers/", "docker"))
+
+
+def _container(root: str, environ: Mapping[str, str]) -> str:
+    """The kind of the innermost container; empty outside."""
+    found = {kind for mark, kind in _MARKS if host.path_exists(mark, root)}
+    found.update(kind for part, kind in _GROUPS if part in host.read_text("/proc/self/cgroup", root))
+    hosts = _mounted_as_hosts(root)
+    found.update(kind for part, kind in _HOSTS if part in hosts)
+    if _APPTAINER in environ or _SINGULARITY in environ:
+        found.add("apptainer")
+    if _KUBERNETES in environ or host.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
+        found.add("kubernetes")
+    # Which container a systemd in it was started in; to systemd, WSL is one.
+    if (manager := host.read_text("/run/systemd/container", root)) not in ("", "wsl"):
+        found.add(manager if manager in ("docker", "podman") else "container")
+    order = ("apptainer", "kubernetes", "podman", "docker", "container")
+    return next((kind for kind in order if kind in found), "")
+
+
+def _mounted_as_hosts(root: str) -> str:
+    """Which of the host's files this process sees as /etc/hosts; empty where it is the machine's own.
+
+    On the host itself kubelet's and Docker's files are mounted elsewhere, so that line alone tells.
+    """
+    for line in host.read_text("/proc/self/mountinfo", root).splitlines():
+        fields = line.split(" ")
+        if len(fields) > 4 and fields[4] == "/etc/hosts":
+            return fields[3]
+    return ""
+
+
+def _is_singularity(environ: Mapping[str, str]) -> bool:
+    return _SINGULARITY in environ and _APPTAINER not in environ

@@ -1,0 +1,180 @@
+"""What torch's autoload does here is tried in a child process; what it spoils is named with what helps."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_testing import layouts
+from accel_testing.asking import chosen, error, only
+from accel_testing.plugins import NO_DEVICE
+
+import accel_core
+from accel_core._support import child, torch_import
+from accel_core.detection.autoload import spoilers
+from accel_core.detection.choose import choose
+from accel_core.detection.records import Candidate, Status
+from accel_core.errors import AcceleratorFallbackWarning
+from accel_core.settings import read
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+BROKEN = "raise OSError('libhccl.so: cannot open shared object file')"
+#: What is said of the broken one, and what helps.
+SAID = (
+    "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload): "
+    "OSError: libhccl.so: cannot open shared object file"
+)
+HELPS = "`import torch` fails with it: pip uninstall torch-npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+
+
+@pytest.fixture
+def world(torch_world, monkeypatch):
+    """With torch's autoload on, as users have it, in a process that has not imported torch."""
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    monkeypatch.setattr(torch_import, "_ours", False)
+    return torch_world
+
+
+def announce(world, name: str, source: str) -> None:
+    body = "\n".join(f"    {line}" for line in source.splitlines())
+    world.module(f"torch_{name}", f"def autoload():\n{body}\n")
+    world.distribution(f"torch-{name}", "2.13", {"torch.backends": {name: f"torch_{name}:autoload"}})
+
+
+def told(backend: str = "", timeout: float = 10) -> list[str]:
+    candidate = only(backend) if backend else None
+    return [
+        str(s) for s in spoilers(candidate.backend if isinstance(candidate, Candidate) else None, timeout)
+    ]
+
+
+def takes_slot(name: str) -> str:
+    """As PyTorch's own registration does: the second one is refused."""
+    return (
+        "import torch\n"
+        "if torch._C.private_use1 != 'privateuseone': raise RuntimeError('already set')\n"
+        f"torch._C.private_use1 = {name!r}"
+    )
+
+
+def test_a_claimed_package_that_breaks_torch_is_in_the_warning_with_both_remedies(world):
+    """Its device is missing, so nobody imports it here; the user's next `import torch` fails with it."""
+    announce(world, "npu", BROKEN)
+    world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
+    with pytest.warns(AcceleratorFallbackWarning) as caught:
+        assert accel_core.get_accelerator().name == "cpu"
+    assert f"\n  {SAID}. {HELPS}\n" in str(caught[0].message)
+    assert accel_core.selection().autoload == (f"{SAID}. {HELPS}",)
+    assert "torch_npu" not in sys.modules
+    generic = accel_core.selection().verdicts[1]
+    assert (generic.name, generic.status) == ("generic", Status.NO_DEVICE)
+    assert "torch-npu: npu" in generic.reason
+    assert "no package announces" not in generic.reason
+
+
+def test_what_a_verdict_says_is_said_once(world):
+    announce(world, "npu", BROKEN)
+    found = chosen()
+    assert (found.verdicts[0].reason, found.verdicts[0].hint) == (SAID, HELPS)
+    assert found.autoload == ()
+
+
+@pytest.mark.parametrize("how", ["off", "torch is here", "all is the chosen one's", "something is chosen"])
+def test_nothing_is_tried_where_it_does_no_harm(world, monkeypatch, how):
+    announce(world, "npu", BROKEN)
+    world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
+    if how == "something is chosen":
+        world.backend("mlu")
+    monkeypatch.setattr(child, "run", lambda *_: pytest.fail("a process was started"))
+    if how == "off":
+        monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    elif how == "torch is here":
+        __import__("torch")  # by the user, with autoload on: it lived
+    if how == "something is chosen":
+        assert chosen().chosen == "mlu"
+    else:
+        assert told("npu" if how == "all is the chosen one's" else "") == []
+
+
+def test_torch_that_we_imported_tells_nothing_of_its_autoload(world):
+    announce(world, "npu", BROKEN)
+    torch_import.import_torch()
+    assert told() == [f"{SAID}. {HELPS}"]
+
+
+def test_a_package_that_ends_the_process_is_named(world):
+    announce(world, "dying", "import os; os._exit(3)")
+    [said] = told()
+    assert said == (
+        "torch-dying 2.13 fails when torch loads it (torch.backends: dying = torch_dying:autoload): "
+        "its process exited with status 3. `import torch` fails with it: pip uninstall torch-dying, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    )
+
+
+def test_what_was_found_before_a_process_ended_is_not_lost(world):
+    layouts.dist_info(
+        world.root / "first", "torch-npu", "2.13", {"torch.backends": {"npu": "torch_npu:autoload"}}
+    )
+    world.module("torch_npu", f"def autoload():\n    {BROKEN}\n")
+    announce(world, "dying", "import os; os._exit(3)")
+    world.set_path([world.root / "first", world.site])
+    assert [said.partition(" ")[0] for said in told()] == ["torch-npu", "torch-dying"]
+
+
+def test_a_package_that_hangs_is_named(world):
+    announce(world, "slow", "import time; time.sleep(60)")
+    [said] = told(timeout=1)
+    assert "torch-slow 2.13 fails when torch loads it" in said
+    assert ": it does not come back. " in said
+
+
+def test_who_takes_the_slot_from_the_chosen_one_is_to_blame(world):
+    """In whatever order torch finds them: never the package of the backend that was chosen."""
+    for name in ("npu", "mlu"):
+        announce(world, name, takes_slot(name))
+        world.backend(name, vendor_import=f"torch_{name}", private_use1=True)
+    for mine, other in (("npu", "mlu"), ("mlu", "npu")):
+        [said] = told(mine)
+        assert said.startswith(f"torch-{other} 2.13")
+        assert f"it: pip uninstall torch-{other}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+    assert len(told()) == 1  # without a chosen one the second, with which `import torch` fails
+
+
+def test_who_takes_over_the_namespace_of_the_chosen_one_is_to_blame(world):
+    impersonate = "import torch, types\ntorch.cuda = types.ModuleType('torch_supa.cuda')"
+    announce(world, "supa", impersonate)
+    world.backend("cuda", vendor_import="torch", device_type="cuda")
+    [said] = told("cuda")
+    assert said.startswith("torch-supa 2.13, which torch loads (torch_supa:autoload), ")
+    assert "puts torch_supa.cuda in the place of torch.cuda" in said
+    assert "`import torch` loads it: pip uninstall torch-supa, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+
+
+# --- ACCEL_STRICT --------------------------------------------------------------------------------------
+
+
+def test_strict_counts_a_broken_package_whose_device_is_missing(world):
+    """As it counts a package that does not fit torch, of which it need not import anything."""
+    world.module("torch_npu", BROKEN)
+    world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
+    assert chosen().chosen == "cpu"
+    refused = str(error(ACCEL_STRICT="1"))
+    assert "nothing on the bus; besides, torch_npu failed: OSError: libhccl.so" in refused
+
+
+def test_strict_counts_a_package_that_breaks_torch(world):
+    announce(world, "npu", BROKEN)
+    world.backend("npu", vendor_import="torch_npu", extra=NO_DEVICE)
+    assert SAID in str(error(ACCEL_STRICT="1"))
+
+
+def test_why_says_besides(world):
+    """docs/choosing.md: the commands also try a vendor's package when its device is missing."""
+    world.module("torch_npu", BROKEN)
+    world.backend("npu", 900, vendor_import="torch_npu", extra=NO_DEVICE)
+    world.backend("mlu", 300)
+    found = choose(read({}), {}, isolated=True).selection
+    assert found.chosen == "mlu"
+    assert found.verdicts[0].reason.startswith("nothing on the bus; besides, torch_npu failed: OSError")

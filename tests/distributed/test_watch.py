@@ -1,0 +1,250 @@
+"""The watch over real connections, with all ranks in one process: one is silent while its lock is held."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+import time
+
+import pytest
+
+from accel_core import RankLostError
+from accel_core.distributed import line as lines
+from accel_core.distributed.watch import Watch
+
+
+class Job:
+    """The watches of a job's ranks on hosts host0, host1, …, by rank; not all of them need be made."""
+
+    def __init__(self, size: int, silence: float) -> None:
+        pytest.importorskip("torch")
+        self._hosts = [f"host{rank}" for rank in range(size)]
+        self._silence = silence
+        listener = lines.listen()
+        self.port: int = listener.getsockname()[1]
+        self.made = [Watch(0, self._hosts, silence, name="round", listener=listener, library="gloo")]
+        self.made[0].start()
+
+    def line(self, rank: int) -> lines.Line:
+        return lines.call(["127.0.0.1"], self.port, "round", rank, 10)
+
+    def join(self, rank: int) -> Watch:
+        made = Watch(rank, self._hosts, self._silence, name="round", line=self.line(rank), library="gloo")
+        made.start()
+        self.made.append(made)
+        return made
+
+
+@pytest.fixture
+def job():
+    jobs = []
+
+    def make(size, silence=0.5):
+        jobs.append(Job(size, silence))
+        return [jobs[-1].made[0], *map(jobs[-1].join, range(1, size))]
+
+    def alone(size, silence=0.5):
+        jobs.append(Job(size, silence))
+        return jobs[-1]
+
+    make.alone = alone
+    yield make
+    for each in jobs:
+        for made in reversed(each.made):
+            made.stop()
+
+
+def until(condition, timeout=10):
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+# --- silence --------------------------------------------------------------------------------------------
+
+
+def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
+    caplog.set_level(logging.WARNING, "accel_core.distributed")
+    zero, one, two = job(3)
+    with two._changed:
+        until(lambda: zero.trouble and one.trouble)
+        for eye in (zero, one):
+            loss = eye.loss()
+            assert str(loss) == "rank 2 (host host2) was not heard of for 0.5 s"
+            assert loss.ranks == (2,)
+            assert eye.loss(at_the_end=True) is None
+        assert [r.getMessage() for r in caplog.records].count(str(loss)) == 2
+    until(lambda: not zero.trouble and not one.trouble)
+    assert "rank 2 (host host2) is heard of again" in caplog.text
+    assert zero.loss() is None
+
+
+def test_a_rank_that_never_comes_is_missed(job):
+    zero = job.alone(2).made[0]
+    until(lambda: zero.trouble)
+    assert zero.loss().ranks == (1,)
+
+
+def test_rank_0_too_is_missed(job):
+    zero, one = job(2)
+    with zero._changed:
+        until(lambda: one.trouble)
+        assert one.loss().ranks == (0,)
+
+
+def test_a_process_that_was_away_itself_blames_nobody(job):
+    zero, _one = job(2)
+    with zero._changed:
+        time.sleep(1.2)  # longer than the silence that counts as a loss
+    for _ in range(30):
+        assert not zero._matters
+        time.sleep(0.05)
+
+
+# --- ends -----------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_has_gone_is_not_missed_before_the_end(job):
+    zero, one = job(2)
+    one.stop()
+    time.sleep(1.2)
+    assert not zero.trouble
+    with pytest.raises(RankLostError, match=r"rank 1 \(host host1\) left without shutdown\(\)") as raised:
+        zero.gather(30)
+    assert raised.value.ranks == (1,)
+
+
+def test_a_line_that_the_kernel_closes_is_a_loss_at_once(job):
+    made = job.alone(3, silence=30)
+    zero, one = made.made[0], made.join(1)
+    made.line(2).close()
+    until(lambda: zero.trouble and one.trouble, timeout=5)
+    for eye in (zero, one):
+        with pytest.raises(RankLostError, match=r"rank 2 \(host host2\) ended without a word"):
+            eye.gather(30)
+
+
+def test_all_come_to_the_end_and_leave_it_together(job):
+    watches = job(3)
+    ended = []
+
+    def leave(watch):
+        watch.gather(30)
+        watch.part()
+        ended.append(watch)
+        watch.stop()
+
+    zero, one, two = watches
+    threads = [threading.Thread(target=leave, args=(each,)) for each in watches]
+    threads[0].start()
+    threads[1].start()
+    with two._changed:
+        until(lambda: zero.trouble and one.trouble)  # a silence, which ends nothing here
+        assert not ended
+    threads[2].start()
+    for thread in threads:
+        thread.join(20)
+    assert len(ended) == 3
+    assert ended[0] is zero  # which gives the store up, before the others go
+    assert not any(each.loss(at_the_end=True) for each in watches)
+
+
+def test_who_is_waited_for_is_told_by_every_rank(job):
+    zero, one, _two = job(3)
+    said = {}
+
+    def leave(watch, rank, timeout):
+        try:
+            watch.gather(timeout)
+        except RankLostError as error:
+            said[rank] = error
+
+    threads = [threading.Thread(target=leave, args=each) for each in ((zero, 0, 30), (one, 1, 1.5))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert str(said[1]).startswith("rank 1 (host host1) waited 1.5 s at the end for rank 2: still at work")
+    assert said[1].ranks == (2,)
+    assert "rank 1 (host host1) ended with RankLostError: rank 1 (host host1) waited" in str(said[0])
+
+
+# --- errors ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("mine"),
+        RuntimeError("DataLoader timed out after 5 seconds: its socket, connection reset"),
+    ],
+)
+def test_only_errors_of_collectives_are_waited_for(job, error):
+    zero, one = job(2, silence=30)
+    assert zero.explain(RankLostError("known already")) is None
+    start = time.monotonic()
+    assert zero.explain(error) is None
+    assert time.monotonic() - start < 10
+    until(lambda: one.trouble)
+    assert str(one.loss()) == f"rank 0 (host host0) ended with {type(error).__name__}: {error}"
+
+
+def test_an_error_without_a_loss_behind_it_stays_and_is_told(job):
+    zero, one = job(2)
+    assert one.explain(RuntimeError("gloo: something else")) is None
+    until(lambda: zero.trouble)
+    assert "rank 1 (host host1) ended with RuntimeError: gloo: something else" in str(zero.loss())
+
+
+def test_what_torch_raises_below_a_collective_is_about_the_others(job):
+    """Whatever its words are: vendors' libraries have their own."""
+    zero, one = job(2)
+    one.stop("ValueError: mine")
+    import torch
+
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    try:
+        with pytest.raises(RuntimeError, match="allreduce of sparse tensors only works with") as raised:
+            torch.distributed.all_reduce(torch.ones(2).to_sparse(), torch.distributed.ReduceOp.MAX)
+    finally:
+        torch.distributed.destroy_process_group()
+    zero._libraries = None  # gloo's name is in the text
+    assert zero.explain(raised.value).ranks == (1,)
+
+
+# --- strangers ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said", [b"GET / HTTP/1.1\r\n\r\n", b"[" * 4000 + b"\n", b"x" * 10000, b'["hello", 5]\n']
+)
+def test_a_stranger_is_sent_away(job, said):
+    made = job.alone(2, silence=30)
+    with socket.create_connection(("127.0.0.1", made.port), timeout=10) as stranger:
+        stranger.sendall(said)
+        with contextlib.suppress(ConnectionResetError):  # it closed with something of ours unread
+            assert stranger.recv(100) == b""
+    made.join(1)
+    assert not made.made[0].trouble
+
+
+def test_a_rank_of_another_round_and_a_second_one_of_this_are_refused(job):
+    made = job.alone(2, silence=30)
+    made.join(1)
+    for name, rank in (("another", 1), ("round", 1), ("round", 0), ("round", 2)):
+        with pytest.raises(TimeoutError, match=r"no answer within 0.2 s"):
+            lines.call(["127.0.0.1"], made.port, name, rank, 0.2)
+
+
+def test_an_address_that_refuses_is_passed_over(job):
+    made = job.alone(2)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        free = other.getsockname()[1]
+    with pytest.raises(ConnectionRefusedError):
+        lines.call(["127.0.0.1"], free, "round", 1, 0.3)
+    line = lines.call(["host.invalid", "127.0.0.1"], made.port, "round", 1, 10)
+    assert line.rank == 0
+    line.close()
