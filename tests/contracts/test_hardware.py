@@ -113,6 +113,24 @@ def test_a_container_without_its_devices(tmp_path, backend):
     assert hint == backend.container_hint
 
 
+@each([b for b in ON_THE_BUS if b.container_hint])
+def test_a_pod_without_its_devices(tmp_path, backend):
+    card(tmp_path, backend)
+    write(tmp_path, "/var/run/secrets/kubernetes.io/serviceaccount/token")
+    if backend.driver_file:
+        write(tmp_path, backend.driver_file)
+    told, hint = reason(backend, tmp_path)
+    assert "but this Kubernetes pod has no " in told
+    resource = dict(backend.granted_by).get("kubernetes")
+    assert (f"{{limits: {{{resource}: 1}}}}" if resource else "`kubectl describe node`") in hint
+
+
+def test_who_is_known_to_kubernetes():
+    """Intel's resource is called after the driver; Tecorigin's is in no public source."""
+    unknown = {b.name for b in EVERY if "kubernetes" not in dict(b.granted_by)}
+    assert unknown == {"mps", "sdaa", "xpu"}
+
+
 def test_whose_driver_and_container_are_told():
     """Intel has two drivers; no file of Tecorigin's is known."""
     assert {b.name for b in EVERY if b.driver_file} == {"cuda", "hpu", "klxpu", "mlu", "npu", "supa"}

@@ -276,8 +276,10 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
         try:
             tried: torch.Tensor = self._torch.empty(1, device="cpu", pin_memory=True)
-        except NotImplementedError:  # not the word of a host whose memory is full
+        except NotImplementedError:
             return False
+        except RuntimeError:  # such as of a host whose memory is full: whoever asked is told
+            return True
         return tried.device.type == "cpu"
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

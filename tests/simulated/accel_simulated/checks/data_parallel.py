@@ -32,6 +32,9 @@ def _step(vendor: str, select: Callable[[int], None], collective: str) -> dict[s
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     select(rank)
     dist.init_process_group(collective)
+    known = dist.Backend.default_device_backend_map
+    assert vendor in known, known
+    assert not [name for name in known if len(name) == 1], "torch took the device's name letter by letter"
     try:
         _collectives(vendor, rank, size)
         _training(vendor, rank, size)
