@@ -208,7 +208,14 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    session.run("python", "tools/run_documents.py", "README.md", "docs/deepspeed.md", env=env)
+    session.run(
+        "python",
+        "tools/run_documents.py",
+        "README.md",
+        "docs/deepspeed.md",
+        "docs/tutorial/deepspeed.md",
+        env=env,
+    )
     measured(
         session, ["-n", WORKERS, "--dist", "worksteal", *own], env, f"--include={INTEGRATIONS}/deepspeed/*"
     )
