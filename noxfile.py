@@ -58,7 +58,10 @@ STAGING = "src/accel_core/staging"
 WORKERS = str(min(4, os.cpu_count() or 1))
 # What needs neither a device nor built wheels, on several cores.
 # The devices' and the real vendor's tests have sessions of their own: a process each, minutes in all.
-APART = [f"--ignore=tests/{name}" for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode")]
+APART = [
+    f"--ignore=tests/{name}"
+    for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site")
+]
 EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu", *APART]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
@@ -205,7 +208,14 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    session.run("python", "tools/run_documents.py", "README.md", "docs/deepspeed.md", env=env)
+    session.run(
+        "python",
+        "tools/run_documents.py",
+        "README.md",
+        "docs/deepspeed.md",
+        "docs/tutorial/deepspeed.md",
+        env=env,
+    )
     measured(
         session, ["-n", WORKERS, "--dist", "worksteal", *own], env, f"--include={INTEGRATIONS}/deepspeed/*"
     )
@@ -249,21 +259,35 @@ def multinode(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or ["tests/multinode"]), env=CLEAN)
 
 
-@nox.session
-def wheels(session: nox.Session) -> None:
-    """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", project=False)
+def build_all(session: nox.Session) -> None:
+    """Build every distribution into an empty dist/."""
     shutil.rmtree(WHEELS, ignore_errors=True)
     for path in PROJECTS:
         # An sdist first and the wheel from it: what is missing in the sdist shows here.
         build = ["-m", "build", "--no-isolation", "--outdir", str(WHEELS), str(path)]
         session.run("python", *build, silent=True, log=False)
     session.log(f"built: {', '.join(sorted(path.name for path in WHEELS.iterdir()))}")
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """Build every distribution into dist/ and test the wheels in clean environments."""
+    prepare(session, "build", "test", project=False)
+    build_all(session)
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
     env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
     # The other tests' conftest.py imports the project, which is not installed here on purpose.
     session.run("python", *PYTEST, "--confcutdir=tests/wheels", "tests/wheels", *session.posargs, env=env)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Build everything into dist/ and check it for a release; `--tag` tags the commit. Publishes nothing."""
+    prepare(session, "build", "release", project=False)
+    build_all(session)
+    session.run("twine", "check", "--strict", *sorted(str(path) for path in WHEELS.iterdir()))
+    session.run("python", "tools/release.py", *session.posargs)
 
 
 # ---------------------------------------------------------------------------- checks
@@ -297,15 +321,25 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def docs(session: nox.Session) -> None:
-    """Check the documents and run their code and commands; `--write` writes the backend pages.
+    """Check the documents, run their code, build the site into site/; `--write` writes the generated pages.
 
     What needs a framework runs where it is: in the sessions deepspeed and trainers.
     """
     prepare(session, *WITH_TORCH, torch=True)
-    session.run("python", "tools/backend_pages.py", *(session.posargs or ["--check"]), env=CLEAN)
+    write = session.posargs or ["--check"]
+    session.run("python", "tools/backend_pages.py", *write, env=CLEAN)
+    session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
+    session.run("sphinx-build", "-W", "--keep-going", "-q", "-j", "2", "docs", "site", env=CLEAN)
     session.run("python", "tools/run_documents.py", env=CLEAN)
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)
+
+
+@nox.session
+def site(session: nox.Session) -> None:
+    """Open the site that `./dev docs` built in headless Chromium: errors, search, phone, light and dark."""
+    prepare(session, "test", "site", project=False)
+    session.run("python", *PYTEST, *(session.posargs or ["tests/site"]), env=CLEAN)
 
 
 # ---------------------------------------------------------------------------- speed
@@ -313,8 +347,8 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what we promise about speed, as ratios in one run."""
-    prepare(session, "example", torch=True, plugins=False)  # the benchmarks bring their own plugins
+    """Measure what we promise about speed, as ratios in one run; a table, and a page in docs/benchmarks."""
+    prepare(session, "example", "bench", torch=True, plugins=False)  # the benchmarks bring their own plugins
     session.run("python", "-m", "benchmarks", *session.posargs, env=CLEAN)
 
 
@@ -322,6 +356,6 @@ def bench(session: nox.Session) -> None:
 def bench_deepspeed(session: nox.Session) -> None:
     """Measure the first get_accelerator() and CPU Adam against DeepSpeed's, in an environment of its own."""
     # --no-deps: DeepSpeed asks for any torch, and pip would bring gigabytes. DS_BUILD_OPS=0: no compiler.
-    prepare(session, "deepspeed", "example", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
+    prepare(session, "deepspeed", "example", "bench", torch=True, plugins=False, extra=("deepspeed==0.19.8",))
     env = {**CLEAN, "DS_BUILD_OPS": "0"}
     session.run("python", "-m", "benchmarks.deepspeed_peer", *session.posargs, env=env)

@@ -91,4 +91,4 @@ if __name__ == "__main__":
     print(
         f"torch {torch.__version__}, {torch.get_num_threads()} threads, {CPUAdamBuilder().load().capability}"
     )
-    sys.exit(show("CPU Adam, one step", rows()))
+    sys.exit(show("adam", "CPU Adam, one step", rows()))

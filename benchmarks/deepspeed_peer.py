@@ -104,4 +104,4 @@ def import_row(rounds: int = 11) -> Row:
 if __name__ == "__main__":
     from benchmarks import adam
 
-    sys.exit(show("against DeepSpeed", [*rows(), *adam.rows()]))
+    sys.exit(show("deepspeed", "Against DeepSpeed", [*rows(), *adam.rows()]))

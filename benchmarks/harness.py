@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -30,6 +31,8 @@ class Row:
     figure: float
     bound: float
     unit: str = "x"
+    #: The least and the worst figure of the single pairs.
+    spread: tuple[float, float] = (float("nan"), float("nan"))
 
     @property
     def met(self) -> bool:
@@ -40,7 +43,9 @@ class Row:
 def ratio_row(name: str, peer: str, pairs: Sequence[tuple[float, float]], bound: float) -> Row:
     """A row from measured pairs (ours, peer): the median of the pairs' ratios against `bound`."""
     ours, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
-    return Row(name, peer, ours, theirs, statistics.median(a / b for a, b in pairs), bound)
+    ratios = [a / b for a, b in pairs]
+    spread = (min(ratios), max(ratios))
+    return Row(name, peer, ours, theirs, statistics.median(ratios), bound, spread=spread)
 
 
 def in_turns(ours: Callable[[], float], peer: Callable[[], float], rounds: int) -> list[tuple[float, float]]:
@@ -80,26 +85,36 @@ def child_seconds(code: str, environ: Mapping[str, str] | None = None) -> float:
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def show(title: str, rows: Sequence[Row]) -> int:
-    """Print the table; 0 when every figure is within its bound, else 1."""
+def show(slug: str, title: str, rows: Sequence[Row]) -> int:
+    """Print the table and write the page; 0 when every figure is within its bound, else 1."""
+    from benchmarks import report
+
     after = os.getloadavg()[0]  # with the benchmark's own threads
     load = f"load average {_LOAD_BEFORE:.2f} before, {after:.2f} after"
     table = Table(title=title, caption=f"{os.cpu_count()} processors, {load}")
     for column in ("what", "peer"):
         table.add_column(column)
-    for column in ("ours", "peer's", "figure", "bound"):
+    for column in ("ours", "peer's", "figure", "least to worst", "bound"):
         table.add_column(column, justify="right")
     table.add_column("")
     for row in rows:
         table.add_row(
-            row.name, row.peer, _time(row.ours_s), _time(row.peer_s), f"{row.figure:.2f} {row.unit}",
-            f"{row.bound:g} {row.unit}", "met" if row.met else "MISSED",
+            row.name, row.peer, formatted(row.ours_s), formatted(row.peer_s), f"{row.figure:.2f} {row.unit}",
+            spread(row), f"{row.bound:g} {row.unit}", "met" if row.met else "MISSED",
         )  # fmt: skip
-    Console(width=None if sys.stdout.isatty() else 130).print(table)
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+    print("written:", report.write(slug, title, rows, (_LOAD_BEFORE, after), report.out_of(sys.argv[1:])))
     return 0 if all(row.met for row in rows) else 1
 
 
-def _time(seconds: float) -> str:
+def spread(row: Row) -> str:
+    """From the least figure to the worst; empty where single figures were not kept."""
+    least, worst = row.spread
+    return "" if math.isnan(least) else f"{least:.2f} to {worst:.2f}"
+
+
+def formatted(seconds: float) -> str:
+    """Seconds in the unit that suits them."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.2f} {unit}"

@@ -97,4 +97,4 @@ def _all(parts: object, group: object) -> None:
 
 if __name__ == "__main__":
     print(json.dumps({"load before": os.getloadavg()[0]}))
-    sys.exit(show("the staged process group", rows()))
+    sys.exit(show("staged", "The staged process group", rows()))

@@ -28,7 +28,7 @@ from accel_testing.surfaces import for_backend, load
 from torch.utils.backend_registration import rename_privateuse1_backend
 
 from accel_contracts.exercise import exercise
-from accel_core import Backend, Provenance
+from accel_core import Accelerator, Backend, Provenance
 from accel_core.detection.plugin import Hooks, declarations
 from accel_core.detection.records import Candidate
 
@@ -40,7 +40,7 @@ def main(folders: list[str]) -> None:
     torch._dynamo.list_backends(exclude_tags=())  # imports them, which every fork would do again
     for folder in folders:
         try:
-            backends = declarations(_plugin(folder))
+            backends = declarations(plugin_in(folder))
         except Exception:  # the others have their turn
             print(json.dumps({"folder": folder, "error": traceback.format_exc()}))
             continue
@@ -49,7 +49,7 @@ def main(folders: list[str]) -> None:
                 _apart(folder, place, kind)
 
 
-def _plugin(folder: str) -> ModuleType:
+def plugin_in(folder: str) -> ModuleType:
     """The plugin whose package lies in `folder`; its module is inert, so this process may import it."""
     [name] = [path.parent.name for path in Path(folder).glob("accel_*/__init__.py")]
     if folder not in sys.path:
@@ -68,7 +68,7 @@ def _apart(folder: str, place: int, kind: str) -> None:
     if pid == 0:
         code = 1
         try:
-            print(json.dumps({"folder": folder, **_run(_plugin(folder), place, kind)}), flush=True)
+            print(json.dumps({"folder": folder, **_run(plugin_in(folder), place, kind)}), flush=True)
             code = 0
         except BaseException:
             print(json.dumps({"folder": folder, "error": traceback.format_exc()}), flush=True)
@@ -84,28 +84,34 @@ def _run(plugin: ModuleType, place: int, kind: str) -> dict[str, Any]:
     if surface is None:
         return {**report, "skipped": "no surface"}
     recorder = Recorder(surface, conditional=kind == RUNS[0])
-    accelerators = [] if kind == RUNS[0] else [_accelerator_module(backend)]
-    _install(backend, recorder, accelerators)
-    candidate = Candidate(
-        replace(backend, provenance=Provenance(plugin.__name__, "", plugin.__name__)), plugin
-    )
-    given = Hooks([candidate.plugin]).of(candidate.plugin, "accel_create", backend=backend, others=())
-    module, _, name = backend.accelerator.partition(":")
-    built = given[0] if given else getattr(importlib.import_module(module), name)(backend)
-    problems = exercise(built)
+    accelerators = [] if kind == RUNS[0] else [accelerator_module(backend)]
+    install(backend, recorder, accelerators)
+    problems = exercise(built(plugin, backend))
     violations = [v for r in (recorder, *accelerators) for v in r.violations]
     called = sorted({path for r in (recorder, *accelerators) for path in r.called})
     return {**report, "violations": sorted(set(violations)), "problems": problems, "called": called}
 
 
-def _accelerator_module(backend: Backend) -> Recorder:
+def built(plugin: ModuleType, backend: Backend) -> Accelerator:
+    """The plugin's accelerator, of its hook or of the class that it declares."""
+    candidate = Candidate(
+        replace(backend, provenance=Provenance(plugin.__name__, "", plugin.__name__)), plugin
+    )
+    given = Hooks([candidate.plugin]).of(candidate.plugin, "accel_create", backend=backend, others=())
+    module, _, name = backend.accelerator.partition(":")
+    made: Accelerator = given[0] if given else getattr(importlib.import_module(module), name)(backend)
+    return made
+
+
+def accelerator_module(backend: Backend) -> Recorder:
+    """`torch.accelerator` as a recorder that speaks for this device."""
     recorder = Recorder(load("torch_accelerator"), conditional=True)
     device = SimpleNamespace(type=backend.device_type, index=None)
     recorder.modules["torch.accelerator"].current_accelerator = lambda check_available=False: device  # type: ignore[attr-defined]
     return recorder
 
 
-def _install(backend: Backend, recorder: Recorder, more: list[Recorder]) -> None:
+def install(backend: Backend, recorder: Recorder, more: list[Recorder]) -> None:
     """Put the recorder where torch and importers find the vendor's modules."""
     if backend.private_use1:
         rename_privateuse1_backend(backend.device_type)

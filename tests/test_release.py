@@ -1,0 +1,67 @@
+"""`./dev release`: what stands against a release is said, each with the next step."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOL = Path(__file__).parents[1] / "tools/release.py"
+
+pytestmark = pytest.mark.skipif(not TOOL.is_file(), reason="an sdist of accel-core has no tools")
+
+
+@pytest.fixture
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("release", TOOL)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A tree that may be released as 1.2.0, with one plugin."""
+    for path, text in {
+        "src/accel_core/_version.py": '__version__ = "1.2.0"\n',
+        "plugins/accel_acme/pyproject.toml": "",
+        "changelog.d/.gitkeep": "",
+        "CHANGELOG.md": "# Changelog\n\n## accel-core 1.2.0 (2026-12-01)\n",
+        ".gitignore": "/dist/\n",
+        **{
+            f"dist/accel_{n}-1.2.0{e}": "" for n in ("core", "acme") for e in ("-py3-none-any.whl", ".tar.gz")
+        },
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for command in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "all")):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    return tmp_path
+
+
+def test_nothing_stands_against_it(tool: ModuleType, tree: Path) -> None:
+    assert list(tool.faults(tree)) == []
+
+
+def test_everything_that_stands_against_it_is_said_at_once(tool: ModuleType, tree: Path) -> None:
+    (tree / "dist/accel_acme-1.2.0.tar.gz").rename(tree / "dist/accel_acme-1.1.9.tar.gz")
+    (tree / "dist/accel_core-1.2.0.tar.gz").unlink()
+    (tree / "changelog.d/1.feature.md").write_text("New.")
+    (tree / "CHANGELOG.md").write_text("# Changelog\n")
+    subprocess.run(["git", "-C", str(tree), "tag", "v1.2.0"], check=True)
+    told = "\n".join(tool.faults(tree))
+    for words in (
+        "dist/accel_acme-1.1.9.tar.gz is not of version 1.2.0",
+        "dist/ has 1 files .tar.gz for 2 distributions",
+        "changelog.d has 1 fragments (1.feature.md, …): towncrier build --version 1.2.0",
+        "CHANGELOG.md has no heading for 1.2.0",
+        "the working tree has changes",
+        "the tag v1.2.0 is there already",
+    ):
+        assert words in told
