@@ -26,7 +26,7 @@ PAGES = "docs/backends"
 BEGIN = "<!-- backends: written by tools/backend_pages.py -->"
 END = "<!-- end of backends -->"
 #: What the notes on every backend must tell.
-HEADINGS = ("## Detection", "## Variables", "## Importing it", "## Known limits")
+HEADINGS = ("## Detection", "## Variables", "## Importing it", "## Known limits", "## Run on")
 NONE = "—"
 BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
