@@ -297,12 +297,13 @@ def types(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def docs(session: nox.Session) -> None:
-    """Check the documents and run their code and commands; `--write` writes the backend pages.
+    """Check the documents and run their code and commands; `--write` writes the generated pages.
 
     What needs a framework runs where it is: in the sessions deepspeed and trainers.
     """
     prepare(session, *WITH_TORCH, torch=True)
     session.run("python", "tools/backend_pages.py", *(session.posargs or ["--check"]), env=CLEAN)
+    session.run("python", "tools/member_page.py", *(session.posargs or ["--check"]), env=CLEAN)
     session.run("python", "tools/check_docs.py")
     session.run("python", "tools/run_documents.py", env=CLEAN)
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)

@@ -71,11 +71,14 @@ class Memory(Devices):
         from accel_core.accelerators._memory_summary import summary
 
         index = self._index(device_index)
+        stats = self.memory_stats(index)
+        if "allocated_bytes.all.current" not in stats:  # a vendor with keys of its own alone
+            stats = {**Memory.memory_stats(self, index), **stats}
         try:
             free = self.mem_get_info(index)
         except UnsupportedError:
             free = None
-        return summary(self.device_name(index), self.memory_stats(index), free, abbreviated)
+        return summary(self.device_name(index), stats, free, abbreviated)
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.

@@ -29,12 +29,12 @@ def _host() -> torch.Tensor:
 #: called in `_together`.
 CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     **dict.fromkeys(
-        ("available_memory", "current_stream", "default_stream", "device", "device_name", "device_properties",
-         "device_uuid", "get_device_capability", "get_rng_state", "max_memory_allocated", "max_memory_cached", "max_memory_reserved",
-         "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats",
-         "memory_summary", "reset_accumulated_memory_stats",
-         "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "synchronize",
-         "total_memory"),
+        ("available_memory", "current_stream", "default_stream", "device", "device_name",
+         "device_properties", "device_uuid", "get_device_capability", "get_rng_state",
+         "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
+         "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
+         "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+         "reset_peak_memory_stats", "synchronize", "total_memory"),
         _INDEXED,
     ),
     **dict.fromkeys(
