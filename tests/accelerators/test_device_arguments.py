@@ -112,6 +112,8 @@ def test_a_name_is_made_of_what_torch_takes(
     assert ask(simulated, 7) == ask(simulated, "maia:7") == ask(simulated, torch.device("maia", 7))
     assert str(ask(simulated, "maia:7")) == "maia:7"  # a value, as torch.device: nobody looks for it
     assert ask(simulated, "maia") == ask(simulated, None) == ask(simulated, torch.device("maia"))
+    with pytest.raises(InvalidArgumentError, match=r"7.0 \(float\) is not a device"):
+        ask(simulated, 7.0)  # equal to a key that is there
     assert str(ask(cpu, "cpu:0")) == str(ask(cpu, 5)) == "cpu"
     for accelerator in (simulated, cpu):
         with pytest.raises(InvalidDeviceError, match="device index -1 is negative"):

@@ -57,13 +57,12 @@ class Base:
         self._device_type = device_type = self._torch_device_type()
         # DeepSpeed reads this one, and ZeRO-3 with a partly offloaded optimizer makes tensors on it.
         self._name = device_type
-        self._names: Memo[Device, str] = Memo(self._make_name)
-        self._devices: Memo[Device, torch.device] = Memo(
-            lambda device: self._torch.device(self._names[device])
+        self._names: Memo[int | None, str] = Memo(self._make_name)
+        self._devices: Memo[int | None, torch.device] = Memo(
+            lambda index: self._torch.device(self._names[index])
         )
 
-    def _make_name(self, device: Device) -> str:
-        index = self._device_number(device)
+    def _make_name(self, index: int | None) -> str:
         if index is None:
             return self._device_type
         if index < 0:
@@ -215,11 +214,9 @@ class Devices(Base):
 
     def device_name(self, device_index: Device = None) -> str:
         """The name in torch: `"npu"` without an index, `"npu:1"` with one."""
-        try:
+        if device_index is None or type(device_index) is int:
             return self._names[device_index]
-        except TypeError:  # of ours, or of what cannot be looked up
-            pass
-        return self._make_name(device_index)
+        return self._names[self._device_number(device_index)]
 
     def device(self, device_index: Device = None) -> torch.device:
         """The `torch.device` of that index; without an index it means torch's current device.
@@ -227,12 +224,9 @@ class Devices(Base):
         It is a value, not a guard: use `device_guard` to select a device for a while. As with `torch.device`
         itself, whether there is such a device is not asked.
         """
-        try:
+        if device_index is None or type(device_index) is int:
             return self._devices[device_index]
-        except TypeError:
-            pass
-        made: torch.device = self._torch.device(self._make_name(device_index))
-        return made
+        return self._devices[self._device_number(device_index)]
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """A context manager that selects the device, then restores the one before.

@@ -116,7 +116,10 @@ class Memory(Devices):
         """Give unused cached memory back to the device; nothing where there is no cache."""
 
     def empty_host_cache(self) -> None:
-        """Give unused page-locked memory, which torch keeps for later, back to the host; nothing without."""
+        """Give unused page-locked memory, which torch keeps for later, back to the host.
+
+        Nothing where none is kept, and before torch 2.12, which brings this.
+        """
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
         """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
