@@ -324,6 +324,7 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     session.run("python", "tools/backend_pages.py", *write, env=CLEAN)
     session.run("python", "tools/member_table.py", *write, env=CLEAN)
+    session.run("python", "tools/member_page.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)

@@ -39,7 +39,7 @@ class Training:
         self.labels = torch.tensor(labels)
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)).to(rank.device)
-        device_ids = None if rank.device.type == "cpu" else [rank.device.index]
+        device_ids = [rank.device.index] if rank.accelerator.is_accelerator() else None
         self.model = DistributedDataParallel(model, device_ids=device_ids)
         # Thrown away: after its first step DDP packs the gradients anew, in the order in which they came, and
         # that moves them to other places in the ring that adds them up. A run that goes on from a checkpoint

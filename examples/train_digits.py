@@ -83,8 +83,7 @@ class Trainer:
         self.test = (images[:TEST_IMAGES], labels[:TEST_IMAGES])
         self.model = DigitsNet().to(acc.device())
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=2e-3, weight_decay=1e-2)
-        # Only fp16 is narrow enough for gradients to vanish.
-        self.scaler = torch.amp.GradScaler(acc.device().type, enabled=precision is torch.float16)
+        self.scaler = acc.grad_scaler(precision)  # only fp16 is narrow enough for gradients to vanish
         self.epoch = 0
 
     def run_epoch(self, batch_size: int) -> Iterator[tuple[int, torch.Tensor]]:
@@ -188,13 +187,7 @@ def _digits(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 def choose_precision(acc: accel_core.Accelerator, wanted: str) -> torch.dtype:
     """The precision that was asked for, or the best one that the accelerator has natively."""
     if wanted == "auto":
-        return (
-            torch.bfloat16
-            if acc.is_bf16_native()
-            else torch.float16
-            if acc.is_fp16_supported()
-            else torch.float32
-        )
+        return acc.training_dtype()
     dtype = PRECISIONS[wanted]
     if dtype not in acc.supported_dtypes():
         supported = ", ".join(name for name, value in PRECISIONS.items() if value in acc.supported_dtypes())

@@ -29,6 +29,10 @@ from accel_core.accelerators.records import (
     DeviceProperties as DeviceProperties,
 )
 from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccelerator
+from accel_core.accelerators.types import DeviceCapability as DeviceCapability
+from accel_core.accelerators.types import GradScalerOptions as GradScalerOptions
+from accel_core.accelerators.types import Graph as Graph
+from accel_core.accelerators.types import OpBuilderLike as OpBuilderLike
 from accel_core.backend import (
     API_LEVEL as API_LEVEL,
 )
@@ -103,7 +107,13 @@ from accel_core.errors import (
     InvalidAcceleratorError as InvalidAcceleratorError,
 )
 from accel_core.errors import (
+    InvalidArgumentError as InvalidArgumentError,
+)
+from accel_core.errors import (
     InvalidBackendError as InvalidBackendError,
+)
+from accel_core.errors import (
+    InvalidDeviceError as InvalidDeviceError,
 )
 from accel_core.errors import (
     LaunchError as LaunchError,

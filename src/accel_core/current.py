@@ -133,8 +133,17 @@ def accelerator(name: str) -> Accelerator:
 
     The process's own accelerator is what its name means. Where several distributions declare the name,
     the one that `DS_ACCELERATOR` names is meant. The backend may be usable without a device. Raises
-    `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does.
+    `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does, and
+    `InvalidAcceleratorError`, a `TypeError`, for what is no name: a `torch.device` too, as several backends
+    may have one device type (`xpu` and `xpu.external`).
     """
+    if not isinstance(name, str):
+        kind = getattr(name, "type", None)
+        advice = f". Write accelerator({kind!r})" if isinstance(kind, str) else ""
+        raise InvalidAcceleratorError(
+            f"accelerator({name!r}): expected a backend's name, 'npu' or 'npu@distribution', not "
+            f"{type(name).__name__}{advice}"
+        )
     try:
         pin = parse_pin(name)
     except ValueError as error:

@@ -17,7 +17,9 @@ __all__ = [
     "IntegrationError",
     "IntegrationMissingError",
     "InvalidAcceleratorError",
+    "InvalidArgumentError",
     "InvalidBackendError",
+    "InvalidDeviceError",
     "LaunchError",
     "OpBuildError",
     "OpCacheError",
@@ -79,6 +81,14 @@ class InvalidBackendError(AccelError, ValueError):
 
 class InvalidAcceleratorError(AccelError, TypeError):
     """What was given, or what a plugin built, is not an `Accelerator`."""
+
+
+class InvalidArgumentError(AccelError, TypeError):
+    """An argument has a type that the function does not take; the message says which it takes."""
+
+
+class InvalidDeviceError(AccelError, ValueError):
+    """A device that is not there, or is another accelerator's; the message names it and the range."""
 
 
 class SettingError(AccelError, ValueError):

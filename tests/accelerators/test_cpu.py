@@ -97,11 +97,11 @@ def test_a_guard_restores_the_device_before(cpu: CPUAccelerator, monkeypatch: py
 
 
 def test_a_device_may_be_named_by_torchs_value(cpu: CPUAccelerator) -> None:
-    cpu.set_device(torch.device("cpu"))  # type: ignore[arg-type]
-    cpu.set_device(torch.device("cpu", 0))  # type: ignore[arg-type]
+    cpu.set_device(torch.device("cpu"))
+    cpu.set_device(torch.device("cpu", 0))
     assert cpu.current_device() == 0
     with pytest.raises(ValueError, match="cuda:0 is not a device of type 'cpu'"):
-        cpu.set_device(torch.device("cuda", 0))  # type: ignore[arg-type]
+        cpu.set_device(torch.device("cuda", 0))
 
 
 def test_a_negative_index_is_refused(cpu: CPUAccelerator) -> None:

@@ -130,8 +130,8 @@ def test_three_members_give_all_the_device_calls(small: Small) -> None:
     with small.device_guard(1):
         assert small.current_device() == 1
     assert small.current_device() == 2
-    small.set_device(torch.device("maia", 0))  # type: ignore[arg-type]
-    small.set_device(torch.device("maia"))  # type: ignore[arg-type]
+    small.set_device(torch.device("maia", 0))
+    small.set_device(torch.device("maia"))
     assert small.current_device() == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from accel_testing import plugins
@@ -65,6 +66,14 @@ def test_a_name_may_have_no_device(torch_world):
     torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
     torch_world.backend("npu", accelerator="none_device:Simulated")
     assert accel_core.accelerator("npu").device_count() == 0
+
+
+def test_what_is_no_name_is_refused_with_the_name_to_write():
+    device = SimpleNamespace(type="cuda", index=0)  # a torch.device, without torch
+    with pytest.raises(TypeError, match=r"expected a backend's name, 'npu' .* Write accelerator\('cuda'\)$"):
+        accel_core.accelerator(device)
+    with pytest.raises(InvalidAcceleratorError, match=r"accelerator\(3\): expected .*, not int$"):
+        accel_core.accelerator(3)
 
 
 @pytest.mark.parametrize("name", ["", "npu@", "@x", "  "])

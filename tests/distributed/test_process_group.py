@@ -107,17 +107,40 @@ with init_process_group() as rank:
         init_process_group()
     except LaunchError as error:
         print(error)
-for silence in (0, -1):
+for wrong in (
+    {"silence": 0}, {"silence": -1}, {"timeout": 0}, {"timeout": float("nan")}, {"timeout": 1e300},
+    {"timeout": "2 minutes"}, {"silence": "long"}, {"backend": 3}, {"rank": "0"}, {"world_size": 1.0},
+    {"init_method": 5},
+):
     try:
-        init_process_group(silence=silence)
-    except LaunchError as error:
-        print(error)
+        init_process_group(**wrong)
+    except (LaunchError, TypeError) as error:
+        print(type(error).__name__, error)
+with init_process_group(timeout=30) as rank:
+    print("timeout", rank._timeout)
 """,
         1,
     )
     assert ended.returncode == 0, ended.stderr
     assert "has a process group already" in ended.stdout
-    assert "silence=-1 is not valid, expected seconds above 0" in ended.stdout
+    for line in (
+        "LaunchError silence=-1 is not valid, expected seconds above 0",
+        "LaunchError timeout=0 is not valid, expected a datetime.timedelta, or seconds above 0",
+        "LaunchError timeout=nan is not valid",
+        "LaunchError timeout=1e+300 is not valid, expected a time that a datetime.timedelta can hold",
+        "timeout 0:00:30",
+    ):
+        assert line in ended.stdout, ended.stdout
+    for given, expected in {
+        "timeout='2 minutes'": "a datetime.timedelta, or seconds above 0, not str",
+        "silence='long'": "seconds above 0, not str",
+        "backend=3": "a name of torch.distributed's",
+        "rank='0'": "this process's number",
+        "world_size=1.0": "the number of ranks, not float",
+        "init_method=5": "a URL",
+    }.items():
+        line = f"InvalidArgumentError init_process_group({given}) is not valid, expected {expected}"
+        assert line in ended.stdout, ended.stdout
 
 
 # --- what the ranks must agree on -----------------------------------------------------------------------

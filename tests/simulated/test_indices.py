@@ -30,6 +30,6 @@ print(json.dumps(said))
 
 def test_a_bad_index_is_not_called_unsupported(simulated: Callable[..., Any]) -> None:
     said = simulated("acme", CODE).answer
-    wanted = "ValueError: generic: device index 7 is out of range, 2 devices visible"
+    wanted = "InvalidDeviceError: generic: device index 7 is out of range, 2 devices visible"
     assert said == dict.fromkeys(said, wanted)
     assert len(said) == 5

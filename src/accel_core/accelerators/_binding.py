@@ -11,7 +11,10 @@ import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch.types import Device
 
 __all__ = [
     "ROWS",
@@ -71,6 +74,7 @@ ROWS = (
     Row("current_device", Call.PLAIN, "current_device_index"),
     Row("device_count", Call.PLAIN, "device_count"),
     Row("empty_cache", Call.PLAIN, "empty_cache", Needs.ALLOCATOR),
+    Row("empty_host_cache", Call.PLAIN, "empty_host_cache", Needs.ALLOCATOR),
     Row("initial_seed", Call.PLAIN),
     Row("is_current_stream_capturing", Call.PLAIN),
     Row("is_initialized", Call.PLAIN),
@@ -82,10 +86,17 @@ ROWS = (
     Row("mem_get_info", Call.INDEXED, "get_memory_info", Needs.ALLOCATOR),
     Row("memory_allocated", Call.INDEXED, "memory_allocated", Needs.ALLOCATOR),
     Row("memory_reserved", Call.INDEXED, "memory_reserved", Needs.ALLOCATOR),
+    Row(
+        "reset_accumulated_memory_stats",
+        Call.INDEXED,
+        "reset_accumulated_memory_stats",
+        Needs.ALLOCATOR,
+    ),
     Row("reset_peak_memory_stats", Call.INDEXED, "reset_peak_memory_stats", Needs.ALLOCATOR),
     Row("synchronize", Call.INDEXED, "synchronize"),
     Row("manual_seed", Call.OWN),
     Row("manual_seed_all", Call.OWN),
+    Row("set_stream", Call.OWN, needs=Needs.STREAMS),
     Row("stream", Call.OWN, needs=Needs.STREAM_CONTEXT),
     Row("is_bf16_supported", Call.PART),
     Row("is_fp16_supported", Call.PART),
@@ -132,9 +143,12 @@ def accepts(function: _Function, member: _Function) -> bool:
 
 
 def by_index(
-    function: _Function, current: Callable[[], int], guard: Callable[[int], AbstractContextManager[Any]]
+    function: _Function,
+    checked: Callable[[Device], int],
+    current: Callable[[], int],
+    guard: Callable[[int], AbstractContextManager[Any]],
 ) -> _Function:
-    """`function(device)` as `member(device_index=None)`.
+    """`function(device)` as `member(device_index=None)`, whose argument `checked` makes an index.
 
     A function that needs a device is given the current one, and one that takes none runs with the
     device selected.
@@ -142,17 +156,17 @@ def by_index(
     places = parameters(function)
     places = None if places is None else [p for p in places if p.kind in _POSITIONAL]
 
-    def optional(device_index: int | None = None) -> Any:
+    def optional(device_index: Device = None) -> Any:
         # The vendor's own default stands for the current device: `None`, or a string such as "cuda".
-        return function() if device_index is None else function(device_index)
+        return function() if device_index is None else function(checked(device_index))
 
-    def needed(device_index: int | None = None) -> Any:
-        return function(current() if device_index is None else device_index)
+    def needed(device_index: Device = None) -> Any:
+        return function(current() if device_index is None else checked(device_index))
 
-    def absent(device_index: int | None = None) -> Any:
+    def absent(device_index: Device = None) -> Any:
         if device_index is None:
             return function()
-        with guard(device_index):
+        with guard(checked(device_index)):
             return function()
 
     if places is None:
@@ -162,17 +176,18 @@ def by_index(
     return needed if places[0].default is inspect.Parameter.empty else optional
 
 
-def or_default(function: _Function, default: _Function, checked: Callable[[int], int]) -> _Function:
+def or_default(function: _Function, default: _Function, checked: Callable[[Device], int]) -> _Function:
     """`function`, and `default` where it raises `RuntimeError`: torch's word for "not on this device".
 
-    It is torch's word for a bad index too, of which `checked` raises `ValueError` first.
+    It is torch's word for a bad index too, of which `checked` raises `InvalidDeviceError` first.
     """
 
-    def member(device_index: int | None = None) -> Any:
+    def member(device_index: Device = None) -> Any:
+        index = None if device_index is None else checked(device_index)
         try:
-            return function() if device_index is None else function(device_index)
+            return function() if index is None else function(index)
         except RuntimeError:
-            return default() if device_index is None else default(checked(device_index))
+            return default() if index is None else default(index)
 
     return member
 
@@ -196,7 +211,7 @@ def delegate(name: str, member: _Function) -> _Function:
     def plain(self: Any) -> Any:
         return self._vendor[name]()
 
-    def indexed(self: Any, device_index: int | None = None) -> Any:
+    def indexed(self: Any, device_index: Device = None) -> Any:
         return self._vendor[name](device_index)
 
     return functools.wraps(member)(plain if len(parameters(member) or ()) == 1 else indexed)

@@ -10,12 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from accel_core._support.torch_import import import_torch
-from accel_core.errors import UnsupportedError
+from accel_core.errors import InvalidDeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
 
     from accel_core.accelerators.records import DeviceProperties
+    from accel_core.accelerators.types import DeviceCapability
     from accel_core.backend import Backend
 
 __all__ = ["Base", "Devices", "Memo"]
@@ -55,15 +57,34 @@ class Base:
         self._device_type = device_type = self._torch_device_type()
         # DeepSpeed reads this one, and ZeRO-3 with a partly offloaded optimizer makes tensors on it.
         self._name = device_type
-        self._names: Memo[int | None, str] = Memo(
-            lambda index: device_type if index is None else f"{device_type}:{int(index)}"
+        self._names: Memo[int | None, str] = Memo(self._make_name)
+        self._devices: Memo[int | None, torch.device] = Memo(
+            lambda index: self._torch.device(self._names[index])
         )
-        torch_device = self._torch.device
-        self._devices: Memo[int | None, Any] = Memo(
-            lambda index: (
-                torch_device(device_type) if index is None else torch_device(device_type, int(index))
-            )
-        )
+
+    def _make_name(self, index: int | None) -> str:
+        if index is None:
+            return self._device_type
+        if index < 0:
+            raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
+        return f"{self._device_type}:{index}"
+
+    def _device_number(self, device: Any) -> int | None:
+        """The index that is named, its range not asked; `None` for `None` and for a device type alone."""
+        if device is None or type(device) is int:
+            return device
+        from accel_core.accelerators._arguments import device_number
+
+        return device_number(self._torch, self.name, self._device_type, device)
+
+    @property
+    def device_type(self) -> str:
+        """The device type in torch, as `torch.device.type`: `"npu"`."""
+        return self._device_type
+
+    def is_accelerator(self) -> bool:
+        """Whether this is a device beside the processor: False for the CPU alone."""
+        return self._device_type != "cpu"
 
     def _torch_device_type(self) -> str:
         """The device type in torch, asked once, at construction."""
@@ -191,29 +212,36 @@ class Devices(Base):
 
     # Devices
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index: Device = None) -> str:
         """The name in torch: `"npu"` without an index, `"npu:1"` with one."""
-        return self._names[device_index]
+        if device_index is None or type(device_index) is int:
+            return self._names[device_index]
+        return self._names[self._device_number(device_index)]
 
-    def device(self, device_index: int | None = None) -> torch.device:
+    def device(self, device_index: Device = None) -> torch.device:
         """The `torch.device` of that index; without an index it means torch's current device.
 
-        It is a value, not a guard: use `device_guard` to select a device for a while.
+        It is a value, not a guard: use `device_guard` to select a device for a while. As with `torch.device`
+        itself, whether there is such a device is not asked.
         """
-        device: torch.device = self._devices[device_index]
-        return device
+        if device_index is None or type(device_index) is int:
+            return self._devices[device_index]
+        return self._devices[self._device_number(device_index)]
 
-    def device_guard(self, device_index: int | None) -> AbstractContextManager[Any]:
+    def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """A context manager that selects the device, then restores the one before.
 
-        `None` changes nothing. Raises `ValueError` when the index is out of range.
+        `None` changes nothing. Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
         """
         if device_index is None:
             return nullcontext()
         return _DeviceGuard(self, self._checked_index(device_index))
 
-    def set_device(self, device_index: int) -> None:
-        """Select the current device of this thread. Raises `ValueError` when out of range."""
+    def set_device(self, device_index: int | str | torch.device) -> None:
+        """Select the current device of this thread.
+
+        Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        """
         self._select(self._checked_index(device_index))
 
     def _select(self, index: int) -> None:
@@ -233,22 +261,26 @@ class Devices(Base):
         """How many devices this process sees: 0 or more."""
         raise self._unsupported("device_count")
 
-    def synchronize(self, device_index: int | None = None) -> None:
+    def synchronize(self, device_index: Device = None) -> None:
         """Wait until all work queued on the device has finished.
 
         The default suits a device whose calls return when the work is done; others override it.
         """
         if not self.is_synchronized_device():
             raise self._unsupported("synchronize")
+        self._index_or_none(device_index)
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
-        """What the vendor says of the device, as a frozen record. Raises `ValueError` out of range."""
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+        """What the vendor says of the device, as a frozen record.
+
+        Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
+        """
         from accel_core.accelerators.records import DeviceProperties
 
         index = self._index(device_index)
         return DeviceProperties(name=self.device_name(index), total_memory=self._total_memory_or_none(index))
 
-    def device_uuid(self, device_index: int | None = None) -> str | None:
+    def device_uuid(self, device_index: Device = None) -> str | None:
         """The device's UUID as the vendor writes it; `None` where the vendor gives none."""
         return self.device_properties(device_index).uuid
 
@@ -276,7 +308,22 @@ class Devices(Base):
         """
         return tuple(range(self.device_count()))
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
+        """What the device can, as torch.accelerator's function tells it: `{"supported_dtypes": {...}}`.
+
+        These are the data types that tensors on it may have, and be converted to; not each operator takes
+        each. (`torch.cuda`'s function of this name tells another thing: `device_properties().capability`.)
+        By default each type is tried on the device, with one element.
+        """
+        from accel_core.accelerators._trial import held_types
+
+        device = self.device(self._index_or_none(device_index))
+        found = held_types(self._torch, device)
+        if not found:
+            raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
+        return {"supported_dtypes": found}
+
+    def total_memory(self, device_index: Device = None) -> int:
         """Bytes of memory of the device."""
         raise self._unsupported("total_memory")
 
@@ -286,22 +333,34 @@ class Devices(Base):
         except UnsupportedError:
             return None
 
-    def _index(self, device_index: int | None) -> int:
-        """The index that is meant, which is the current one for `None`."""
+    def _index(self, device_index: Device) -> int:
+        """The index that is meant, which is the current one for `None`. Raises as `_checked_index`."""
         return self.current_device() if device_index is None else self._checked_index(device_index)
 
+    def _index_or_none(self, device_index: Device) -> int | None:
+        """The index that is meant, `None` for `None`: who takes that for the current device is not asked."""
+        return None if device_index is None else self._checked_index(device_index)
+
     def _checked_index(self, device_index: Any) -> int:
-        """The index as `int`, from an index or a `torch.device`. Raises `ValueError` out of range."""
-        if isinstance(device_index, self._torch.device):
-            if device_index.type != self._device_type:
-                raise ValueError(f"{self.name}: {device_index} is not a device of type {self._device_type!r}")
-            if device_index.index is None:
+        """The one check of an index, a string or a `torch.device`; gives the index.
+
+        Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type of device, and
+        `InvalidArgumentError`, a `TypeError`, for what names no device at all.
+        """
+        index = device_index
+        if type(index) is not int:
+            from accel_core.accelerators._arguments import device_number
+
+            index = device_number(self._torch, self.name, self._device_type, device_index)
+            if index is None:
                 return self.current_device()
-            device_index = device_index.index
-        index, count = int(device_index), self.device_count()
+        self._check_range(index)
+        return index
+
+    def _check_range(self, index: int) -> None:
+        count = self.device_count()
         if not 0 <= index < count:
-            raise ValueError(
+            raise InvalidDeviceError(
                 f"{self.name}: device index {index} is out of range, "
                 f"{count or 'no'} device{'' if count == 1 else 's'} visible"
             )
-        return index

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from accel_core.accelerators._devices import Base, Devices
+from accel_core.errors import InvalidArgumentError
 from accel_core.settings import DS_ALLOW_DEPRECATED_FP16
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
+    from typing_extensions import Unpack
+
+    from accel_core.accelerators.types import GradScalerOptions
 
 __all__ = ["Dtypes", "Random"]
 
@@ -62,6 +68,41 @@ class Dtypes(Base):
         if self.is_bf16_supported():
             dtypes.append(self._torch.bfloat16)
         return dtypes
+
+    def training_dtype(self) -> torch.dtype:
+        """The data type to train in: for `autocast`, and for the `grad_scaler` that goes with it.
+
+        `torch.bfloat16` where the hardware computes in it (`is_bf16_native`); else `torch.float16` where a
+        model can be trained in it and torch can scale its losses there, which is tried once; else
+        `torch.float32`. An emulated bfloat16 is not chosen: it saves memory and costs time.
+        """
+        best: torch.dtype = self._torch.float32
+        if self.is_bf16_native():
+            best = self._torch.bfloat16
+        elif self.is_fp16_supported() and self._scales_losses:
+            best = self._torch.float16
+        return best
+
+    @cached_property
+    def _scales_losses(self) -> bool:
+        from accel_core.accelerators._trial import scales_losses
+
+        return scales_losses(self._torch, self._device_type)
+
+    def grad_scaler(
+        self, dtype: torch.dtype | None = None, **options: Unpack[GradScalerOptions]
+    ) -> torch.amp.GradScaler:
+        """A `torch.amp.GradScaler` for training in `dtype` here; without `dtype`, in `training_dtype()`.
+
+        It is disabled, and its calls cost nothing, where `dtype` is not `torch.float16`: only there are
+        gradients too small for the type. `options` are the scaler's own.
+        """
+        dtype = self.training_dtype() if dtype is None else dtype
+        enabled = options.pop("enabled", True) and dtype is self._torch.float16
+        scaler: torch.amp.GradScaler = self._torch.amp.GradScaler(
+            self._device_type, enabled=enabled, **options
+        )
+        return scaler
 
     def autocast(self, dtype: torch.dtype | None = None, enabled: bool = True) -> AbstractContextManager[Any]:
         """`torch.autocast` for this device type; without `dtype`, torch's default for it."""
@@ -132,7 +173,7 @@ class Random(Devices):
         module: ModuleType = self._torch.random
         return module
 
-    def default_generator(self, device_index: int | None) -> torch.Generator:
+    def default_generator(self, device_index: Device) -> torch.Generator:
         """The generator that torch draws from on that device, also before the device is initialised.
 
         `None` means the current device.
@@ -152,25 +193,30 @@ class Random(Devices):
         """The seed that the current device's generator was started with."""
         return int(self.default_generator(self.current_device()).initial_seed())
 
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """State of the device's generator, a `torch.ByteTensor` on the host.
 
         Given back to `set_rng_state` it restores the stream of numbers bit for bit.
         """
         return self.default_generator(self._index(device_index)).get_state()
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Restore the device's generator to a state from `get_rng_state`."""
         self.default_generator(self._index(device_index)).set_state(new_state)
 
     @contextmanager
-    def fork_rng(self, devices: Iterable[int] | None = None) -> Iterator[None]:
+    def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
         """A context manager that restores the generators of the host and of `devices` when it ends.
 
         `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
         """
         torch = self._torch
-        indices = list(range(self.device_count()) if devices is None else devices)
+        if devices is not None and (isinstance(devices, str) or not isinstance(devices, Iterable)):
+            raise InvalidArgumentError(
+                f"{self.name}: fork_rng() was given {devices!r} ({type(devices).__name__}), expected several "
+                f"devices, or None for all: fork_rng([{devices!r}])"
+            )
+        indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
         host = torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]
         try:

@@ -11,6 +11,7 @@ from accel_core.accelerators._devices import Base
 from accel_core.errors import UnsupportedError
 
 if TYPE_CHECKING:
+    from accel_core.accelerators.types import OpBuilderLike
     from accel_core.backend import Backend
     from accel_core.ops.catalogue import Operator
     from accel_core.ops.providers import OpProvider
@@ -94,7 +95,7 @@ class Ops(Base):
         self._op_builder_classes.clear()
         return MappingProxyType(self._table())
 
-    def get_op_builder(self, class_name: str) -> type[Any]:
+    def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
 
         What plugins contribute is asked first, then other providers (DeepSpeed's own builders for this
@@ -107,7 +108,7 @@ class Ops(Base):
         known = self._op_builder_classes.get(class_name)
         return self._find_op_builder(class_name) if known is None else known
 
-    def create_op_builder(self, class_name: str) -> Any:
+    def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """An instance of `get_op_builder(class_name)`.
 
         A builder that cannot be made gives a `NotImplementedBuilder` that says why: DeepSpeed makes one of

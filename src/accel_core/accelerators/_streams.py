@@ -5,9 +5,15 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core.accelerators._devices import Base, Devices
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
+
+    from accel_core.accelerators.types import Graph
 
 __all__ = ["Graphs", "HostEvent", "HostStream", "Streams"]
 
@@ -93,38 +99,54 @@ class HostStream:
 
 
 class Streams(Devices):
-    """Streams and events."""
+    """Streams and events.
+
+    To type checkers they are `torch.Stream` and `torch.Event`, as every vendor's are. Stand-ins have the same
+    methods, and are of torch's classes where torch has a stream of the device.
+    """
 
     @cached_property
-    def Event(self) -> Any:
+    def Event(self) -> type[torch.Event]:
         """The vendor's event class, called as `Event(enable_timing=True)`.
 
         Where the vendor has none: a class that waits for the device and reads the host's clock.
         """
-        return type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()})
+        made: Any = type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()})
+        return cast("type[torch.Event]", made)
 
     @cached_property
-    def Stream(self) -> Any:
+    def Stream(self) -> type[torch.Stream]:
         """The vendor's stream class, called as `Stream()` or `Stream(device=..., priority=...)`.
 
         Where the device has no user streams: a class with the same methods, all of one queue.
         """
-        return type("Stream", (HostStream,), {"_wait": lambda _: self.synchronize(), "_event": self.Event})
+        made: Any = type(
+            "Stream", (HostStream,), {"_wait": lambda _: self.synchronize(), "_event": self.Event}
+        )
+        return cast("type[torch.Stream]", made)
 
     @cached_property
-    def _only_stream(self) -> Any:
+    def _only_stream(self) -> torch.Stream:
         return self.Stream()
 
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
-        context: AbstractContextManager[Any] = stream if hasattr(stream, "__enter__") else nullcontext()
-        return context
+        context: Any = stream if hasattr(stream, "__enter__") else nullcontext()
+        return cast("AbstractContextManager[Any]", context)
 
-    def current_stream(self, device_index: int | None = None) -> Any:
+    def set_stream(self, stream: torch.Stream) -> None:
+        """Make `stream` the current one of its device for this thread, until another is set.
+
+        The default does nothing: in one queue every stream is the current one. Prefer `stream`, which
+        restores the one before.
+        """
+
+    def current_stream(self, device_index: Device = None) -> torch.Stream:
         """The stream that work of this thread goes to on that device."""
+        self._index_or_none(device_index)
         return self._only_stream
 
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def default_stream(self, device_index: Device = None) -> torch.Stream:
         """The device's default stream; the current one where the vendor names no default (xpu)."""
         return self.current_stream(device_index)
 
@@ -139,7 +161,7 @@ class Graphs(Base):
     #: Whether it was said that this device has no graphs.
     _said_no_graphs = False
 
-    def create_graph(self) -> Any:
+    def create_graph(self) -> Graph | None:
         """A new graph, or `None` where graphs are not supported.
 
         What is captured into `None` runs once and is never replayed, so the first `None` is a `UserWarning`.
@@ -158,7 +180,7 @@ class Graphs(Base):
         return None
 
     def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
     ) -> AbstractContextManager[Any]:
         """A context manager that captures work into `graph`; with `None` the work simply runs.
 
@@ -166,7 +188,7 @@ class Graphs(Base):
         """
         return nullcontext()
 
-    def replay_graph(self, graph: Any) -> None:
+    def replay_graph(self, graph: Graph | None) -> None:
         """Run what `graph` captured; nothing for `None`."""
         if graph is not None:
             graph.replay()

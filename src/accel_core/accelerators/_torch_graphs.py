@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._streams import Graphs, Streams
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_core.accelerators.types import Graph
 
 __all__ = ["TorchGraphs"]
 
@@ -52,12 +57,15 @@ class TorchGraphs(Graphs, Streams):
             return False
         return True
 
-    def create_graph(self) -> Any:
+    def create_graph(self) -> Graph | None:
         """A new graph of the vendor's class, or `None` where graphs are not supported."""
-        return self._graph_and_capture[0]() if self.supports_graphs() else super().create_graph()
+        if not self.supports_graphs():
+            return super().create_graph()
+        graph: Graph = self._graph_and_capture[0]()
+        return graph
 
     def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
     ) -> AbstractContextManager[Any]:
         """The vendor's `graph` context manager; with `None` for a graph the work simply runs.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from types import SimpleNamespace
 from typing import Any
 
-__all__ = ["computes_in"]
+__all__ = ["computes_in", "held_types", "scales_losses"]
 
 
 def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
@@ -27,3 +29,34 @@ def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
         return bool((ones @ ones).sum().item() == 8)
     except (RuntimeError, TypeError) as error:
         return error
+
+
+def held_types(torch: Any, device: Any) -> set[Any]:
+    """The data types in which a tensor of one element can be made on `device`, and converted to."""
+    found = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
+        for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+            try:
+                torch.empty(1, dtype=dtype, device=device)
+                torch.ones(1, device=device).to(dtype)
+            except (RuntimeError, TypeError):  # a type that the device has not, or torch's own packed ones
+                continue
+            found.add(dtype)
+    return found
+
+
+def scales_losses(torch: Any, device_type: str) -> bool:
+    """Whether `torch.amp.GradScaler` can divide gradients on the current device, which this starts.
+
+    float16 without it is no training: gradients vanish.
+    """
+    try:
+        weight = torch.ones(1, device=device_type, requires_grad=True)
+        scaler = torch.amp.GradScaler(device_type, init_scale=2.0)
+        scaler.scale(weight.sum()).backward()
+        # In an optimizer's place: making one of torch's imports its compiler, a second or two.
+        scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
+    except (NotImplementedError, TypeError):  # a kernel that the device lacks; a Metal without float64
+        return False
+    return bool(weight.grad.item() == 1.0)

@@ -8,16 +8,18 @@ import warnings
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from accel_core._support.packages import is_installed
 from accel_core.accelerators._streams import HostEvent, HostStream
 from accel_core.accelerators.interface import Accelerator
+from accel_core.errors import InvalidDeviceError
 from accel_core.machine import host
 from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
 
     from accel_core.accelerators._host import PeakMemory
     from accel_core.accelerators.records import DeviceProperties
@@ -64,14 +66,20 @@ class CPUAccelerator(Accelerator):
 
     # Devices
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index: Device = None) -> str:
         """`"cpu"`, whatever the index."""
-        return "cpu"
+        return "cpu" if device_index is None else self._one(device_index).type
 
-    def device(self, device_index: int | None = None) -> torch.device:
+    def device(self, device_index: Device = None) -> torch.device:
         """`torch.device("cpu")`, whatever the index."""
-        device: torch.device = self._cpu
-        return device
+        return self._cpu if device_index is None else self._one(device_index)
+
+    def _one(self, device_index: Device) -> torch.device:
+        """The one device, which every index names: what names another is refused."""
+        number = self._device_number(device_index)
+        if number is not None:
+            self._check_range(number)
+        return self._cpu
 
     def device_count(self) -> int:
         """`LOCAL_SIZE`, else how many NUMA nodes have cores; at least 1."""
@@ -93,24 +101,21 @@ class CPUAccelerator(Accelerator):
         """`"cpu"`."""
         return "cpu"
 
-    def set_device(self, device_index: int) -> None:
+    def set_device(self, device_index: int | str | torch.device) -> None:
         """Note the index for `current_device`; torch has nothing to select.
 
-        An index beyond the count is taken, for ranks may outnumber NUMA nodes. Raises `ValueError` when
-        it is negative.
+        An index beyond the count is taken, for ranks may outnumber NUMA nodes. Raises `InvalidDeviceError`, a
+        `ValueError`, when it is negative or another device is named.
         """
         self._selected.index = self._checked_index(device_index)
 
-    def _checked_index(self, device_index: Any) -> int:
-        if isinstance(device_index, self._torch.device):
-            return super()._checked_index(device_index)
-        index = int(device_index)
+    def _check_range(self, index: int) -> None:
         if index < 0:
-            raise ValueError(f"{self.name}: device index {index} is negative")
-        return index
+            raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """The processor's name, the memory it may use and its logical cores."""
+        self._index_or_none(device_index)
         from accel_core.accelerators.records import DeviceProperties
 
         return DeviceProperties(
@@ -130,26 +135,33 @@ class CPUAccelerator(Accelerator):
 
     # Random numbers
 
-    def default_generator(self, device_index: int | None) -> torch.Generator:
+    def default_generator(self, device_index: Device) -> torch.Generator:
         """The one CPU generator of torch, whatever the index."""
+        self._index_or_none(device_index)
         generator: torch.Generator = self._torch.default_generator
         return generator
 
     # Streams
 
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
         context: AbstractContextManager[Any] = self._torch.cpu.stream(stream)
         return context
 
-    def current_stream(self, device_index: int | None = None) -> Any:
-        """The stream of `stream`, else the default one."""
-        current = self._torch.cpu.current_stream()
-        # torch's own default stream lacks `synchronize`, so ours stands for it.
-        return current if isinstance(current, HostStream) else self._only_stream
+    def set_stream(self, stream: torch.Stream) -> None:
+        """Make `stream` the one that `current_stream` gives; all are the one queue."""
+        self.stream(stream).__enter__()  # torch.cpu has no set_stream: its context sets it, and is not left
 
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def current_stream(self, device_index: Device = None) -> torch.Stream:
+        """The stream of `stream`, else the default one."""
+        self._index_or_none(device_index)
+        current: Any = self._torch.cpu.current_stream()
+        # torch's own default stream lacks `synchronize`, so ours stands for it.
+        return cast("torch.Stream", current) if isinstance(current, HostStream) else self._only_stream
+
+    def default_stream(self, device_index: Device = None) -> torch.Stream:
         """The default stream."""
+        self._index_or_none(device_index)
         return self._only_stream
 
     # Memory
@@ -160,29 +172,34 @@ class CPUAccelerator(Accelerator):
 
         return PeakMemory()
 
-    def memory_allocated(self, device_index: int | None = None) -> int:
+    def memory_allocated(self, device_index: Device = None) -> int:
         """Bytes that the process has in memory: its resident set."""
+        self._index_or_none(device_index)
         return self._memory.sample()
 
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
+    def max_memory_allocated(self, device_index: Device = None) -> int:
         """Peak of the resident set since the process began, or since the last reset."""
+        self._index_or_none(device_index)
         return self._memory.peak()
 
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Start the peak again; on Linux this is the process's own high-water mark (VmHWM)."""
+        self._index_or_none(device_index)
         self._memory.reset()
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
         import psutil
 
+        self._index_or_none(device_index)
         total, limit = int(psutil.virtual_memory().total), host.cgroup_memory_limit()
         return total if limit is None else min(total, limit)
 
-    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
         import psutil
 
+        self._index_or_none(device_index)
         free, left = int(psutil.virtual_memory().available), host.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,25 +16,27 @@ from accel_core.accelerators._binding import (
     by_index,
     context_class,
     delegate,
-    has_parameter,
     natively,
     or_default,
 )
 from accel_core.accelerators._torch_graphs import TorchGraphs
+from accel_core.accelerators._torch_memory import TorchMemory
 from accel_core.accelerators._torch_runtime import TorchRuntime
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
 
     from accel_core.accelerators.records import DeviceProperties
+    from accel_core.accelerators.types import DeviceCapability
     from accel_core.backend import Backend
 
 __all__ = ["TorchAccelerator"]
 
 
-class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
+class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
     At construction each member that means the same at the vendor becomes the vendor's function, as an
@@ -87,7 +89,8 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         if stand_in is not None and row.needs is Needs.STREAMS:
             return self._tried(row.name, stand_in)
         if stand_in is not None and row.needs is Needs.ALLOCATOR:
-            return or_default(stand_in, getattr(super(), row.name), self._checked_index)
+            # Past TorchMemory, whose methods ask for what is bound here.
+            return or_default(stand_in, getattr(super(TorchMemory, self), row.name), self._checked_index)
         return stand_in
 
     def _bind(self, row: Row) -> Any:
@@ -102,7 +105,7 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
             row.needs is not Needs.STREAM_CONTEXT or self._lookup("StreamContext") is not None
         )
         if row.call is Call.INDEXED and not same:
-            function = by_index(function, self._current_index, self.device_guard)
+            function = by_index(function, self._checked_index, self._current_index, self.device_guard)
         if (same or row.call is Call.INDEXED) and self._is_inherited(row.name):
             setattr(self, row.name, function)
         return function
@@ -126,7 +129,8 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         def first(device: Any = None) -> Any:
             chosen = stand_in if self._has_streams else default
             if self._is_inherited(name):
-                setattr(self, name, by_index(chosen, self._current_index, self.device_guard))
+                member = by_index(chosen, self._checked_index, self._current_index, self.device_guard)
+                setattr(self, name, member)
             self._vendor[name] = chosen
             return chosen() if device is None else chosen(device)
 
@@ -166,18 +170,19 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         else:
             select(index)
 
-    def device_guard(self, device_index: int | None) -> AbstractContextManager[Any]:
+    def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """A context manager that selects the device, then restores the one before.
 
-        `None` changes nothing. Raises `ValueError` when the index is out of range. It is the vendor's own
-        class where there is one: that does not start a runtime on a device only to select it again.
+        `None` changes nothing. Raises `InvalidDeviceError`, a `ValueError`, when there is no such device. It
+        is the vendor's own class where there is one: that does not start a runtime on a device only to select
+        it again.
         """
         if device_index is None or self._vendor_device is None:
             return super().device_guard(device_index)
         guard: AbstractContextManager[Any] = self._vendor_device(self._checked_index(device_index))
         return guard
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """What `torch.<device_type>.get_device_properties` says, as a frozen record."""
         index = self._index(device_index)
         ask = self._vendor["get_device_properties"]
@@ -187,14 +192,27 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
 
         return read_properties(ask(index), self._total_memory_or_none(index))
 
+    def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
+        """What `torch.accelerator.get_device_capability` says of the device; else each data type is tried.
+
+        Not the vendor's function of this name, which tells a compute capability: `device_properties()` does.
+        """
+        index = self._index(device_index)
+        if (ask := getattr(self._torch_accelerator, "get_device_capability", None)) is not None:
+            with suppress(RuntimeError):  # torch's word for a device that does not tell
+                told: dict[str, Any] = ask(index)
+                return {"supported_dtypes": set(told["supported_dtypes"])}
+        return super().get_device_capability(index)
+
     # Random numbers
 
-    def default_generator(self, device_index: int | None) -> torch.Generator:
+    def default_generator(self, device_index: Device) -> torch.Generator:
         """The device's entry of `default_generators`, which the vendor fills when it initialises.
 
-        Initialises the device when it must. `None` means the current device. Raises `ValueError` when
-        the index is out of range.
+        Initialises the device when it must. `None` means the current device. Raises `InvalidDeviceError`, a
+        `ValueError`, when there is no such device.
         """
+        index = self._index_or_none(device_index)
         generators = self._generators()
         if not generators:
             # Without an initialiser of its own, asking for the current device starts a vendor's runtime.
@@ -202,10 +220,10 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
             start()
             generators = self._generators()
         if not generators:
-            return super().default_generator(device_index)
-        index = self.current_device() if device_index is None else device_index
-        if not 0 <= index < len(generators):
-            raise ValueError(f"{self.name}: there is no generator {index}, only 0 to {len(generators) - 1}")
+            return super().default_generator(index)
+        index = self.current_device() if index is None else index
+        if index >= len(generators):  # the vendor has fewer than devices
+            raise self._unsupported("default_generator", f"device {index} has no generator of its own")
         generator: torch.Generator = generators[index]
         return generator
 
@@ -222,7 +240,7 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         """Seed the generators of all devices alike."""
         self._vendor["manual_seed_all"](seed)
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Restore the device's generator to a state from `get_rng_state`."""
         restore = self._vendor["set_rng_state"]
         if restore is None:
@@ -230,29 +248,29 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         elif device_index is None:
             restore(new_state)
         else:
-            restore(new_state, device_index)
+            restore(new_state, self._checked_index(device_index))
 
     # Streams
 
     @cached_property
-    def Event(self) -> Any:
+    def Event(self) -> type[torch.Event]:
         """The vendor's event class, called as `Event(enable_timing=True)`; else the default."""
         # Metal has events of its own, and no streams; torch's own are tried with its streams.
         own = self._event_class is not self._torch.Event or self._has_streams
-        return (self._event_class if own else None) or super().Event
+        found: type[torch.Event] = (self._event_class if own else None) or super().Event
+        return found
 
     @cached_property
-    def Stream(self) -> Any:
+    def Stream(self) -> type[torch.Stream]:
         """The vendor's stream class, which takes `device` and `priority`; else the default."""
-        if self._has_streams:
-            return self._stream_class
-        if self._torch_accelerator is None:
-            return super().Stream
+        found: type[torch.Stream] = super().Stream if not self._has_streams else self._stream_class
+        if self._has_streams or self._torch_accelerator is None:
+            return found
         from accel_core.accelerators._one_queue import stream_class
 
-        return stream_class(super().Stream, self._torch, self._device_type)
+        return stream_class(found, self._torch, self._device_type)
 
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+    def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
         # Bound straight where there is a StreamContext, which torch's and its followers' modules share and
         # which takes None; of others nobody knows that they do.
@@ -261,81 +279,17 @@ class TorchAccelerator(TorchGraphs, TorchRuntime, Accelerator):
         context: AbstractContextManager[Any] = self._vendor["stream"](stream)
         return context
 
-    # Memory
-
-    #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
-    _locks_pages: bool | None = None
-
-    def _page_locked(self, make: Callable[[], torch.Tensor], ordinary: Callable[[], torch.Tensor]) -> Any:
-        """What `make` gives, where torch locks host memory for this device; else ordinary memory."""
-        if self._locks_pages is None:
-            self._locks_pages = self._tries_to_lock()
-        return make() if self._locks_pages else ordinary()
-
-    def _tries_to_lock(self) -> bool:
-        """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
-        try:
-            tried: torch.Tensor = self._torch.empty(1, device="cpu", pin_memory=True)
-        except NotImplementedError:
-            return False
-        except RuntimeError:  # such as of a host whose memory is full: whoever asked is told
-            return True
-        return tried.device.type == "cpu"
-
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        pin = super()._torch_pin_memory
-        copy: torch.Tensor = self._page_locked(lambda: pin(tensor), lambda: self._torch.clone(tensor))
-        return copy
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-        """Page-locked memory without values; ordinary memory where the device has no other."""
-        make = super()._torch_empty_pinned
-        empty: torch.Tensor = self._page_locked(lambda: make(tensor, shape), lambda: tensor.new_empty(shape))
-        return empty
-
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's storage is page-locked; never where the device has no such memory."""
-        return self._locks_pages is not False and super()._torch_is_pinned(tensor)
-
-    def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
-        """The vendor's statistics, flat, with torch's keys.
-
-        Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
-        """
-        ask = self._vendor["memory_stats"]
-        if ask is None:
-            return super().memory_stats(device_index)
-        stats: Mapping[str, Any] = ask() if device_index is None else ask(device_index)
-        return stats or super().memory_stats(device_index)
-
-    def total_memory(self, device_index: int | None = None) -> int:
-        """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
-        index = self.current_device() if device_index is None else device_index
-        if (ask := self._vendor["get_device_properties"]) is not None:
-            total = getattr(ask(index), "total_memory", None)
-            if total is not None:
-                return int(total)
-        # Not `self.mem_get_info`: its default asks for the total.
-        if (ask := self._lookup("mem_get_info")) is not None:
-            return int(ask(index)[1])
-        if (ask := getattr(self._torch_accelerator, "get_memory_info", None)) is not None:
-            with suppress(RuntimeError):
-                return int(ask(index)[1])
-        return super().total_memory(index)
-
-    def set_per_process_memory_fraction(self, fraction: float, device_index: int | None = None) -> None:
-        """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
-        limit = self._vendor["set_per_process_memory_fraction"]
-        if limit is None:
-            super().set_per_process_memory_fraction(fraction, device_index)
-        elif device_index is None:
-            limit(float(fraction))
-        elif has_parameter(limit, "device"):
-            limit(float(fraction), device_index)
+    def set_stream(self, stream: torch.Stream) -> None:
+        """Make `stream` the current one of its device for this thread, until another is set."""
+        # Bound straight where the vendor's module has it under this signature.
+        if not self._has_streams:
+            return
+        if (select := self._lookup("set_stream")) is not None:
+            select(stream)
+        elif self._torch_accelerator is not None:
+            self._torch_accelerator.set_stream(stream)
         else:
-            with self.device_guard(device_index):
-                limit(float(fraction))
+            self.stream(stream).__enter__()  # sets it, and is not left
 
     # Data types
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accel_core.distributed.environment import as_deepspeed, as_shell, forwarded
-    from accel_core.distributed.process_group import RankContext, init_process_group
+    from accel_core.distributed.process_group import ProcessGroupOptions, RankContext, init_process_group
     from accel_core.staging.group import StagedProcessGroup
 
 _HOME = {
+    "ProcessGroupOptions": "distributed.process_group",
     "RankContext": "distributed.process_group",
     "StagedProcessGroup": "staging.group",
     "as_deepspeed": "distributed.environment",
@@ -20,16 +21,26 @@ _HOME = {
     "init_process_group": "distributed.process_group",
 }
 
-__all__ = ["RankContext", "StagedProcessGroup", "as_deepspeed", "as_shell", "forwarded", "init_process_group"]
+__all__ = [
+    "ProcessGroupOptions",
+    "RankContext",
+    "StagedProcessGroup",
+    "as_deepspeed",
+    "as_shell",
+    "forwarded",
+    "init_process_group",
+]
 
 
-def __getattr__(name: str) -> object:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
 
-    return getattr(import_module(f"accel_core.{home}"), name)
+    def __getattr__(name: str) -> object:
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"accel_core.{home}"), name)
 
 
 def __dir__() -> list[str]:

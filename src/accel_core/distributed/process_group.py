@@ -9,10 +9,11 @@ import sys
 import time
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from accel_core import current
 from accel_core._support.torch_import import import_torch
+from accel_core.distributed import arguments
 from accel_core.distributed import line as lines
 from accel_core.distributed.agreement import OldStoreError, Record, Round, agree
 from accel_core.distributed.communication import communication_of
@@ -24,10 +25,19 @@ from accel_core.settings import LOCAL_RANK
 if TYPE_CHECKING:
     import torch
     from torch._C._distributed_c10d import Store
+    from typing_extensions import Unpack
 
     from accel_core.accelerators.interface import Accelerator
 
-__all__ = ["RankContext", "init_process_group"]
+__all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
+
+
+class ProcessGroupOptions(TypedDict, total=False):
+    """What `init_process_group` passes on to torch's."""
+
+    group_name: str
+    pg_options: Any
+    device_id: torch.device | int
 
 
 class _Chosen(NamedTuple):
@@ -139,29 +149,29 @@ class RankContext:
 def init_process_group(
     backend: str | None = None,
     *,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     init_method: str | None = None,
     store: Store | None = None,
     rank: int | None = None,
     world_size: int | None = None,
     silence: float = 10.0,
-    **options: Any,
+    **options: Unpack[ProcessGroupOptions],
 ) -> RankContext:
     """Make this process a rank: select its device, agree with the others, start torch's process group.
 
     `backend`: of torch.distributed; by default what the current accelerator says (`"hccl"`), `"staged"` for
     a device without collectives of its own: through host memory, over gloo. The device is
     `LOCAL_RANK`'s, or the only one that is visible. Without `init_method` or `store` the ranks meet through
-    torchrun's variables. `timeout` is for the start, for each collective and for the end (torch's own, 30
-    minutes or 10 for nccl, when `None`): a lost host ends a collective no sooner. A rank that is not heard
-    of for `silence` seconds is reported, and what it does next is waited for: it may be busy, or stopped.
-    `options` are what else
-    `torch.distributed.init_process_group` takes.
+    torchrun's variables. `timeout`, a `timedelta` or seconds, is for the start, for each collective and for
+    the end (torch's own, 30 minutes or 10 for nccl, when `None`): a lost host ends a collective no sooner. A
+    rank that is not heard of for `silence` seconds is reported, and what it does next is waited for: it may
+    be busy, or stopped. `options` are what else `torch.distributed.init_process_group` takes.
 
-    Raises `LaunchError` when a variable is missing, a group is there already or, on rank 0, the port is
-    taken; and, on every rank, `RankMismatchError` when the ranks chose different accelerators, versions or
-    communication backends, or one of them cannot start, and `RankLostError` when a rank does not come, or
-    cannot reach rank 0.
+    Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type; `LaunchError` for a time
+    that is none, when a variable is missing, a group is there already or, on rank 0, the port is taken; and,
+    on every rank, `RankMismatchError` when the ranks chose different accelerators, versions or communication
+    backends, or one of them cannot start, and `RankLostError` when a rank does not come, or cannot reach
+    rank 0.
     """
     torch = import_torch()
     distributed = torch.distributed
@@ -169,10 +179,14 @@ def init_process_group(
         raise LaunchError("this build of torch has no torch.distributed. Install one that has.")
     if distributed.is_initialized():
         raise LaunchError("torch.distributed has a process group already. Call init_process_group() once.")
-    if not silence > 0:
-        raise LaunchError(f"silence={silence!r} is not valid, expected seconds above 0")
+    given = arguments.duration("timeout", timeout)
+    arguments.seconds("silence", silence)
+    arguments.of_type("backend", backend, str, "a name of torch.distributed's, such as 'gloo'")
+    arguments.of_type("init_method", init_method, str, "a URL such as 'tcp://host:port'")
+    arguments.of_type("rank", rank, int, "this process's number, from 0")
+    arguments.of_type("world_size", world_size, int, "the number of ranks")
     me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
-    wait = timeout or distributed.constants.default_pg_timeout
+    wait = given or distributed.constants.default_pg_timeout
     meeting, chosen, agreed, listener = _start_together(me, init_method, store, wait, backend, fault)
     line = None if me.rank == 0 else _line(me, agreed, meeting, wait)
     watch = Watch(
@@ -186,7 +200,7 @@ def init_process_group(
             store=distributed.PrefixStore(f"{agreed.name}/group", meeting.store),
             rank=me.rank,
             world_size=me.world_size,
-            timeout=timeout,
+            timeout=given,
             **options,
         )
     except BaseException as error:

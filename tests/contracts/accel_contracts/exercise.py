@@ -29,16 +29,18 @@ def _host() -> torch.Tensor:
 #: called in `_together`.
 CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
     **dict.fromkeys(
-        ("available_memory", "current_stream", "default_stream", "device", "device_name", "device_properties",
-         "device_uuid", "get_rng_state", "max_memory_allocated", "max_memory_cached", "max_memory_reserved",
-         "mem_get_info", "memory_allocated", "memory_cached", "memory_reserved", "memory_stats",
-         "reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats", "synchronize",
-         "total_memory"),
+        ("available_memory", "current_stream", "default_stream", "device", "device_name",
+         "device_properties", "device_uuid", "get_device_capability", "get_rng_state",
+         "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
+         "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
+         "reset_accumulated_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached",
+         "reset_peak_memory_stats", "synchronize", "total_memory"),
         _INDEXED,
     ),
     **dict.fromkeys(
         ("build_extension", "capabilities", "communication_backend_name", "communication_backend_version",
          "create_graph", "current_device", "current_device_name", "device_count", "empty_cache",
+         "empty_host_cache", "grad_scaler", "is_accelerator", "training_dtype",
          "export_envs", "get_compile_backend", "handles_memory_backpressure", "initial_seed", "is_available",
          "is_bf16_native", "is_bf16_supported", "is_current_stream_capturing", "is_fp16_supported",
          "is_fp64_supported", "is_fp8_supported", "is_initialized", "is_synchronized_device",
@@ -75,10 +77,10 @@ CALLS: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
 }  # fmt: skip
 _TOGETHER = (
     "Event", "Stream", "capture_to_graph", "device_guard", "fork_rng", "range", "range_pop", "range_push",
-    "replay_graph", "stream",
+    "replay_graph", "set_stream", "stream",
 )  # fmt: skip
 #: Plain values.
-_VALUES = ("api_level", "backend", "name", "supports_nvtx_domain")
+_VALUES = ("api_level", "backend", "device_type", "name", "supports_nvtx_domain")
 
 
 def members() -> set[str]:
@@ -125,6 +127,8 @@ def _streams(accelerator: Accelerator, noted: Noted) -> None:
     for context in (stream, None):
         with noted("stream"), accelerator.stream(context):
             pass
+    with noted("set_stream"):
+        accelerator.set_stream(stream)
     with noted("stream and event"):
         event.record()
         timed.record()

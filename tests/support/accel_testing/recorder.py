@@ -88,7 +88,7 @@ class Recorder:
             if name in _STARTERS:
                 for module in (m for m in self._unstarted if "default_generators" in vars(m)):
                     module.default_generators = self._answers.generators  # type: ignore[attr-defined]
-            return self._answers.call(name, args, kwargs)
+            return self._answers.call(name, entry.path, args, kwargs)
 
         call.__name__ = call.__qualname__ = name
         call.__module__ = entry.path.rpartition(".")[0]
@@ -196,8 +196,9 @@ class _Answers:
             return False
         return getattr(self, f"answer_{name}", None) or _Opaque()
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        answer = getattr(self, f"answer_{name}", None)
+    def call(self, name: str, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        of_torch = path.startswith("torch.accelerator.") and getattr(self, f"answer_torchs_{name}", None)
+        answer = of_torch or getattr(self, f"answer_{name}", None)
         if answer is not None:
             return answer(*args, **kwargs)
         if name.startswith(("is_", "_is_", "query")):
@@ -220,6 +221,10 @@ class _Answers:
 
     def answer_get_device_capability(self, *_: Any, **__: Any) -> tuple[int, int]:
         return (9, 0)
+
+    def answer_torchs_get_device_capability(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Which is another thing than vendors tell under this name."""
+        return {"supported_dtypes": {torch.float32}}
 
     def answer_get_device_name(self, *_: Any, **__: Any) -> str:
         return "recorder"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accel_core import Backend, DeviceProperties, TorchAccelerator, is_installed
+
+if TYPE_CHECKING:
+    from torch.types import Device
 
 __all__ = ["CUDAAccelerator"]
 
@@ -31,7 +34,7 @@ class CUDAAccelerator(TorchAccelerator):
 
     # Devices
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """As torch gives them, with the UUID as `nvidia-smi -L` and `CUDA_VISIBLE_DEVICES` write it."""
         properties = super().device_properties(device_index)
         if properties.uuid is None:

@@ -13,6 +13,9 @@ from accel_core import DeviceProperties, TorchAccelerator
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
+
+    from accel_core import Graph
 
 __all__ = ["HPUAccelerator"]
 
@@ -49,8 +52,8 @@ class HPUAccelerator(TorchAccelerator):
     """Intel Gaudi, of which a process owns one device.
 
     `"hpu"` always means that device, and so does every index given to a member that works on the
-    process's own device: its generator, its queue. Constructing this sets neither a variable nor a mode:
-    `apply_vendor_defaults` does.
+    process's own device: its generator, its queue. What names another accelerator's device is refused.
+    Constructing this sets neither a variable nor a mode: `apply_vendor_defaults` does.
     """
 
     def apply_vendor_defaults(self) -> tuple[str, ...]:
@@ -80,50 +83,58 @@ class HPUAccelerator(TorchAccelerator):
         """True: an allocation waits for memory that running work will give back."""
         return True
 
-    def device_name(self, device_index: int | None = None) -> str:
+    def device_name(self, device_index: Device = None) -> str:
         """`"hpu"`, whatever the index."""
+        self._device_number(device_index)
         return super().device_name()
 
-    def device(self, device_index: int | None = None) -> torch.device:
+    def device(self, device_index: Device = None) -> torch.device:
         """`torch.device("hpu")`, whatever the index."""
+        self._device_number(device_index)
         return super().device()
 
-    def synchronize(self, device_index: int | None = None) -> None:
+    def synchronize(self, device_index: Device = None) -> None:
         """Wait until the process's device has finished; the bridge takes no index."""
+        self._device_number(device_index)
         self.device_module.synchronize()
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """With the bridge's name of the product: its properties are one line of text."""
         index = self._index(device_index)
         return replace(super().device_properties(index), name=self.device_module.get_device_name(index))
 
     # Random numbers: there is one generator
 
-    def default_generator(self, device_index: int | None) -> torch.Generator:
+    def default_generator(self, device_index: Device) -> torch.Generator:
         """The one generator, whatever the index."""
+        self._device_number(device_index)
         return super().default_generator(0)
 
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
         """State of the one generator, whatever the index."""
+        self._device_number(device_index)
         return super().get_rng_state(0)
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
         """Restore the one generator, whatever the index."""
+        self._device_number(device_index)
         super().set_rng_state(new_state, 0)
 
     # Streams: of the process's own device
 
-    def current_stream(self, device_index: int | None = None) -> Any:
+    def current_stream(self, device_index: Device = None) -> torch.Stream:
         """The stream that work of this thread goes to, whatever the index."""
+        self._device_number(device_index)
         return super().current_stream()
 
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def default_stream(self, device_index: Device = None) -> torch.Stream:
         """The device's default stream, whatever the index."""
+        self._device_number(device_index)
         return super().default_stream()
 
     # Memory and data types
 
-    def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
+    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """The bridge's statistics under torch's keys, and beside them under its own.
 
         `reserved_bytes` is the whole budget: the bridge does not tell what it holds of it.
@@ -142,7 +153,7 @@ class HPUAccelerator(TorchAccelerator):
     # Graphs: the bridge has them in lazy mode alone
 
     def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
+        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
     ) -> AbstractContextManager[Any]:
         """The bridge's `graph` context manager; its graphs share no memory pool, so `pool` is ignored."""
         return super().capture_to_graph(graph, stream=stream)

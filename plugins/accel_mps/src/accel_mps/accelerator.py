@@ -11,6 +11,7 @@ from accel_core import DeviceProperties, TorchAccelerator, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
+    from torch.types import Device
 
 __all__ = ["MPSAccelerator"]
 
@@ -36,7 +37,7 @@ class MPSAccelerator(TorchAccelerator):
         """0: there is one device."""
         return 0
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """With the processor's name and the number of its GPU cores."""
         properties = replace(super().device_properties(device_index), integrated=True)
         metal = self._torch.backends.mps
@@ -46,9 +47,9 @@ class MPSAccelerator(TorchAccelerator):
 
     # Random numbers
 
-    def default_generator(self, device_index: int | None) -> torch.Generator:
+    def default_generator(self, device_index: Device) -> torch.Generator:
         """The one generator. Raises `ValueError` when the index is out of range."""
-        self._index(device_index)
+        self._index_or_none(device_index)
         generator: torch.Generator = self.device_module._get_default_mps_generator()
         return generator
 
@@ -60,12 +61,14 @@ class MPSAccelerator(TorchAccelerator):
 
     # Memory
 
-    def memory_allocated(self, device_index: int | None = None) -> int:
+    def memory_allocated(self, device_index: Device = None) -> int:
         """Bytes that tensors hold."""
+        self._index_or_none(device_index)
         return int(self.device_module.current_allocated_memory())
 
-    def memory_reserved(self, device_index: int | None = None) -> int:
+    def memory_reserved(self, device_index: Device = None) -> int:
         """Bytes that Metal holds for this process, the allocator's cache and its own graphs included."""
+        self._index_or_none(device_index)
         return int(self.device_module.driver_allocated_memory())
 
     @cached_property
@@ -77,28 +80,33 @@ class MPSAccelerator(TorchAccelerator):
             return False
         return True
 
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
+    def max_memory_allocated(self, device_index: Device = None) -> int:
         """Peak of what tensors held, where torch counts it; else what Metal holds now: `memory_reserved`."""
+        self._index_or_none(device_index)
         return super().max_memory_allocated() if self._counts_peaks else self.memory_reserved()
 
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
+    def max_memory_reserved(self, device_index: Device = None) -> int:
         """Peak of `memory_reserved`, where torch counts it; else `memory_reserved`."""
+        self._index_or_none(device_index)
         return super().max_memory_reserved() if self._counts_peaks else self.memory_reserved()
 
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+    def reset_peak_memory_stats(self, device_index: Device = None) -> None:
         """Start the peaks again where torch counts them; else there is nothing to reset."""
+        self._index_or_none(device_index)
         if self._counts_peaks:
             super().reset_peak_memory_stats()
 
-    def memory_stats(self, device_index: int | None = None) -> Mapping[str, Any]:
+    def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """With torch's keys; the peaks are left out where nobody counts them."""
+        self._index_or_none(device_index)
         stats = super().memory_stats()
         return (
             stats if self._counts_peaks else {key: stats[key] for key in stats if not key.endswith(".peak")}
         )
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Bytes that Metal recommends one process to use; the memory itself is the host's."""
+        self._index_or_none(device_index)
         return int(self.device_module.recommended_max_memory())
 
     # torch's own page-locking raises on Metal or gives a tensor on the device (pytorch#86060, #181374), and

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from accel_core import DeviceProperties, TorchAccelerator
 from accel_npu import cann_version
+
+if TYPE_CHECKING:
+    import torch
+    from torch.types import Device
 
 __all__ = ["NPUAccelerator"]
 
@@ -25,27 +29,27 @@ class NPUAccelerator(TorchAccelerator):
 
     supports_nvtx_domain = True
 
-    def current_stream(self, device_index: int | None = None) -> Any:
+    def current_stream(self, device_index: Device = None) -> torch.Stream:
         """The stream that work of this thread goes to on that device."""
         with self.device_guard(device_index):
             return super().current_stream(device_index)
 
-    def default_stream(self, device_index: int | None = None) -> Any:
+    def default_stream(self, device_index: Device = None) -> torch.Stream:
         """The device's default stream."""
         with self.device_guard(device_index):
             return super().default_stream(device_index)
 
-    def device_properties(self, device_index: int | None = None) -> DeviceProperties:
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """As torch_npu gives them; there is no compute capability on Ascend."""
         with self.device_guard(self._index(device_index)):
             return super().device_properties(device_index)
 
-    def mem_get_info(self, device_index: int | None = None) -> tuple[int, int]:
+    def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(free, total)` bytes of the device."""
         with self.device_guard(self._index(device_index)):
             return super().mem_get_info(device_index)
 
-    def total_memory(self, device_index: int | None = None) -> int:
+    def total_memory(self, device_index: Device = None) -> int:
         """Bytes of memory of the device."""
         return self.mem_get_info(device_index)[1]
 

@@ -13,16 +13,34 @@ the process has imported or all that is installed.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from accel_core.integrations.lightning import _kit
 from accel_core.integrations.lightning._members import device_indices
 
-__all__ = ["STRATEGY", "STRATEGY_DDP", "accelerator", "fabric_options", "register", "trainer_options"]
+__all__ = [
+    "STRATEGY",
+    "STRATEGY_DDP",
+    "LightningOptions",
+    "accelerator",
+    "fabric_options",
+    "register",
+    "trainer_options",
+]
 
 #: Names of the strategies that `register` adds: one device, and a process per device.
 STRATEGY = "accel"
 STRATEGY_DDP = "accel_ddp"
+
+
+class LightningOptions(TypedDict):
+    """What `trainer_options` and `fabric_options` give, for `Trainer(**options)` and `Fabric(**options)`."""
+
+    #: Lightning's `Accelerator` and `Strategy`: which package's, the process's imports say.
+    accelerator: Any
+    strategy: Any
+    devices: list[int] | int
+    num_nodes: int
 
 
 def accelerator(name: str | None = None) -> Any:
@@ -37,7 +55,7 @@ def accelerator(name: str | None = None) -> Any:
 
 def trainer_options(
     name: str | None = None, *, devices: int | str | list[int] = "auto", num_nodes: int = 1, **ddp: Any
-) -> dict[str, Any]:
+) -> LightningOptions:
     """The arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
 
     `devices` is a count, a list of indices, `"0,2"`, or -1 for all. `"auto"`: as many as this host's ranks
@@ -50,7 +68,7 @@ def trainer_options(
 
 def fabric_options(
     name: str | None = None, *, devices: int | str | list[int] = "auto", num_nodes: int = 1, **ddp: Any
-) -> dict[str, Any]:
+) -> LightningOptions:
     """The same for `Fabric`."""
     return _options("fabric", name, devices, num_nodes, ddp)
 
@@ -68,7 +86,7 @@ def register() -> list[str]:
 
 def _options(
     kind: str, name: str | None, devices: int | str | list[int], num_nodes: int, ddp: dict[str, Any]
-) -> dict[str, Any]:
+) -> LightningOptions:
     ours = _kit.accelerator_class(kind, name)
     if devices == "auto":
         devices = _kit.ranks_here(num_nodes) or ours.auto_device_count()

@@ -8,6 +8,7 @@ import accel_core
 from accel_core import Accelerator, Backend
 from accel_core.accelerators.torch_device import TorchAccelerator
 from accel_simulated import VENDORS
+from accel_simulated.checks import torchs_names
 from accel_simulated.checks.interface_calls import CALLS as WITH_CODE
 from accel_simulated.checks.interface_table import CALLS as IN_TABLE
 
@@ -25,7 +26,10 @@ def of_torch_accelerator(vendor: str) -> dict[str, str]:
         visible_devices=found.visible,
         private_use1=found.kind == "PrivateUse1",
     )
-    return run_all(TorchAccelerator(backend))
+    accelerator = TorchAccelerator(backend)
+    found = run_all(accelerator)
+    # torch.accelerator speaks of one device a process: of acme, PrivateUse1 with an allocator and streams.
+    return {**found, **torchs_names.problems(accelerator)} if vendor == "acme" else found
 
 
 def of_plugin(pin: str) -> dict[str, str]:

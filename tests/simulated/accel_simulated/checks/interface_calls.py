@@ -139,6 +139,15 @@ def stream(a: Any) -> bool:
 
 
 @CALLS.add
+def set_stream(a: Any) -> bool:
+    before, side = a.current_stream(), a.Stream()
+    a.set_stream(side)
+    inside = a.current_stream()
+    a.set_stream(before)
+    return (a.backend.device_type == "mps" or inside == side) and a.current_stream() == before
+
+
+@CALLS.add
 def current_stream(a: Any) -> bool:
     return bool(a.current_stream() == a.current_stream(0))
 
@@ -194,6 +203,28 @@ def memory_stats(a: Any) -> bool:
     stats = a.memory_stats(0)
     same = stats["allocated_bytes.all.current"] == a.memory_allocated() >= kept.numel()
     return same and "reserved_bytes.all.current" in a.memory_stats()
+
+
+@CALLS.add
+def reset_accumulated_memory_stats(a: Any) -> bool:
+    key = "allocated_bytes.all.allocated"
+    block(a)
+    before = a.memory_stats(0)
+    a.reset_accumulated_memory_stats()
+    a.reset_accumulated_memory_stats(0)
+    return key not in before or a.memory_stats(0)[key] == 0 < before[key]
+
+
+@CALLS.add
+def memory_summary(a: Any) -> bool:
+    text = a.memory_summary(0)
+    return f"Memory of {a.device_name(0)}" in text and "allocated memory" in text
+
+
+@CALLS.add
+def get_device_capability(a: Any) -> bool:
+    found = a.get_device_capability(0)["supported_dtypes"]
+    return {torch.float32, torch.int64, torch.bool} <= found
 
 
 @CALLS.add
@@ -253,6 +284,24 @@ def autocast(a: Any) -> bool:
         inside = (ones @ ones).dtype
     with a.autocast(torch.bfloat16, enabled=False):
         return inside is torch.bfloat16 and (ones @ ones).dtype is torch.float32
+
+
+@CALLS.add
+def grad_scaler(a: Any) -> bool:
+    """A step in float16 whose gradients are scaled and come out right; off in any other type."""
+    weight = torch.nn.Parameter(torch.ones(2, device=a.backend.device_type))
+    optimizer, scaler = torch.optim.SGD([weight], lr=0.5), a.grad_scaler(torch.float16, init_scale=8.0)
+    scaler.scale(weight.sum()).backward()
+    scaled = weight.grad.tolist()
+    scaler.step(optimizer)
+    scaler.update()
+    on = a.grad_scaler().is_enabled()
+    return (
+        scaled == [8.0, 8.0]
+        and weight.tolist() == [0.5, 0.5]
+        and a.grad_scaler(torch.bfloat16).is_enabled() is False
+        and on is (a.training_dtype() is torch.float16)
+    )
 
 
 def captured(a: Any) -> list[float]:

@@ -28,6 +28,8 @@ CALLS.update(
         "name": lambda a: a.name == a.backend.name,
         "backend": lambda a: a.backend.device_type == a.device_name(),
         "api_level": lambda a: a.api_level == a.backend.api_level,
+        "device_type": lambda a: a.device_type == a.backend.device_type == a.device().type,
+        "is_accelerator": lambda a: a.is_accelerator() is True,
         "is_available": lambda a: a.is_available() is True,
         "device_count": lambda a: a.device_count() == device.count,
         "current_device": lambda a: a.current_device() == 0 and is_int(a.current_device()),
@@ -86,6 +88,10 @@ CALLS.update(
         "is_current_stream_capturing": lambda a: a.is_current_stream_capturing() is False,
         "lazy_call": lambda a: a.lazy_call(lambda: None),
         "empty_cache": lambda a: a.empty_cache(),
+        "empty_host_cache": lambda a: a.empty_host_cache(),
+        "training_dtype": lambda a: (
+            a.training_dtype() is (torch.bfloat16 if a.is_bf16_native() else torch.float16)
+        ),
         "synchronize": lambda a: (a.synchronize(), a.synchronize(0)) == (None, None),
         # Names what it changed, and of that nothing is left the second time.
         "apply_vendor_defaults": lambda a: (

@@ -1,0 +1,139 @@
+"""A device is named by an index, a string, a `torch.device` or `None`, everywhere; one check, one message."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core import Accelerator, InvalidArgumentError, InvalidDeviceError, TorchAccelerator
+from accel_core.accelerators.cpu import CPUAccelerator
+
+STATE = torch.Generator().get_state()
+
+Member = Callable[[Any, Any], Any]
+
+#: Members that look whether the device is there.
+CHECKED: dict[str, Member] = {
+    "set_device": lambda a, d: a.set_device(d),
+    "device_guard": lambda a, d: a.device_guard(d).__enter__(),
+    "set_rng_state": lambda a, d: a.set_rng_state(STATE, d),
+    "fork_rng": lambda a, d: contextlib.ExitStack().enter_context(a.fork_rng([d])),
+    "default_generator": lambda a, d: a.default_generator(d),
+    **{
+        name: lambda a, d, name=name: getattr(a, name)(d)
+        for name in (
+            "synchronize", "device_properties", "device_uuid", "total_memory", "available_memory",
+            "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved",
+            "memory_cached", "max_memory_cached", "reset_peak_memory_stats", "reset_max_memory_allocated",
+            "reset_max_memory_cached", "reset_accumulated_memory_stats", "memory_stats", "memory_summary",
+            "mem_get_info", "get_rng_state", "current_stream", "default_stream", "get_device_capability",
+        )
+    },
+}  # fmt: skip
+#: Members that make a value of it.
+NAMED: dict[str, Member] = {
+    "device": lambda a, d: a.device(d),
+    "device_name": lambda a, d: a.device_name(d),
+}
+WRONG = [
+    ("cuda:0", InvalidDeviceError, r"{0}: cuda:0 is not a device of type '{1}': expected an index, a string"),
+    (torch.device("xpu", 1), InvalidDeviceError, r"{0}: xpu:1 is not a device of type '{1}'"),
+    (
+        "gpu one",
+        InvalidDeviceError,
+        r"{0}: 'gpu one' is not a device: expected .* such as '{1}:0' or a torch",
+    ),
+    (1.5, InvalidArgumentError, r"{0}: 1.5 \(float\) is not a device: expected an index"),
+    ([0], InvalidArgumentError, r"{0}: \[0\] \(list\) is not a device"),
+]
+
+
+def test_every_member_that_takes_a_device_is_here() -> None:
+    taking = {
+        name
+        for name in dir(Accelerator)
+        if "device_index" in getattr(getattr(getattr(Accelerator, name), "__code__", None), "co_varnames", ())
+        and not name.startswith("_")
+    }
+    assert taking - {"set_per_process_memory_fraction"} == (CHECKED.keys() | NAMED.keys()) - {"fork_rng"}
+
+
+@pytest.fixture
+def whole(simulated: TorchAccelerator, vendor: Any, monkeypatch: pytest.MonkeyPatch) -> TorchAccelerator:
+    vendor.init()
+    # No tensor can be made on the simulated device.
+    monkeypatch.setattr("accel_core.accelerators._trial.held_types", lambda *_: {torch.float32})
+    return simulated
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_devices_module_sees_an_index_however_the_device_is_named(
+    whole: TorchAccelerator, vendor: Any, name: str
+) -> None:
+    seen = []
+    for device in (1, "maia:1", torch.device("maia", 1), "maia", None):
+        if device is None and name in ("set_device", "fork_rng"):
+            continue
+        vendor.asked.clear()
+        CHECKED[name](whole, device)
+        seen.append(vendor.asked[:])
+        vendor.current = 0
+    assert seen[0] == seen[1] == seen[2]
+    for device in (2, "maia:2", torch.device("maia", 2)):
+        with pytest.raises(InvalidDeviceError, match=r"simulated: device index 2 is out of range, 2 devices"):
+            CHECKED[name](whole, device)
+    for device, error, words in WRONG:
+        with pytest.raises(error, match=words.format("simulated", "maia")):
+            CHECKED[name](whole, device)
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_the_cpu_looks_too(cpu: CPUAccelerator, name: str) -> None:
+    with cpu.fork_rng():
+        for device in (0, 3, "cpu", "cpu:0", torch.device("cpu"), torch.device("cpu", 0)):
+            CHECKED[name](cpu, device)
+    for device in (-1,):
+        with pytest.raises(InvalidDeviceError, match="cpu: device index -1 is negative"):
+            CHECKED[name](cpu, device)
+    for device, error, words in WRONG:
+        with pytest.raises(error, match=words.format("cpu", "cpu")):
+            CHECKED[name](cpu, device)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_name_is_made_of_what_torch_takes(
+    simulated: TorchAccelerator, cpu: CPUAccelerator, name: str
+) -> None:
+    ask = NAMED[name]
+    assert ask(simulated, 7) == ask(simulated, "maia:7") == ask(simulated, torch.device("maia", 7))
+    assert str(ask(simulated, "maia:7")) == "maia:7"  # a value, as torch.device: nobody looks for it
+    assert ask(simulated, "maia") == ask(simulated, None) == ask(simulated, torch.device("maia"))
+    with pytest.raises(InvalidArgumentError, match=r"7.0 \(float\) is not a device"):
+        ask(simulated, 7.0)  # equal to a key that is there
+    assert str(ask(cpu, "cpu:0")) == str(ask(cpu, 5)) == "cpu"
+    for accelerator in (simulated, cpu):
+        with pytest.raises(InvalidDeviceError, match="device index -1 is negative"):
+            ask(accelerator, -1)
+        for device, error, words in WRONG:
+            with pytest.raises(error, match=words.format(accelerator.name, accelerator.device_type)):
+                ask(accelerator, device)
+
+
+def test_the_errors_are_the_builtins_that_a_caller_expects(simulated: TorchAccelerator) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        simulated.set_device(9)
+    with pytest.raises(TypeError, match=r"simulated: None \(NoneType\) is not a device"):
+        simulated.set_device(None)  # type: ignore[arg-type]
+    with pytest.raises(
+        TypeError, match=r"fork_rng\(\) was given 0 \(int\), expected several.*fork_rng\(\[0\]"
+    ):
+        simulated.fork_rng(0).__enter__()  # type: ignore[arg-type]
+    for share in ("half", True, None):
+        with pytest.raises(
+            TypeError, match=r"a memory fraction of .* was given, expected a number from 0 to 1"
+        ):
+            simulated.set_per_process_memory_fraction(share)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""docs/torch-accelerator.md: every member once, and what it says of torch is what torch has."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from accel_testing import surfaces
+
+from accel_core import Accelerator
+from accel_core.accelerators._binding import ROWS
+
+TREE = Path(__file__).parent.parent
+TOOL = TREE / "tools" / "member_page.py"
+
+if not TOOL.is_file():
+    pytest.skip("an sdist has no tools", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    specification = importlib.util.spec_from_file_location("member_page", TOOL)
+    assert specification
+    assert specification.loader
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_tool_writes_and_a_stale_one_is_told(tool, tmp_path, capsys):
+    assert tool.main(["--check"]) == 0
+    (tmp_path / "docs").mkdir()
+    shutil.copy(TREE / tool.PAGE, tmp_path / tool.PAGE)
+    page = tmp_path / tool.PAGE
+    page.write_text(page.read_text().replace("since torch 2.8", "since torch 2.7"))
+    assert tool.main(["--check"], tmp_path) == 1
+    assert "out of date, run ./dev docs --write" in capsys.readouterr().out
+    assert tool.main(["--write"], tmp_path) == 0
+    assert page.read_bytes() == (TREE / tool.PAGE).read_bytes()
+
+
+def test_every_member_is_told_of_once(tool):
+    told = [name for names in tool.sections().values() for name in names]
+    assert sorted(told) == sorted({n for n in dir(Accelerator) if n[0] != "_"} | {"name", "backend"})
+
+
+def test_facts_that_do_not_fit_are_told(tool):
+    known = tool.facts()
+    members = {name for names in tool.sections().values() for name in names}
+    assert tool.faults(known, members) == []
+    known["members"]["mem_get_inf"] = known["members"].pop("mem_get_info")
+    known["since"]["new_function"] = "2.14"
+    assert tool.faults(known, members) == [
+        "mem_get_inf: is no member of the interface",
+        "torch.accelerator.new_function: no member is said to do this",
+    ]
+
+
+def test_they_are_those_of_the_surface_and_of_what_is_bound(tool):
+    known = tool.facts()
+    surface = surfaces.load("torch_accelerator").modules["torch.accelerator"]
+    public = {n for n, entry in surface.items() if n[0] != "_" and entry.kind != "module"}
+    assert public == set(known["since"])
+    assert {row.name: row.in_torch for row in ROWS if row.in_torch}.items() <= known["members"].items()
+
+
+def test_they_are_those_of_the_torch_that_is_here(tool):
+    torch = pytest.importorskip("torch")
+    known = tool.facts()
+    here = tuple(map(int, torch.__version__.split(".")[:2]))
+
+    def is_there(since: str) -> bool:
+        return tuple(map(int, since.split("."))) <= here
+
+    expected = {name for name, since in known["since"].items() if is_there(since)}
+    found = set(torch.accelerator.__all__)
+    assert expected <= found
+    if not is_there(known["read_to"]) or here == tuple(map(int, known["read_to"].split("."))):
+        assert found == expected
+    for path in known["elsewhere"].values():
+        attrgetter(path.removeprefix("torch."))(torch)
