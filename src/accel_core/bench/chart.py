@@ -47,7 +47,7 @@ class Picture(NamedTuple):
 _WIDTH = 900
 _MARGIN = 24
 #: Where bars begin, and the longest of a panel ends; right of it its figure.
-_FROM, _TO = 190, 700
+_FROM, _TO = 190, 600
 _ROW = 26
 #: Of a panel's heading.
 _HEAD = 40
@@ -61,7 +61,6 @@ _PANELS = {
 }
 #: Characters of a reason or a heading that fit.
 _ROOM = 78
-#: A figure stays in the picture only where nobody can read it without knowing what it was taken on.
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
 
@@ -75,12 +74,13 @@ def draw(
     parts: list[Bar | Words] = [
         Words(_MARGIN, 38, _cut(title, 88), 18, bold=True),
         Words(_MARGIN, 60, _cut(subtitle, 118), 12, _QUIET),
+        Bar(_MARGIN, 77, 12, 2, _SPREAD),
+        Words(_MARGIN + 18, 83, "the middle half of the repeats", 12),
     ]
-    top = 72.0
     if before:
-        parts += [Bar(_MARGIN, 72, 12, 12, _NOW), Words(_MARGIN + 18, 83, "now", 12)]
-        parts += [Bar(_MARGIN + 70, 72, 12, 12, _BEFORE), Words(_MARGIN + 88, 83, "before", 12)]
-        top = 92.0
+        parts += [Bar(240, 72, 12, 12, _NOW), Words(258, 83, "now", 12)]
+        parts += [Bar(310, 72, 12, 12, _BEFORE), Words(328, 83, "before", 12)]
+    top = 92.0
     for kind, heading in _PANELS.items():
         rows = [m for m in measurements if m.name.partition(".")[0] == kind]
         if rows:
@@ -126,7 +126,7 @@ def _row(row: Measurement, before: Measurement | None, top: float, scale: float)
     if old is not None:
         parts.append(Bar(_FROM, top + 4 + height, max(1.0, old * scale), 6, _BEFORE))
         length = max(length, old * scale)
-        figure += f"  (before: {scaled(old, row.unit)})"
+        figure += f", before {scaled(old, row.unit)}"
     parts.append(Words(_FROM + length + 8, top + 17, figure, 12))
     return parts
 

@@ -1,0 +1,140 @@
+"""`accel bench cpu` against measurements that share nothing with it: `python -m benchmarks.independent`.
+
+numpy's copy and products, and a loop in C like STREAM's Copy, in turns with ours: same sizes, same threads,
+and the median of the repeats on both sides. A figure is the median of the rounds' ratios; it is to be within
+15 % of 1.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import torch
+
+import accel_core
+from accel_core.bench.records import FULL, Effort
+from accel_core.bench.run import steps
+from accel_core.bench.units import scaled
+from accel_core.machine.host import usable_cores
+
+_BOUND = 1.15
+#: Of one side of one round.
+_SECONDS = 0.4
+_LOOP = """
+#include <stddef.h>
+void copy(double *restrict to, const double *restrict from, size_t count) {
+    #pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++) to[i] = from[i];
+}
+"""
+
+
+def ours(title: str, effort: Effort) -> tuple[float, str]:
+    """The rate that `accel bench cpu` gives for a row, and the size."""
+    wanted = next(
+        step for step in steps(accel_core.accelerator("cpu"), effort, ranks=1) if step.title == title
+    )
+    (row,) = wanted.run()
+    assert row.value is not None, row
+    return row.value, row.size
+
+
+def rate(call: Callable[[], object], work: float) -> float:
+    """`work` by the median time of a call."""
+    call()
+    seconds, start = [], perf_counter()
+    while len(seconds) < 5 or perf_counter() - start < _SECONDS:
+        before = perf_counter()
+        call()
+        seconds.append(perf_counter() - before)
+    return work / statistics.median(seconds)
+
+
+def stream_loop(threads: int) -> Callable[[np.ndarray, np.ndarray], None]:
+    """The loop, compiled; not turned into a call of memcpy, which stores past the caches."""
+    folder = Path(tempfile.mkdtemp(prefix="accel-stream-"))
+    source, library = folder / "loop.c", folder / "loop.so"
+    source.write_text(_LOOP)
+    flags = ["-O3", "-march=native", "-fopenmp", "-fno-tree-loop-distribute-patterns", "-shared", "-fPIC"]
+    subprocess.run(["cc", *flags, str(source), "-o", str(library)], check=True)
+    loop = ctypes.CDLL(str(library))
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+
+    def copy(to: np.ndarray, of: np.ndarray) -> None:
+        loop.copy(ctypes.c_void_p(to.ctypes.data), ctypes.c_void_p(of.ctypes.data), ctypes.c_size_t(to.size))
+
+    return copy
+
+
+def numpy_copy(threads: int) -> Callable[[np.ndarray, np.ndarray], None]:
+    """A product with 1: `numpy.copyto` is memcpy, which stores past the caches and so moves fewer bytes."""
+    pool = ThreadPoolExecutor(threads)
+
+    def copy(to: np.ndarray, of: np.ndarray) -> None:
+        parts = [slice(len(to) * i // threads, len(to) * (i + 1) // threads) for i in range(threads)]
+        list(pool.map(lambda part: np.multiply(of[part], 1.0, out=to[part]), parts))
+
+    return copy
+
+
+def copy_peer(copy: Callable[[np.ndarray, np.ndarray], None], size: int) -> Callable[[], float]:
+    of, to = np.arange(size // 8, dtype=np.float64), np.zeros(size // 8)
+
+    def measure() -> float:
+        found = rate(lambda: copy(to, of), 2 * size)
+        assert (to == of).all()
+        return found
+
+    return measure
+
+
+def product_peer(dtype: type, rows: int) -> Callable[[], float]:
+    left, right = (np.random.rand(rows, rows).astype(dtype) for _ in range(2))
+    product = np.empty_like(left)
+    return lambda: rate(lambda: np.matmul(left, right, out=product), 2.0 * rows**3)
+
+
+def main(rounds: int) -> int:
+    threads = torch.get_num_threads()
+    effort = FULL._replace(seconds=_SECONDS)
+    size = round(float(ours("copy on the device", effort)[1].split()[0]) * 2**20)
+    fixed = effort._replace(matrix_most=1024, matrix_seconds=60.0, seconds=_SECONDS)
+    peers = [
+        ("copy on the device", "STREAM-like loop in C", copy_peer(stream_loop(threads), size), effort, "B/s"),
+        ("copy on the device", "numpy, times 1", copy_peer(numpy_copy(threads), size), effort, "B/s"),
+    ]
+    for dtype in (np.float32, np.float64):
+        name = np.dtype(dtype).name
+        peers.append((f"matrix {name}", "numpy.matmul", product_peer(dtype, 1024), fixed, "FLOP/s"))
+    print(f"{usable_cores()} cores, {threads} threads, load {os.getloadavg()[0]:.1f} before")
+    missed = 0
+    for title, peer, measure, how, unit in peers:
+        pairs = []
+        for index in range(rounds):
+            # Who goes first changes, so that drift hits both.
+            first, second = (lambda: ours(title, how)[0], measure)[:: -1 if index % 2 else 1]  # noqa: B023
+            pair = (first(), second())
+            pairs.append(pair[:: -1 if index % 2 else 1])
+        mine, theirs = (statistics.median(side) for side in zip(*pairs, strict=True))
+        figure = statistics.median(a / b for a, b in pairs)
+        met = 1 / _BOUND <= figure <= _BOUND
+        missed += not met
+        print(
+            f"{title:20} {scaled(mine, unit):14} {peer:22} {scaled(theirs, unit):14} {figure:5.2f} "
+            f"{'within' if met else 'NOT within'} 15 %, load {os.getloadavg()[0]:.1f}"
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 9))
