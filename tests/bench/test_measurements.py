@@ -145,13 +145,17 @@ def test_ranks_time_collectives(cpu):
         assert (row.size, row.work, row.note) == ("4 KiB", 4096, "2 ranks over gloo")
 
 
-def test_of_several_ranks_the_slowest_counts_and_a_sum_crosses_twice():
-    from accel_core.bench.collectives import _row
+def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_told():
+    from accel_core.bench.collectives import _row, _without
 
     fast, slow = ({"seconds": s, "calls": 1, "bytes": 4096, "right": True} for s in ([1, 3, 1], [2, 1, 2]))
     summed = _row("all_reduce", [fast, slow, fast, fast], "")
     assert (summed.seconds, summed.work, summed.value) == (2, 6144, 3072)
     assert _row("broadcast", [fast, slow], "").value == 2048
+    nccl = (
+        "DistBackendError: NCCL error in: x.cpp:1\nncclInvalidUsage: …\nLast error:\nDuplicate GPU detected"
+    )
+    assert _without(Outcome.FAILED, nccl)[0].reason.endswith("NCCL error in: x.cpp:1: Duplicate GPU detected")
     liar = {**slow, "right": False}
     told = _row("broadcast", [fast, liar], "")
     assert (told.outcome, told.reason) == (Outcome.WRONG, "rank 1 did not get what the others sent")

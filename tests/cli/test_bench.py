@@ -58,11 +58,24 @@ def test_an_unknown_name_errs_as_info_does_and_torch_is_not_imported_before(acce
     assert accel.json("bench", "npuu", status=1)["error"]["type"] == "BackendNotFoundError"
 
 
-def test_a_backend_without_a_device_is_told(accel):
-    accel.install_card(more="def device_count(self): return 0")
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (
+            "device_count(self): return 0",
+            "card has no device here, so there is nothing to measure. See accel why card",
+        ),
+        (
+            "current_device(self): raise OSError('wedged')",
+            "card cannot be asked for its devices: OSError: wedged. See accel info card",
+        ),
+    ],
+)
+def test_a_backend_without_a_device_that_answers_is_told(accel, member, message):
+    accel.install_card(more=f"def {member}")
     done = accel("bench", "card")
     assert done.returncode == 1
-    assert "card has no device here, so there is nothing to measure" in done.stderr
+    assert f"Error: {message}" in done.stderr
 
 
 # --- what is told --------------------------------------------------------------------------------------

@@ -71,8 +71,11 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
 
 
 def _without(outcome: Outcome, reason: str) -> list[Measurement]:
-    first = reason.partition("\n")[0]
-    return [Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=first) for kind in _KINDS]
+    first, _, rest = reason.partition("\n")
+    # torch's message for NCCL and what is made after it: where it happened, and the cause further down.
+    cause = rest.partition("Last error:")[2].strip().partition("\n")[0]
+    words = f"{first}: {cause}" if cause else first
+    return [Measurement(f"collective.{kind}", kind, "B/s", outcome, reason=words) for kind in _KINDS]
 
 
 def _how(accelerator: Accelerator, count: int, *, shared: bool) -> str:
@@ -110,7 +113,7 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
 
     def start(job: dict[str, Any]) -> child.ChildReport:
         report = child.run(_rank, job, effort.patience)
-        if report.answer is None:
+        if report.answer is None or "error" in report.answer:
             child.end_all()  # the others would wait for it
         return report
 

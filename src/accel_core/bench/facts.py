@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators.records import DeviceProperties
-from accel_core.detection.records import CAUGHT
+from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 
 if TYPE_CHECKING:
@@ -37,18 +38,33 @@ def machine_facts() -> dict[str, Any]:
 
 
 def device_facts(accelerator: Accelerator) -> dict[str, Any]:
-    """The backend, the current device, how many there are, and the device's driver where it is known."""
-    source = accelerator.backend.provenance
+    """The backend, the current device, how many there are, and the device's driver where it is known.
+
+    Raises `BackendUnavailableError` where there is no device, or none that answers.
+    """
+    source, name = accelerator.backend.provenance, accelerator.name
+    try:
+        count = accelerator.device_count()
+        device = accelerator.current_device_name() if count else ""
+    except CAUGHT as error:
+        raise BackendUnavailableError(
+            f"{name} cannot be asked for its devices: {root_cause(error)}. See accel info {name}."
+        ) from error
+    if not count:
+        raise BackendUnavailableError(
+            f"{name} has no device here, so there is nothing to measure. See accel why {name}, or name "
+            "another: accel list."
+        )
     try:
         properties = accelerator.device_properties()
-    except CAUGHT:  # the measurements will say what is wrong with the device
+    except CAUGHT:  # of less weight than the measurements, which may well succeed
         properties = DeviceProperties(name="")
     return {
-        "name": accelerator.name,
+        "name": name,
         "distribution": source.distribution if source else "",
         "version": source.version if source else "",
-        "device": accelerator.current_device_name(),
+        "device": device,
         "product": properties.name,
-        "devices": accelerator.device_count(),
+        "devices": count,
         "driver": devices.driver_of(properties.pci_address) or None,
     }

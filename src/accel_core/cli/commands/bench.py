@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core.accelerators.interface import Accelerator
 from accel_core.bench import chart, document
 from accel_core.bench.document import Run
 from accel_core.bench.facts import device_facts, machine_facts
@@ -22,7 +21,6 @@ from accel_core.cli.accelerator import named_or_chosen
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
 from accel_core.cli.progress import Progress
-from accel_core.errors import BackendUnavailableError
 from accel_core.settings import Pin
 
 __all__ = ["command"]
@@ -124,8 +122,7 @@ def command(
 def _measure(name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
     start, began = time.perf_counter(), document.started()
     accelerator, _ = named_or_chosen(name)
-    _require_device(accelerator)
-    machine, device = machine_facts(), device_facts(accelerator)
+    device, machine = device_facts(accelerator), machine_facts()
     todo = steps(accelerator, QUICK if quick else FULL, ranks)
     done: list[Measurement] = []
     with Progress(len(todo)) as progress:
@@ -133,14 +130,6 @@ def _measure(name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
             progress.show(step.title)
             done += step.run()
     return Run(began, time.perf_counter() - start, quick, machine, device, tuple(done))
-
-
-def _require_device(accelerator: Accelerator) -> None:
-    if accelerator.device_count() == 0:
-        raise BackendUnavailableError(
-            f"{accelerator.name} has no device here, so there is nothing to measure. "
-            f"See accel why {accelerator.name}, or name another: accel list."
-        )
 
 
 def _comparison(earlier: tuple[Path, Run], run: Run) -> dict[str, Any]:
@@ -215,8 +204,8 @@ def _row(m: Measurement) -> list[Cell]:
     if m.value is None:
         word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
         return [*first, (f"{word}{text.clean(m.reason)}", _STYLES[m.outcome])]
-    times = f"{m.repeats} x {m.calls}" if m.calls > 1 else str(m.repeats)
-    how = f"{m.size}, {times} times, spread {(m.spread or 0) * 100:.0f} %"
+    times = f"{m.repeats} x {m.calls} times" if m.calls > 1 else text.count(m.repeats, "time")
+    how = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
     return [*first, (how, ""), (text.clean(m.note), "dim")]
 
 
