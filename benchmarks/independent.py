@@ -29,7 +29,7 @@ from accel_core.machine.host import usable_cores
 
 _BOUND = 1.15
 #: Of one side of one round.
-_SECONDS = 0.4
+_SECONDS = 0.2
 _LOOP = """
 #include <stddef.h>
 void copy(double *restrict to, const double *restrict from, size_t count) {
