@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -15,6 +16,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs torch
 
 from accel_core.accelerators.cpu import CPUAccelerator  # noqa: E402
+from accel_core.bench.collectives import _row, _without, collectives  # noqa: E402
 from accel_core.bench.run import steps  # noqa: E402
 from accel_core.detection.builtin import CPU  # noqa: E402
 
@@ -137,6 +139,12 @@ def test_no_communication_backend_is_a_reason(cpu, monkeypatch):
     assert all("nobodys" in row.reason for row in step.run())
 
 
+def test_ranks_that_do_not_come_to_an_end_are_told(cpu):
+    (row, _) = collectives(cpu, TINY._replace(patience=0.01), 2)[0].run()
+    assert row.outcome is Outcome.FAILED
+    assert re.fullmatch(r"2 ranks over gloo: rank [01] did not finish within 0.01 s\..*", row.reason)
+
+
 @pytest.mark.slow
 def test_ranks_time_collectives(cpu):
     (step,) = [step for step in steps(cpu, TINY, ranks=2) if step.title == "collectives"]
@@ -146,8 +154,6 @@ def test_ranks_time_collectives(cpu):
 
 
 def test_of_several_ranks_the_slowest_counts_a_sum_crosses_twice_and_errors_are_told():
-    from accel_core.bench.collectives import _row, _without
-
     fast, slow = ({"seconds": s, "calls": 1, "bytes": 4096, "right": True} for s in ([1, 3, 1], [2, 1, 2]))
     summed = _row("all_reduce", [fast, slow, fast, fast], "")
     assert (summed.seconds, summed.work, summed.value) == (2, 6144, 3072)

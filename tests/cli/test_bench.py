@@ -34,7 +34,10 @@ def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, 
     damaged = tmp_path / "old.json"
     damaged.write_text('{"schema')
     for arguments, message in (
-        (["--plot", tmp_path / "a.svg", "--compare", damaged], "it is not the output of `accel bench --json`"),
+        (
+            ["--plot", tmp_path / "a.svg", "--compare", damaged],
+            "it is not the output of `accel bench --json`",
+        ),
         (["--compare", tmp_path / "none.json"], "it cannot be read: No such file or directory"),
         (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg or .png"),
         (["--plot", tmp_path / "plot.png"], "pip install 'accel-core[plot]'"),

@@ -109,6 +109,7 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
         raise LaunchError("this build of torch has no torch.distributed")
     patience = timedelta(seconds=effort.patience)
     store = distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=patience)
+    accelerator.empty_cache()  # the ranks want the memory that the measurements before have given back
     jobs = [_job(accelerator, effort, rank, count, store.port) for rank in range(count)]
 
     def start(job: dict[str, Any]) -> child.ChildReport:
@@ -131,8 +132,9 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     if failed:
         # Who was ended by us died of SIGKILL, and is not the one to blame.
         rank, report = next((f for f in failed if f[1].returncode != -9), failed[0])
+        within = f" within {effort.patience:g} s" if report.timed_out else ""
         last = report.stderr.splitlines()[-1:] or [""]
-        return [], f"rank {rank} {report.ending}. {last[0]}".strip()
+        return [], f"rank {rank} {report.ending}{within}. {last[0]}".strip()
     return [answer for answer in answers if answer is not None], ""
 
 
