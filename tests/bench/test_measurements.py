@@ -8,8 +8,9 @@ import time
 import pytest
 from accel_testing.bench_effort import TINY
 
-from accel_core.bench import timing
+from accel_core.bench import copies, timing
 from accel_core.bench.records import FULL, Measurement, Outcome
+from accel_core.errors import UnsupportedError
 
 torch = pytest.importorskip("torch")
 
@@ -94,6 +95,52 @@ def test_a_device_that_does_nothing_is_found_out(cpu, operator, name, reason):
     assert row.outcome is Outcome.WRONG
     assert reason in row.reason
     assert (row.value, row.best) == (None, None)
+
+
+class Card(CPUAccelerator):
+    """The processor as a device beside the host: with a neighbour, page-locked memory and streams.
+
+    A device that computes is in session simulated; here all but the place of its memory is as on one.
+    """
+
+    def device_count(self):
+        return 2
+
+    def is_pinned(self, tensor):
+        return True
+
+    Stream = property(lambda self: torch.cpu.Stream, lambda self, stream: None)
+
+
+@pytest.fixture
+def card(cpu, monkeypatch):
+    monkeypatch.setattr(copies, "on_host", lambda accelerator: False)
+    return Card(CPU)
+
+
+def test_between_host_and_device_bytes_count_once_each_way(card):
+    found = rows(card, "copy")
+    assert {name for name, row in found.items() if row.outcome is not Outcome.MEASURED} == set()
+    once = {"to_device.pinned", "to_device.pageable", "to_host.pinned", "to_host.pageable", "to_next"}
+    assert {name for name, row in found.items() if row.work == 65536} == {f"copy.{name}" for name in once}
+    assert {name for name, row in found.items() if row.work == 2 * 65536} == {
+        "copy.both_ways",
+        "copy.on_device",
+    }
+    assert found["copy.to_next"].size == "64 KiB, 0 to 1"
+    with Instead(torch.ops.aten.copy_.default, nothing):
+        assert {row.outcome for row in rows(card, "copy").values()} == {Outcome.WRONG}
+
+
+def test_memory_bounds_what_is_copied(card, monkeypatch):
+    monkeypatch.setattr(Card, "available_memory", lambda self: 100_000)
+    assert rows(card, "copy to host")["copy.to_host.pinned"].size == "12 KiB"  # whole pages of an eighth
+
+    def full(self):
+        raise UnsupportedError("nobody tells")
+
+    monkeypatch.setattr(Card, "available_memory", full)
+    assert rows(card, "copy to host")["copy.to_host.pinned"].size == "64 KiB"
 
 
 def test_a_device_that_stops_working_half_way_is_found_out(cpu):
