@@ -98,9 +98,13 @@ def copy_peer(copy: Callable[[np.ndarray, np.ndarray], None], size: int) -> Call
     return measure
 
 
-def product_peer(dtype: type, rows: int) -> Callable[[], float]:
+def product_peer(dtype: type, rows: int, *, by_torch: bool = False) -> Callable[[], float]:
+    """A product of numpy's, or of torch's on numpy's memory."""
     left, right = (np.random.rand(rows, rows).astype(dtype) for _ in range(2))
     product = np.empty_like(left)
+    if by_torch:
+        tensors = [torch.from_numpy(array) for array in (left, right, product)]
+        return lambda: rate(lambda: torch.matmul(*tensors[:2], out=tensors[2]), 2.0 * rows**3)
     return lambda: rate(lambda: np.matmul(left, right, out=product), 2.0 * rows**3)
 
 
@@ -116,6 +120,10 @@ def main(rounds: int) -> int:
     for dtype in (np.float32, np.float64):
         name = np.dtype(dtype).name
         peers.append((f"matrix {name}", "numpy.matmul", product_peer(dtype, 1024), fixed, "FLOP/s"))
+        # MKL against OpenBLAS is a difference of its own; this is the same product by another clock.
+        peers.append(
+            (f"matrix {name}", "torch.matmul", product_peer(dtype, 1024, by_torch=True), fixed, "FLOP/s")
+        )
     print(f"{usable_cores()} cores, {threads} threads, load {os.getloadavg()[0]:.1f} before")
     missed = 0
     for title, peer, measure, how, unit in peers:
