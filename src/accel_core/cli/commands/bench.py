@@ -195,7 +195,7 @@ def _load(machine: Any) -> str:
     load, cores = machine["load"], machine["cores"]
     if load is None:
         return ""
-    busy = ": other programs want the cores, and figures are lower" if load > cores / 2 else ""
+    busy = ": others want the cores, figures are lower" if load > cores / 2 else ""
     return f"{load:.1f} before the run{busy}"
 
 
