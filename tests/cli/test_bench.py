@@ -167,15 +167,17 @@ def on_a_terminal(monkeypatch, columns: int, term: str = "xterm") -> str:
 
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    monkeypatch.setenv("TERM", term)
+    said = b""
     with os.fdopen(theirs, "w") as stderr:
-        monkeypatch.setattr(sys, "stderr", stderr)
-        with Progress(2) as progress:
-            progress.show("a long one")
-            progress.show("short")
-        monkeypatch.undo()
-        os.write(theirs, b"|")  # so that there is something to read
-        said = os.read(ours, 65536)
+        with monkeypatch.context() as patch:
+            patch.setenv("TERM", term)
+            patch.setattr(sys, "stderr", stderr)
+            with Progress(2) as progress:
+                progress.show("a long one")
+                progress.show("short")
+        os.write(theirs, b"|")
+        while not said.endswith(b"|"):  # a terminal gives what it has, in pieces
+            said += os.read(ours, 65536)
     os.close(ours)
     return said.decode().removesuffix("|")
 
