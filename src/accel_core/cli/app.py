@@ -21,6 +21,7 @@ _EXAMPLES = (
     ("accel why npu", "why npu is or is not usable, in detail"),
     ("accel info", "what the chosen accelerator is and can do"),
     ("accel info cuda --json", "the same of cuda, as JSON"),
+    ("accel bench --json", "how fast it copies, multiplies, launches and communicates"),
     ("accel ops FusedAdam", "who provides this operator, and which one is used"),
     ("accel run train.py", "one rank for each device on this host"),
     ("accel deepspeed --num_gpus 2 train.py", "DeepSpeed's launcher, on the chosen accelerator"),

@@ -50,9 +50,14 @@ class Output:
         """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes."""
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
         if self._descriptor is not None:
-            # Closed at once: a reader that has gone away is met here, not in an exit handler.
-            with open(self._descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-                file.write(data)
+            try:
+                # Closed at once: a reader that has gone away is met here, not in an exit handler.
+                with open(self._descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+                    file.write(data)
+            except BrokenPipeError:
+                raise  # click ends the command without a word, as others do
+            except OSError as error:
+                raise click.ClickException(f"stdout cannot be written: {error.strerror}") from None
         elif self._stream is not None:
             self._stream.write(data.decode(self._encoding))
 

@@ -18,6 +18,7 @@ __all__ = [
     "cgroup_memory_available",
     "cgroup_memory_limit",
     "format_ranges",
+    "last_level_cache",
     "names_in",
     "numa_node_count",
     "numa_nodes",
@@ -27,6 +28,7 @@ __all__ = [
     "path_exists",
     "physical_cores",
     "platform_matches",
+    "processor_name",
     "read_text",
     "usable_cores",
 ]
@@ -130,6 +132,38 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
         siblings = parse_ranges(read_text(file, root)) or (core,)
         cores.setdefault(min(siblings), []).append(core)
     return [tuple(threads) for _, threads in sorted(cores.items())]
+
+
+def processor_name(root: str = "/") -> str:
+    """The processor as it calls itself, `"AMD EPYC 9654 96-Core Processor"`; empty where nothing says it."""
+    for line in read_text("/proc/cpuinfo", root).splitlines():
+        key, colon, value = line.partition(":")
+        if colon and key.strip() in ("model name", "Model"):  # x86; some of Arm's kernels
+            return value.strip()
+    import platform
+
+    return platform.processor() or platform.machine()
+
+
+_CORES = "/sys/devices/system/cpu"
+#: As the kernel writes the size of a cache: `32768K`. Documentation/ABI/testing/sysfs-devices-system-cpu
+_CACHE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def last_level_cache(root: str = "/") -> int | None:
+    """Bytes of the last-level caches of the cores that this process may use, added up; `None`: not known."""
+    allowed = allowed_cores()
+    caches: dict[int, dict[str, int]] = {}
+    for core in sorted(allowed if allowed is not None else range(os.cpu_count() or 1)):
+        for name in names_in(f"{_CORES}/cpu{core}/cache", root):
+            folder = f"{_CORES}/cpu{core}/cache/{name}"
+            level, size = parse_number(read_text(f"{folder}/level", root)), read_text(f"{folder}/size", root)
+            amount, unit = parse_number(size[:-1]), _CACHE_UNITS.get(size[-1:])
+            if level is not None and amount is not None and unit is not None:
+                # By the cores that share it: each of them shows the same cache.
+                shared = read_text(f"{folder}/shared_cpu_list", root)
+                caches.setdefault(level, {})[shared or str(core)] = amount * unit
+    return sum(caches[max(caches)].values()) if caches else None
 
 
 def parse_ranges(text: str) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ __all__ = ["SUMMARIES"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help: a list that can
 #: be shown without importing them.
 SUMMARIES = {
+    "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "completion": "Print the script for shell completion.",
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.",
     "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",

@@ -1,0 +1,70 @@
+"""What a figure depends on: the machine, the software, the device."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+from accel_core._support.torch_import import import_torch
+from accel_core.accelerators.records import DeviceProperties
+from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.errors import BackendUnavailableError
+from accel_core.machine import devices, host
+
+if TYPE_CHECKING:
+    from accel_core.accelerators.interface import Accelerator
+
+__all__ = ["device_facts", "machine_facts"]
+
+
+def machine_facts() -> dict[str, Any]:
+    """The processor, its cores and memory, the system, Python, torch and its threads."""
+    import psutil
+
+    torch = import_torch()
+    return {
+        "cpu": host.processor_name(),
+        "cores": host.usable_cores(),
+        "last_level_cache": host.last_level_cache(),
+        "memory": int(psutil.virtual_memory().total),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "torch_threads": int(torch.get_num_threads()),
+        #: Processes that ran or waited in the last minute: what else the cores had to do.
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def device_facts(accelerator: Accelerator) -> dict[str, Any]:
+    """The backend, the current device, how many there are, and the device's driver where it is known.
+
+    Raises `BackendUnavailableError` where there is no device, or none that answers.
+    """
+    source, name = accelerator.backend.provenance, accelerator.name
+    try:
+        count = accelerator.device_count()
+        device = accelerator.current_device_name() if count else ""
+    except CAUGHT as error:
+        raise BackendUnavailableError(
+            f"{name} cannot be asked for its devices: {root_cause(error)}. See accel info {name}."
+        ) from error
+    if not count:
+        raise BackendUnavailableError(
+            f"{name} has no device here, so there is nothing to measure. See accel why {name}, or name "
+            "another: accel list."
+        )
+    try:
+        properties = accelerator.device_properties()
+    except CAUGHT:  # of less weight than the measurements, which may well succeed
+        properties = DeviceProperties(name="")
+    return {
+        "name": name,
+        "distribution": source.distribution if source else "",
+        "version": source.version if source else "",
+        "device": device,
+        "product": properties.name,
+        "devices": count,
+        "driver": devices.driver_of(properties.pci_address) or None,
+    }

@@ -1,0 +1,54 @@
+"""What is being done and how far it has come: one line on stderr, where that is a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+
+__all__ = ["Progress"]
+
+_BAR = 20
+
+
+class Progress:
+    """The line is drawn between measurements only: a thread that drew it would be measured too.
+
+    Nothing is written to a pipe, a file or a terminal that cannot go back to the start of a line
+    (`TERM=dumb`). Leaving the block wipes the line.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._drawn = 0
+        stream = sys.stderr
+        capable = os.environ.get("TERM", "") not in ("dumb", "unknown") and os.name == "posix"
+        self._stream = stream if capable and stream is not None and stream.isatty() else None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._draw("")
+
+    def show(self, what: str) -> None:
+        """`what` begins, and all before it is done."""
+        filled = _BAR * self._done // self._total
+        self._draw(f"[{'#' * filled}{'.' * (_BAR - filled)}] {self._done}/{self._total} {what}")
+        self._done += 1
+
+    def _draw(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            # A terminal that says 0 does not know; the last column is left, where some terminals wrap.
+            columns = os.get_terminal_size(self._stream.fileno()).columns or 80
+            line = line[: columns - 1]
+            self._stream.write(f"\r{line}{' ' * (self._drawn - len(line))}" + ("" if line else "\r"))
+            self._stream.flush()
+            self._drawn = len(line)
+        except (OSError, ValueError):  # the terminal has gone away: the measurements go on
+            self._stream = None

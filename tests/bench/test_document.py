@@ -1,0 +1,179 @@
+"""A run as JSON, read back and compared; as words; as a picture."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from accel_core.bench import chart, document
+from accel_core.bench.document import Run
+from accel_core.bench.records import Measurement, Outcome
+from accel_core.bench.units import scaled
+
+MACHINE = {"cpu": "Some 9000", "cores": 2, "system": "Linux 6", "torch": "2.13.0", "torch_threads": 2}
+DEVICE = {"name": "card", "product": "Card 1", "driver": "card 5.1"}
+COPY = Measurement(
+    "copy.on_device", "on the device", "B/s", Outcome.MEASURED, value=2e10, best=2.5e10, spread=0.05,
+    repeats=12, calls=4, seconds=0.01, work=2e8, size="128 MiB",
+)  # fmt: skip
+LAUNCH = COPY._replace(name="launch.queued", title="launch, in a row", unit="s", value=2e-6, size="1 number")
+ABSENT = Measurement(
+    "matrix.float16", "matrix float16", "FLOP/s", Outcome.NOT_MEASURED, reason="no <such> thing"
+)
+RUN = Run("2026-01-02T03:04:05+00:00", 12.5, False, MACHINE, DEVICE, (COPY, ABSENT, LAUNCH))
+
+
+def written(path, run=RUN, **changed):
+    path.write_text(json.dumps({**document.to_dict(run), **changed}), encoding="utf-8")
+    return path
+
+
+def test_a_document_is_read_as_it_was_written(tmp_path):
+    assert document.read(written(tmp_path / "old.json")) == RUN
+    later = written(tmp_path / "later.json", new_field="which a later release adds")
+    assert document.read(later) == RUN
+
+
+def damaged(**changes):
+    """The first measurement, with these fields changed."""
+    first, *others = document.to_dict(RUN)["measurements"]
+    return {"measurements": [{**first, **changes}, *others]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"document": "accel info"}, "it is JSON, and not the output of `accel bench --json`"),
+        ({"schema_version": 2}, "its schema_version is 2, and this accel-core reads 1"),
+        ({"measurements": {}}, "it is damaged: '{}' where list must be"),
+        ({"measurements": [1]}, "it is damaged: '1' where dict must be"),
+        ({"measurements": [{}]}, "it is damaged: no 'name'"),
+        ({"time": None}, "it is damaged: 'None' where str must be"),
+        ({"seconds": True}, "it is damaged: 'True' where int or float must be"),
+        (damaged(value=float("nan")), "copy.on_device has a number that cannot be: nan"),
+        (damaged(value=-1), "copy.on_device has a number that cannot be: -1"),
+        (damaged(value=10**400), "it is damaged: int too large"),
+        (damaged(value="fast"), "it is damaged: 'fast' where int or float must be"),
+        (damaged(value=None), "copy.on_device is measured, and its value is None"),
+        (damaged(outcome="guessed"), "'guessed' is not a valid Outcome"),
+    ],
+)
+def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        document.read(written(tmp_path / "old.json", **changed))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it is not the output of `accel bench --json`: Expecting value"),
+        (b'{"document": "accel be', "it is not the output of `accel bench --json`"),
+        (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
+        (b"[1]", "it is JSON, and not"),
+        (b"[" * 100_000, "it is no"),
+        (b" " * (5 * 2**20), "more than 4 MiB"),
+    ],
+)
+def test_what_is_no_document_is_told(tmp_path, data, message):
+    path = tmp_path / "old.json"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        document.read(path)
+
+
+def test_what_cannot_be_read_is_told(tmp_path):
+    with pytest.raises(ValueError, match="it cannot be read: No such file"):
+        document.read(tmp_path / "none.json")
+    with pytest.raises(ValueError, match="it cannot be read: Is a directory"):
+        document.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "now", "ratio", "verdict"),
+    [
+        (COPY, 1e10, 0.5, "slower"),
+        (COPY, 3e10, 1.5, "faster"),
+        (COPY, 2.06e10, 1.03, ""),  # within the spread
+        (LAUNCH, 4e-6, 2.0, "slower"),
+        (LAUNCH, 1e-6, 0.5, "faster"),
+    ],
+)
+def test_a_change_is_a_ratio_and_a_word(row, now, ratio, verdict):
+    (change,) = document.compare([row, ABSENT], [ABSENT, row._replace(value=now)])
+    assert change.ratio == pytest.approx(ratio)
+    assert change.verdict == verdict
+
+
+def test_what_makes_two_runs_incomparable_is_told():
+    assert document.differences(RUN, RUN) == []
+    other = RUN._replace(
+        machine={**MACHINE, "cpu": "Another", "torch": "2.6.0"},
+        accelerator={**DEVICE, "driver": None},
+        quick=True,
+    )
+    assert document.differences(other, RUN) == [
+        "the processor was Another and is Some 9000",
+        "torch was 2.6.0 and is 2.13.0",
+        "the driver was not known and is card 5.1",
+        "the earlier run is a quick one and this is not",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (2.134e10, "21.3 GB/s"), (9.996e11, "1.00 TB/s"), (999.4e9, "999 GB/s"), (1.0, "1.00 B/s"),
+        (9.999e-7, "1.00 uB/s"), (1e-13, "0.00 nB/s"), (1.5e16, "15000 TB/s"),
+    ],
+)  # fmt: skip
+def test_figures_have_three_digits(value, words):
+    assert scaled(value, "B/s") == words
+
+
+# --- the picture ---------------------------------------------------------------------------------------
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(before=None):
+    words = "x" * 500
+    picture = chart.draw(f"title & <{words}", "sub\x1btitle", RUN.measurements, before)
+    return picture, ET.fromstring(chart.svg(picture))
+
+
+def test_the_picture_is_svg_with_every_row_and_nothing_outside(tmp_path):
+    picture, tree = drawn()
+    said = [text.text for text in tree.iter(f"{SVG}text")]
+    for words in ("20.0 GB/s", "2.00 us", "not measured: no <such> thing", "launch, in a row", "sub title"):
+        assert words in said
+    assert said[0].startswith("title & <xxx")
+    assert said[0].endswith("…")
+    assert "before" not in said
+    for box in tree.iter(f"{SVG}rect"):
+        assert float(box.get("x", 0)) + float(box.get("width")) <= picture.width
+        assert float(box.get("y", 0)) + float(box.get("height")) <= picture.height
+
+
+def test_an_earlier_run_is_drawn_beside():
+    before = {"copy.on_device": COPY._replace(value=4e10), "launch.queued": COPY}
+    _, tree = drawn(before)
+    said = [text.text for text in tree.iter(f"{SVG}text")]
+    assert "20.0 GB/s, before 40.0 GB/s" in said
+    assert "2.00 us" in said  # of another unit: not drawn as if it were a time
+    bars = [
+        float(box.get("width")) for box in tree.iter(f"{SVG}rect") if box.get("height") in ("10.0", "6.0")
+    ]
+    assert bars[1] == pytest.approx(2 * bars[0], abs=0.2)  # on one scale
+
+
+def test_png_is_the_same_picture(tmp_path):
+    pytest.importorskip("matplotlib", reason="only the extra `plot` brings it")
+    picture, _ = drawn()
+    path = tmp_path / "plot.png"
+    chart.png(picture, path)
+    head = path.read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert int.from_bytes(head[16:20], "big") == 2 * picture.width
