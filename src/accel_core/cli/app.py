@@ -16,7 +16,7 @@ from accel_core.settings import VARIABLES
 __all__ = ["accel"]
 
 _EXAMPLES = (
-    ("accel list", "every backend, and whether it can be used here"),
+    ("accel list", "the backends, and which of them can be used here"),
     ("accel why", "what would be chosen, and why not the others"),
     ("accel why npu", "why npu is or is not usable, in detail"),
     ("accel info", "what the chosen accelerator is and can do"),
