@@ -105,8 +105,16 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
             + f". Try accel info. It printed: {report.stderr or 'nothing'}"
         )
     if "error" in answer:
-        raise getattr(errors, answer["error"], LaunchError)(answer["message"])
+        raise getattr(errors, answer["error"], LaunchError)(_as_typed(answer["message"], backend))
     return Machine(**answer)
+
+
+def _as_typed(message: str, backend: str | None) -> str:
+    """The message, which names the variable by which the child heard of `--backend`, as it was typed."""
+    pinned = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
+    if backend is None or not message.startswith(pinned):
+        return message
+    return f"accel run --backend {backend}{message.removeprefix(pinned)}"
 
 
 def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from accel_core.cli.accelerator import fallback_in_words
 from accel_core.errors import AccelError
 
 __all__ = ["command"]
@@ -22,6 +23,7 @@ def command(arguments: tuple[str, ...]) -> None:
     from accel_core.integrations.deepspeed._launcher import launch  # an integration, so not at the top
 
     try:
-        launch(arguments)
+        with fallback_in_words():
+            launch(arguments)
     except AccelError as error:
         raise click.ClickException(str(error)) from error

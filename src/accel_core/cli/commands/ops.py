@@ -46,7 +46,7 @@ def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | N
         if build and op is None:
             raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
         options.read_settings()
-        accelerator, _ = named_or_chosen(backend)
+        accelerator, _ = named_or_chosen(backend, option="--backend")
         known = accelerator.operators()
         names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
         if build:
