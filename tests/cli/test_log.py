@@ -8,10 +8,7 @@ import re
 def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
     accel.world.module("vendor_of_ours", "print('hello')")
     accel.world.backend("npu", 990, vendor_import="vendor_of_ours")
-    accel.world.plugin("dying", "")
-    accel.world.backend(
-        "dying", 5, extra="\n@hookimpl\ndef accel_probe(backend):\n    __import__('os').abort()\n"
-    )
+    accel.install("dying", "__import__('os').abort()", 5)
     quiet, done = accel("list"), accel("-v", "list")
     assert quiet.stderr == ""
     assert done.stdout == quiet.stdout  # the last words of what died are not lines of the log

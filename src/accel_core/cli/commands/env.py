@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import click
@@ -41,7 +42,7 @@ def command(name: Pin | None, *, form: str) -> None:
         environ = dict(os.environ)  # before a vendor's package adds its own
         variables = environment.forwarded(_accelerator_or_declaration(name), environ)
         if form == "json":
-            output.write_json(variables)
+            output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
         else:
             write = environment.as_shell if form == "shell" else environment.as_deepspeed
             output.write(write(variables))

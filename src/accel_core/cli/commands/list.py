@@ -29,12 +29,22 @@ _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT",
 )
 @options.probe_timeout
 @options.as_json
-def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
+@click.option(
+    "--export",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write the page to FILE instead: a picture (.svg), .html or .txt.",
+)
+def command(
+    *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool, export: str | None
+) -> None:
     """List the backends: what can be used here, what is broken, and what has no device.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
     the verdicts themselves do not depend on DS_ACCELERATOR.
     """
+    if as_json and export:
+        raise click.UsageError("--export is for the page, and --json prints none.")
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe)
@@ -44,7 +54,11 @@ def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json:
         else:
             table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
             notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
-            output.write_page([*table, Paragraph(), *notes])
+            page = [*table, Paragraph(), *notes]
+            if export:
+                output.export_page(page, export, "accel list")
+            else:
+                output.write_page(page)
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
