@@ -38,7 +38,7 @@ _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT",
 def command(
     *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool, export: str | None
 ) -> None:
-    """List the backends: what can be used here, what is broken, and what has no device.
+    """List the backends: what can be used here, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
     the verdicts themselves do not depend on DS_ACCELERATOR.
