@@ -80,6 +80,12 @@ def test_declarations_of_one_backend_share_a_row(accel):
     ]
 
 
+def test_an_address_in_a_hint_is_not_torn(accel):
+    address = "https://example.org/" + "a_long_way/" * 5
+    accel.install("npu", f"ProbeResult(False, 'switched off', 'see {address}')")
+    assert address in accel("list", COLUMNS="80").stdout
+
+
 def test_so_few_that_lack_a_package_that_each_says_what_to_do(accel):
     accel.world.backend("one", vendor_import="torch_one", install_hint="pip install torch-one")
     said = accel("list").stdout
@@ -90,4 +96,4 @@ def test_without_torch_it_is_torch_that_is_needed(accel):
     for name in ("one", "two"):
         accel.world.backend(name, vendor_import="torch")
     said = accel("list", torch=False).stdout
-    assert "Need torch: one, two, cpu." in " ".join(said.split())
+    assert "Need torch: one, two, generic, cpu." in " ".join(said.split())

@@ -27,7 +27,7 @@ _EXPORTED = 100
 #: Spaces between columns.
 _GAP = 2
 #: The least width at which the last column stands beside the others, not below them.
-_LAST = 44
+_LAST = 32
 #: A column is never folded to less.
 _COLUMN = 8
 #: The width of a page that has no limit.
@@ -113,8 +113,9 @@ def _table(table: page.Table, width: int | None) -> list[RenderableType]:
     widths = [max(len(titles[i]), *(_cells(row[i][0]) for row in rows)) for i in range(columns)]
     if width is None:
         return [_wide(titles, rows, widths, separator="; ")]
-    if sum(widths) + _GAP * columns + _LAST <= width:
-        return [_wide(titles, rows, widths, separator="\n")]
+    room = width - sum(widths) - _GAP * columns
+    if room >= _LAST:
+        return [*_in_room(titles, rows, widths, room)]
     return _narrow(titles, rows, _shrunk(widths, width - _GAP * (columns - 1)))
 
 
@@ -125,6 +126,21 @@ def _wide(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], sep
     for row in rows:
         table.add_row(*map(_text, row[: len(widths)]), _prose(row[len(widths) :], separator))
     return table
+
+
+def _in_room(
+    titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], room: int
+) -> Iterator[RenderableType]:
+    """The table with `room` for its prose; a line of it with a word that is longer, a URL, stands below."""
+    all_widths = [*widths, room]
+    yield _row((Text(title, style="bold") for title in titles), all_widths)
+    for row in rows:
+        columns, prose = row[: len(widths)], row[len(widths) :]
+        below = [cell for cell in prose[1:] if max(map(_cells, cell[0].split()), default=0) > room]
+        beside = [cell for cell in prose if cell not in below]
+        yield _row([*map(_text, columns), _prose(beside, "\n")], all_widths)
+        for cell in below:
+            yield Padding(_text(cell), (0, 0, 0, 4), expand=False)
 
 
 def _narrow(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int]) -> list[RenderableType]:
