@@ -143,7 +143,7 @@ ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
 ACCEL_LOG = Variable(
-    log.VARIABLE, log.parse, False, "1: say on stderr what is tried, and when, as accel -v does."
+    "ACCEL_LOG", log.parse, False, "1: say on stderr what is tried, and when, as accel -v does."
 )
 ACCEL_CACHE = Variable(
     "ACCEL_CACHE", str, "", "Folder for what is compiled here [default: accel-core in the user's cache]."
