@@ -121,7 +121,7 @@ def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
     )  # fmt: skip
     group = ours.add_argument_group("options of accel")
     _add_ours(group)
-    group.add_argument("-h, --help", action="store_true", help="show this")
+    group.add_argument("-h", "--help", action="store_true", help="show this")
     group.add_argument("--help-all", action="store_true", help="show this, with all options of torchrun")
     if unseen:
         ours.epilog = f"torchrun's own options are not shown: {unseen}"
