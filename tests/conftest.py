@@ -6,11 +6,13 @@ import gc
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from accel_testing import children, layouts, plugins
@@ -24,6 +26,21 @@ from accel_core.machine import vendors
 collect_ignore = [] if importlib.util.find_spec("torch") else ["accelerators"]
 
 _PACKAGE = Path(accel_core.__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Without torch, count the tests that need it in one line: hundreds of skips would hide the others."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if importlib.util.find_spec("torch") or not skipped:
+        return
+    need = [report for report in skipped if _NEEDS_TORCH.search(str(report.longrepr[2]))]
+    terminalreporter.stats["skipped"] = [report for report in skipped if report not in need]
+    if need:
+        terminalreporter.stats["not run without torch"] = need
+
+
+_NEEDS_TORCH = re.compile(r"\btorch(run)?\b")
 
 
 @pytest.fixture(autouse=True)

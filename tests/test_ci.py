@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,22 @@ def test_both_run_the_same_sessions() -> None:
     assert sorted(re.findall(r"\w+", in_jobs[0])) == sorted(["docs", *in_turn[0].split()])
     assert re.search(r"(?m)^run test\b", run)
     assert re.search(r"(?m)^ +- run: \./dev test$", workflow)
+
+
+def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides() -> None:
+    source = (ROOT / "noxfile.py").read_text()
+    (said,) = re.findall(r'apart = "(.+)"', source)
+    (besides,) = re.findall(r"(?m)^sessions=\((.+)\)$", RUN.read_text())
+    assert said.split(", ") == besides.split()
+
+
+def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:
+    code = (
+        "import sys, pytest; sys.modules['torch'] = None; sys.path.insert(0, 'tests/support'); "
+        "sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    tests = ["tests/distributed/test_communication.py", "tests/test_ci.py", "-k", "same or communication"]
+    command = [sys.executable, "-c", code, "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert re.search(r"1 passed, .*1 not run without torch", done.stdout), done.stdout + done.stderr
+    assert "SKIPPED" not in done.stdout

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from accel_core._support import log
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
@@ -33,9 +34,11 @@ from accel_core.errors import (
     RecursiveChoiceError,
     SettingWarning,
 )
-from accel_core.settings import Pin, Settings, parse_pin, read
+from accel_core.settings import LOCAL_RANK, RANK, Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from accel_core.ops.providers import OpProvider
 
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
@@ -148,6 +151,11 @@ def accelerator(name: str) -> Accelerator:
         pin = parse_pin(name)
     except ValueError as error:
         raise InvalidAcceleratorError(f"accelerator({name!r}): expected {error}") from None
+    return named(pin, f"accelerator({name!r})")
+
+
+def named(pin: Pin, asked: str) -> Accelerator:
+    """What `accelerator(name)` gives; `asked` is what errors call the request: a call, or a command."""
     with _lock:
         if _chosen is not None and pin.matches(_chosen.name, _chosen.backend.distribution):
             return _chosen
@@ -156,7 +164,7 @@ def accelerator(name: str) -> Accelerator:
             return known
         settings = read()
         exact = next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
-        built, _ = _make(settings._replace(pins=(exact,), asked=f"accelerator({name!r})"))
+        built, _ = _make(settings._replace(pins=(exact,), asked=asked))
         return _by_pin.setdefault(pin, built)
 
 
@@ -260,23 +268,52 @@ def _set_record(chosen: Accelerator) -> Selection:
 
 
 def _warn_of_fallback(record: Selection) -> None:
-    """One warning a process, at the line outside accel_core that led here."""
+    """One warning a job, at the user's line that led here.
+
+    Of the ranks of a job the first says that no accelerator was found, and on each host the first what is to
+    be mended there: the host of rank 0 may be another.
+    """
     global _warned
-    news = record.missing_plugins or record.autoload or any(verdict.is_news for verdict in record.verdicts)
-    if record.how is not How.FALLBACK or _warned or not news:
+    news = [verdict for verdict in record.verdicts if verdict.is_news]
+    more = (*record.missing_plugins, *record.autoload)
+    if record.how is not How.FALLBACK or _warned or not (more or news):
         return
-    from accel_core.detection import messages  # here, as most choices have nothing to say
+    from accel_core.detection import messages, plain  # here, as most choices have nothing to say
 
     _warned = True
-    text = messages.fallback(record.verdicts, (*record.missing_plugins, *record.autoload))
-    warnings.warn(text, AcceleratorFallbackWarning, stacklevel=_levels_to_caller())
+    serious = bool(more) or any(map(plain.is_serious, news))
+    if not _speaks_for_others(on_this_host=serious):
+        return
+    warning = AcceleratorFallbackWarning(messages.fallback(news, more, in_full=log.is_on()))
+    warning.merely_absent = not more and all(map(plain.merely_absent, news))
+    warnings.warn(warning, stacklevel=_levels_to_caller())
+
+
+def _speaks_for_others(*, on_this_host: bool) -> bool:
+    """Whether this process is the first rank, of its job or on its host; so is one that has no rank."""
+    ranks = [os.environ.get(variable.name, "").strip() for variable in (LOCAL_RANK, RANK)]
+    given = [rank for rank in ranks if rank]
+    return all(rank == "0" for rank in (given[:1] if on_this_host else given))
+
+
+#: Folders of packages, which pass on what their users call.
+_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 
 
 def _levels_to_caller() -> int:
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "accel_core":
-        frame, level = frame.f_back, level + 1
-    return level
+    """The stack level of the nearest line outside packages; without one, the nearest not accel_core's."""
+    level, nearest = 1, 0
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if str(frame.f_globals.get("__name__")).partition(".")[0] != "accel_core":
+            nearest = nearest or level
+            if not (file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES)):
+                return level
+        frame = frame.f_back
+        # `warnings` passes over the import system's frames when it counts.
+        level += frame is None or "importlib._bootstrap" not in frame.f_code.co_filename
+    return nearest or 1
 
 
 # A fork waits for a choice that is under way, so that a child never inherits half of one: it has the

@@ -144,7 +144,12 @@ class UnsupportedError(AccelError, NotImplementedError):
 
 
 class AcceleratorFallbackWarning(UserWarning):
-    """No installed or present accelerator could be used, so the CPU was chosen."""
+    """No installed or present accelerator could be used, so the CPU was chosen.
+
+    `merely_absent`: no accelerator was found on this machine, and nothing that is installed is broken.
+    """
+
+    merely_absent = False
 
 
 class SettingWarning(UserWarning):

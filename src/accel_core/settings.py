@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from accel_core._support import startup
+from accel_core._support import log, startup
 from accel_core._support.record import Record
 from accel_core.errors import SettingError
 
@@ -142,6 +142,9 @@ ACCEL_PROBE = Variable(
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
+ACCEL_LOG = Variable(
+    "ACCEL_LOG", log.parse, False, "1: say on stderr what is tried, and when, as accel -v does."
+)
 ACCEL_CACHE = Variable(
     "ACCEL_CACHE", str, "", "Folder for what is compiled here [default: accel-core in the user's cache]."
 )
@@ -183,7 +186,7 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_LOG,
     ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
     ACCEL_VENDOR_DEFAULTS, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
     DS_ALLOW_DEPRECATED_FP16,

@@ -232,7 +232,7 @@ def test_a_full_disk_is_an_error_in_words(accel):
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 def test_a_closed_descriptor_is_no_crash(accel, closed, tmp_path):
     file = tmp_path / "program.py"
-    file.write_text(program(accel.world, "list"))
+    file.write_text(program(accel.world, "list", "--all"))
     shell = f'exec "{sys.executable}" "{file}" {">&-" if closed == "stdout" else "2>&-"}'
     done = subprocess.run(
         ["sh", "-c", shell], capture_output=True, text=True, check=False, env=children.clean_environment()

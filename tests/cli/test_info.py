@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+
+from accel_core.accelerators.records import Capabilities
+from accel_core.cli.commands import info
 
 
 def test_tells_what_the_device_is_and_can_do(accel):
@@ -37,9 +42,14 @@ def test_the_page_reads_the_same(accel):
         "card (accel-card 1.0): somebody's card", "chosen as the highest-ranking usable one", "2 devices",
         "0 card:0 80.0 GiB 60.0 GiB", "capability 9.0, 132 compute units", "float32, bfloat16",
         "gloo 2.27.3", "FusedAdamBuilder", "CARD_VISIBLE_DEVICES (not set: all)", "CARD*, CCL*",
-        "streams yes", "graphs no", "says no to",
+        "streams yes", "graphs no", "says no to", "fp8 no", "fp64 yes", "NVTX domains",
     ):  # fmt: skip
         assert words in text
+    # In words: no answer goes by its member's name, and none is left out.
+    assert not re.search(r"\b(is|supports|prefer)_|fp8, fp64", text)
+    names = {field.name for field in dataclasses.fields(Capabilities)}
+    lines = {"supports_graphs", "is_fp8_supported", "is_fp64_supported", "is_triton_supported"}
+    assert names - lines == info._IN_WORDS.keys()
     assert "CARD_VISIBLE_DEVICES (now 4,5)" in accel("info", CARD_VISIBLE_DEVICES="4,5").stdout
     assert "CARD_VISIBLE_DEVICES (now none)" in accel("info", "card", CARD_VISIBLE_DEVICES="").stdout
 

@@ -13,7 +13,7 @@ def line_of(text, name):
 
 def test_lists_a_third_party_backend_with_all_that_is_known(accel):
     accel.install("npu", priority=995, distribution="someone-npu", version="3.1")
-    done = accel("list")
+    done = accel("list", "--all")
     assert done.returncode == 0, done.stderr
     row = line_of(done.stdout, "npu")
     assert row.split() == ["*", "npu", "3.1", "someone-npu", "995", "json", "usable", "2", "devices"]
@@ -114,7 +114,7 @@ def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
 def test_a_page_is_as_wide_as_asked_and_whole(accel, columns):
     name, distribution = "a_backend_with_a_very_long_name", "its-distribution-is-long-too"
     accel.install(name, f"ProbeResult(False, {'reason ' * 30!r}, 'the last word')", distribution=distribution)
-    done = accel("list", COLUMNS=str(columns))
+    done = accel("list", "--all", COLUMNS=str(columns))
     assert max(map(len, done.stdout.splitlines())) <= columns
     text = " ".join(done.stdout.split())
     assert text.count("reason") == 30

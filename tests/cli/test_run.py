@@ -93,6 +93,12 @@ def test_help_shows_ours_and_torchruns_options(planned, world):
     said = planned("--help").stdout
     assert "--one-device-per-rank" in said
     assert "--rdzv-endpoint" in said
+    assert said.index("--one-device-per-rank") < said.index("--rdzv-endpoint")
+    assert "--local-ranks-filter" not in said
+    everything = planned("--no-bind", "--help-all").stdout
+    assert everything.startswith("usage: accel run ")
+    assert everything.index("--one-device-per-rank") < everything.index("--local-ranks-filter")
+    assert planned("--no-bind", "-h").stdout == said
     without = world.child(RUN.format(arguments=["--help"]), torch="none")
     assert without.returncode == 0
     assert "--one-device-per-rank" in without.stdout

@@ -122,6 +122,7 @@ def two_ways(world, first: str, second: str, **fields: object) -> None:
     ],
 )
 def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, first, second, told):
+    monkeypatch.setenv("ACCEL_LOG", "1")  # in full
     two_ways(torch_world, first, second)
     with pytest.warns(AcceleratorFallbackWarning) as caught:
         accel_core.get_accelerator()
@@ -144,3 +145,82 @@ def test_that_one_device_is_missing_is_no_news_beside_the_other(torch_world, mon
     assert "acme (accel-acme 1.0): no device: its driver is not loaded. get one\n" in text
     assert "no B" not in text
     assert "no B" in str(accel_core.selection())
+
+
+# --- how much is said, by whom, and where ---------------------------------------------------------------
+
+HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
+
+
+def cards(world, *names: str, nodes: tuple[str, ...] = GONE) -> None:
+    for name in names:
+        world.backend(
+            name, device_nodes=nodes, pci_ids=("fade",), hardware=f"{name.capitalize()} GPU",
+            vendor_import="json" if nodes == GONE else f"torch_{name}", api_level=2,
+        )  # fmt: skip
+
+
+def warned() -> list[warnings.WarningMessage]:
+    accel_core.set_accelerator(None)
+    current._warned = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        accel_core.get_accelerator()
+    return caught
+
+
+def test_where_there_merely_is_no_device_one_line_says_so(torch_world, monkeypatch):
+    cards(torch_world, "acme", "other")
+    for name in ("mlu", "sdaa", "supa"):
+        torch_world.backend(name, vendor_import=f"torch_{name}")
+    (caught,) = warned()
+    assert str(caught.message) == (
+        "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
+        "DS_ACCELERATOR=cpu says that the CPU is meant."
+    )
+    monkeypatch.setenv("ACCEL_LOG", "1")
+    (caught,) = warned()
+    for words in ("/dev/acme[0-9]*", "vendor's package not installed: mlu, sdaa, supa", "other (accel-other"):
+        assert words in str(caught.message)
+
+
+def test_hardware_that_is_here_is_told_first_and_in_full(torch_world):
+    cards(torch_world, "acme")
+    cards(torch_world, "zebra", nodes=HERE)
+    (caught,) = warned()
+    _, first, *_ = str(caught.message).splitlines()
+    assert first.startswith("  zebra (accel-zebra 1.0): not installed: torch_zebra is not installed, though")
+
+
+@pytest.mark.parametrize(
+    ("rank", "local", "absent", "broken"),
+    [
+        ("0", "0", 1, 1),
+        ("1", "1", 0, 0),
+        ("8", "0", 0, 1),
+        ("3", "", 0, 0),
+        ("", "", 1, 1),
+        ("odd", "0", 0, 1),
+    ],
+)
+def test_one_rank_speaks_for_its_job_and_one_on_each_host_of_its_hardware(
+    torch_world, monkeypatch, rank, local, absent, broken
+):
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", local)
+    cards(torch_world, "acme")
+    assert len(warned()) == absent
+    cards(torch_world, "zebra", nodes=HERE)
+    assert len(warned()) == broken
+
+
+def test_it_points_past_packages_at_the_users_own_line(torch_world, tmp_path):
+    torch_world.backend("npu", extra=NO_DEVICE)
+    between = torch_world.root / "site-packages" / "framework.py"
+    between.write_text("import accel_core\naccel_core.get_accelerator()\n")
+    assert "site-packages" in str(between)
+    torch_world.plugin("unused", "")
+    user = tmp_path / "train.py"
+    user.write_text("import warnings\nwarnings.simplefilter('default')\n\nimport framework\n")
+    done = torch_world.child(f"import runpy\nrunpy.run_path({str(user)!r})", strict=False)
+    assert f"{user}:4: AcceleratorFallbackWarning: No accelerator" in done.stderr

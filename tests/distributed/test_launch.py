@@ -9,7 +9,7 @@ import pytest
 from accel_testing.plugins import ACCELERATOR
 
 from accel_core import BackendNotFoundError, LaunchError, SettingError
-from accel_core.distributed import launch
+from accel_core.distributed import command_line, launch
 from accel_core.distributed.plan import Machine, describe, plan_ranks
 
 NEEDS_TORCHRUN = pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's")
@@ -131,7 +131,7 @@ def sixteen_cores(tmp_path, monkeypatch):
 
 
 def plan(root, *arguments, machine=MACHINE):
-    return plan_ranks(launch.parse([*arguments, "train.py", "--lr", "1"]), machine, root)
+    return plan_ranks(command_line.parse([*arguments, "train.py", "--lr", "1"]), machine, root)
 
 
 @NEEDS_TORCHRUN
@@ -160,7 +160,7 @@ class TestPlan:
     )
     def test_binding_is_left_to_others(self, sixteen_cores, option):
         try:
-            launch.parse([*option, "train.py"])
+            command_line.parse([*option, "train.py"])
         except SystemExit:
             pytest.skip(f"this torchrun has no {option[0]}")
         assert [(p.cores, p.environment) for p in plan(sixteen_cores, *option)] == [("", {}), ("", {})]
@@ -196,14 +196,14 @@ class TestPlan:
     def test_the_script_must_be_there_where_it_is_a_file(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         with pytest.raises(LaunchError, match=r"train\.py: there is no such script in .*For a module use -m"):
-            launch.check_script(launch.parse(["train.py"]))
-        launch.check_script(launch.parse(["-m", "train"]))
-        launch.check_script(launch.parse(["--no-python", "train"]))
+            launch.check_script(command_line.parse(["train.py"]))
+        launch.check_script(command_line.parse(["-m", "train"]))
+        launch.check_script(command_line.parse(["--no-python", "train"]))
         (tmp_path / "train.py").write_text("")
-        launch.check_script(launch.parse(["train.py"]))
+        launch.check_script(command_line.parse(["train.py"]))
 
     def test_the_plan_is_told_in_words(self, sixteen_cores):
-        arguments = launch.parse(["--nnodes", "2", "--communication-backend", "gloo", "train.py"])
+        arguments = command_line.parse(["--nnodes", "2", "--communication-backend", "gloo", "train.py"])
         wants = MACHINE._replace(defaults={"CARD_MODE": "0"})
         assert "all ranks: CARD_MODE=0 DS_ACCELERATOR=mlu" in describe(wants, arguments, [])
         text = describe(MACHINE, arguments, plan(sixteen_cores, "--one-device-per-rank"))

@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
+from accel_core._support import log
+
 __all__ = ["ChildReport", "end_all", "run"]
 
 #: The children that run now, so that a caller who is interrupted can end them.
@@ -98,7 +100,7 @@ def run(
         lines = list(_lines(_text(out)))
         stage = next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
         answer = next((line["answer"] for line in lines if "answer" in line), None)
-        return ChildReport(answer, code, stage, _text(err)[-2000:].strip())
+        return ChildReport(answer, code, stage, _said(err))
 
 
 def _await_sign(process: subprocess.Popen[bytes], out: IO[bytes]) -> None:
@@ -133,6 +135,17 @@ def _signal_group(process: subprocess.Popen[bytes]) -> None:
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode("utf-8", "replace")
+
+
+def _said(err: IO[bytes]) -> str:
+    """The end of what the child said; the lines of `ACCEL_LOG` among it go on to our own stderr."""
+    text = _text(err)
+    if not log.is_on():
+        return text[-2000:].strip()
+    lines = text.splitlines()
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        sys.stderr.writelines(f"{line}\n" for line in lines if line.startswith(log.MARK))
+    return "\n".join(line for line in lines if not line.startswith(log.MARK))[-2000:].strip()
 
 
 def _lines(text: str) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import UserDict
 from importlib import import_module
 from typing import Any
@@ -11,12 +12,12 @@ from click.shell_completion import CompletionItem
 
 from accel_core._version import __version__
 from accel_core.cli import commands
-from accel_core.settings import VARIABLES
+from accel_core.settings import ACCEL_LOG, VARIABLES
 
 __all__ = ["accel"]
 
 _EXAMPLES = (
-    ("accel list", "every backend, and whether it can be used here"),
+    ("accel list", "the backends, and which of them can be used here"),
     ("accel why", "what would be chosen, and why not the others"),
     ("accel why npu", "why npu is or is not usable, in detail"),
     ("accel info", "what the chosen accelerator is and can do"),
@@ -86,9 +87,12 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="accel-core %(version)s")
-def accel() -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when (ACCEL_LOG=1).")
+def accel(*, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
 
     accel finds the installed backends, tries each in a process of its own, and says why one is chosen and
     the others are not. Listing works without torch.
     """
+    if verbose:
+        os.environ[ACCEL_LOG.name] = "1"  # the variable: child processes read it too

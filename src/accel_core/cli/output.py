@@ -7,6 +7,7 @@ none of it. So a command keeps a copy of stdout for itself, and descriptor 1 mea
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -20,6 +21,8 @@ from accel_core.errors import AccelError, SettingError
 
 __all__ = ["Output", "answering"]
 
+#: The version of the JSON documents, raised when a key changes its meaning or goes away.
+_SCHEMA = 1
 #: Narrower than this, a table is only a puzzle: let the terminal wrap instead.
 _NARROWEST = 40
 
@@ -43,23 +46,26 @@ class Output:
 
     @property
     def in_colour(self) -> bool:
-        """Whether escape codes are welcome: on a terminal, and `NO_COLOR` is unset."""
-        return self.is_terminal and not os.environ.get("NO_COLOR")
+        """Whether escape codes are welcome: on a terminal, or with `FORCE_COLOR`, and `NO_COLOR` is unset."""
+        return (self.is_terminal or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
 
     def write(self, text: str) -> None:
-        """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes."""
+        """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes.
+
+        A reader that has gone away ends the command quietly, a full disk with one line.
+        """
         data = f"{text}\n".encode(self._encoding, "backslashreplace")
-        if self._descriptor is not None:
-            try:
+        try:
+            if self._descriptor is not None:
                 # Closed at once: a reader that has gone away is met here, not in an exit handler.
                 with open(self._descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
                     file.write(data)
-            except BrokenPipeError:
-                raise  # click ends the command without a word, as others do
-            except OSError as error:
-                raise click.ClickException(f"stdout cannot be written: {error.strerror}") from None
-        elif self._stream is not None:
-            self._stream.write(data.decode(self._encoding))
+            elif self._stream is not None:
+                self._stream.write(data.decode(self._encoding))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            raise click.ClickException(f"stdout cannot be written: {error.strerror}") from None
 
     def write_page(self, parts: Iterable[Part]) -> None:
         """Write one page for people."""
@@ -67,9 +73,26 @@ class Output:
 
         self.write(to_text(parts, self.width, in_colour=self.in_colour))
 
+    def export_page(self, parts: Iterable[Part], path: str, title: str) -> None:
+        """Write one page to a file, whose name says how: one of `render.FORMS`.
+
+        Raises `click.UsageError` for another name, and `click.ClickException` where it cannot be written.
+        """
+        from accel_core.cli.render import FORMS, exported
+
+        form = os.path.splitext(path)[1].lower()  # noqa: PTH122 - pathlib would be imported for this alone
+        if form not in FORMS:
+            raise click.UsageError(f"--export {path}: expected a name that ends with {', '.join(FORMS)}.")
+        text = exported(parts, form, title, self.width)
+        try:
+            with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
+                file.write(text)
+        except OSError as error:
+            raise click.ClickException(f"--export {path}: it cannot be written: {error.strerror}") from None
+
     def write_json(self, document: Mapping[str, object]) -> None:
-        """Write one JSON document, in ASCII: valid whatever the encoding of stdout."""
-        self.write(json.dumps(document, indent=2))
+        """Write one JSON document and its schema's version, in ASCII: valid whatever stdout's encoding."""
+        self.write(json.dumps({"schema": _SCHEMA, **document}, indent=2))
 
 
 def _keep(stream: TextIO | None) -> int | None:

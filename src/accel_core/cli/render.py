@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, TypeAlias
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
@@ -13,12 +15,19 @@ from rich.text import Text
 from accel_core.cli import page
 from accel_core.cli.page import Cell, Row
 
-__all__ = ["to_text"]
+_Colours: TypeAlias = 'Literal["auto", "truecolor"] | None'
+
+__all__ = ["FORMS", "exported", "to_text"]
+
+#: The kinds of file that a page can be exported as, by the end of their names.
+FORMS = (".svg", ".html", ".txt")
+#: The width of an exported page, in columns, where nobody says another.
+_EXPORTED = 100
 
 #: Spaces between columns.
 _GAP = 2
 #: The least width at which the last column stands beside the others, not below them.
-_LAST = 44
+_LAST = 32
 #: A column is never folded to less.
 _COLUMN = 8
 #: The width of a page that has no limit.
@@ -28,21 +37,42 @@ _ENDLESS = 10_000
 def to_text(parts: Iterable[page.Part], width: int | None, *, in_colour: bool) -> str:
     """The parts as text of at most `width` columns (`None`: no limit), with escape codes or without."""
     text = io.StringIO()
-    console = Console(
-        file=text,
+    _print(parts, width, _console(text, width, "auto" if in_colour else None))
+    # rich fills each line up to the width, which would wrap in any narrower window.
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def exported(parts: Iterable[page.Part], form: str, title: str, width: int | None) -> str:
+    """The page as a file of one of `FORMS`: a picture of a terminal, or a page, in colour; or text."""
+    width = width or _EXPORTED
+    if form == ".txt":
+        return f"{to_text(parts, width, in_colour=False)}\n"
+    console = _console(io.StringIO(), width, "truecolor", record=True)
+    _print(parts, width, console)
+    if form == ".html":
+        return console.export_html(inline_styles=True)
+    # Without the fonts that it would ask a server for: the reader's own monospaced one serves.
+    return re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title=title), flags=re.DOTALL)
+
+
+def _console(file: io.StringIO, width: int | None, colours: _Colours, *, record: bool = False) -> Console:
+    return Console(
+        file=file,
         width=width or _ENDLESS,
-        force_terminal=in_colour,
-        color_system="auto" if in_colour else None,
+        force_terminal=colours is not None,
+        color_system=colours,
         highlight=False,
         markup=False,
         emoji=False,
         legacy_windows=False,
+        record=record,
     )
+
+
+def _print(parts: Iterable[page.Part], width: int | None, console: Console) -> None:
     for part in parts:
         for renderable in _rendered(part, width):
             console.print(renderable)
-    # rich fills each line up to the width, which would wrap in any narrower window.
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def _rendered(part: page.Part, width: int | None) -> Iterator[RenderableType]:
@@ -83,8 +113,9 @@ def _table(table: page.Table, width: int | None) -> list[RenderableType]:
     widths = [max(len(titles[i]), *(_cells(row[i][0]) for row in rows)) for i in range(columns)]
     if width is None:
         return [_wide(titles, rows, widths, separator="; ")]
-    if sum(widths) + _GAP * columns + _LAST <= width:
-        return [_wide(titles, rows, widths, separator="\n")]
+    room = width - sum(widths) - _GAP * columns
+    if room >= _LAST:
+        return [*_in_room(titles, rows, widths, room)]
     return _narrow(titles, rows, _shrunk(widths, width - _GAP * (columns - 1)))
 
 
@@ -95,6 +126,21 @@ def _wide(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], sep
     for row in rows:
         table.add_row(*map(_text, row[: len(widths)]), _prose(row[len(widths) :], separator))
     return table
+
+
+def _in_room(
+    titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], room: int
+) -> Iterator[RenderableType]:
+    """The table with `room` for its prose; a line of it with a word that is longer, a URL, stands below."""
+    all_widths = [*widths, room]
+    yield _row((Text(title, style="bold") for title in titles), all_widths)
+    for row in rows:
+        columns, prose = row[: len(widths)], row[len(widths) :]
+        below = [cell for cell in prose[1:] if max(map(_cells, cell[0].split()), default=0) > room]
+        beside = [cell for cell in prose if cell not in below]
+        yield _row([*map(_text, columns), _prose(beside, "\n")], all_widths)
+        for cell in below:
+            yield Padding(_text(cell), (0, 0, 0, 4), expand=False)
 
 
 def _narrow(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int]) -> list[RenderableType]:

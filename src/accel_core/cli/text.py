@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from accel_core.detection.records import Status, Verdict
 
-__all__ = ["AUTOLOAD", "clean", "count", "remark", "status", "style"]
+__all__ = ["AUTOLOAD", "clean", "count", "remark", "status", "style", "uninstalled"]
 
 #: The heading above what torch's autoload spoils.
 AUTOLOAD = "Programs that import torch first"
@@ -32,6 +34,19 @@ def remark(verdict: Verdict) -> str:
     if verdict.reason or not verdict.usable:
         return clean(verdict.reason)
     return count(verdict.devices, "device") if verdict.devices else clean(verdict.description)
+
+
+def uninstalled(verdicts: Iterable[Verdict]) -> str:
+    """One line for backends of which only a package is missing; empty without any."""
+    of_torch: dict[bool, dict[str, None]] = {}
+    for verdict in verdicts:
+        of_torch.setdefault(verdict.vendor_import == ("torch",), {})[clean(verdict.name)] = None
+    parts = (
+        f"{'need torch' if torch else 'vendor package not installed'}: {', '.join(names)}"
+        for torch, names in of_torch.items()
+    )
+    line = "; ".join(parts)
+    return f"{line[:1].upper()}{line[1:]}"
 
 
 def count(number: int, noun: str) -> str:

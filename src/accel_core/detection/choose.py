@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from accel_core._support import log
 from accel_core.detection.builtin import announced
 from accel_core.detection.discovery import find
 from accel_core.detection.probe import Group, in_full, inspect, probe
@@ -81,5 +82,7 @@ def recorded(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
     for candidate in choice.considered:
         if isinstance(candidate, Candidate):
             names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
+    chosen = choice.selection.chosen
+    log.say(f"{f'choose {chosen}' if chosen else 'nothing can be chosen'}, after {ms:.1f} ms")
     mattered = {name: environ[name] for name in dict.fromkeys(names) if name in environ}
     return choice._replace(selection=choice.selection._replace(pid=os.getpid(), environ=mattered, ms=ms))

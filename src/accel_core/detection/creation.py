@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from accel_core._support import log
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import (
@@ -48,17 +49,22 @@ def create(
     from accel_core.accelerators.interface import Accelerator
 
     backend = candidate.backend
+
+    def begin(text: str) -> None:
+        log.say(f"{candidate.name}: {text}")
+        step(text)
+
     with stdout_to_stderr():
-        step("import of torch")
+        begin("import of torch")
         import_torch()
         _require_private_use1(backend, others)
         with autoload_restored():
-            import_vendor(backend, step)
+            import_vendor(backend, begin)
         _require_own_namespace(backend)
-        step(f"accel_create() of {candidate.provenance}")
+        begin(f"accel_create() of {candidate.provenance}")
         given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
         if not given and backend.accelerator:
-            step(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
+            begin(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
         built: object = given[0] if given else _made(backend)
         if not isinstance(built, Accelerator):
             built = adapted(built, backend) or built

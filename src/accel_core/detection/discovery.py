@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from accel_core._support import log
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
@@ -81,6 +82,7 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
     What the plugin prints goes to stderr: stdout belongs to the program that is running.
     """
     provenance = _provenance(entry_point)
+    log.say(f"load the plugin {entry_point.value} of {provenance}")
     try:
         with stdout_to_stderr():
             if not entry_point.module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from accel_core.detection import plain
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
@@ -96,12 +97,34 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
 
 
-def fallback(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Why the CPU is used, where something else is installed or present."""
+def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
+    """Why the CPU is used, where something else is installed or present.
+
+    One line, unless `in_full` is asked for, or there is something to mend: hardware that is here, or what is
+    installed and broken.
+    """
+    news = [v for v in verdicts if v.is_news]
+    if in_full or missing or any(map(plain.is_serious, news)):
+        return (
+            f"No accelerator is usable, so the CPU is used:\n{_reasons(news, missing)}\n"
+            "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+        )
     return (
-        f"No accelerator is usable, so the CPU is used:\n{_reasons(verdicts, missing)}\n"
-        "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+        f"No accelerator is usable, so the CPU is used: {_in_one_line(news)}. `accel why` says more; "
+        "DS_ACCELERATOR=cpu says that the CPU is meant."
     )
+
+
+def _in_one_line(news: Sequence[Verdict]) -> str:
+    """Reasons that are not only an absence, and the absences at once."""
+    told = [f"{v.name}: {plain.reason(v)}" for v in _merged(news) if not plain.merely_absent(v)]
+    absent = [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]
+    if absent:
+        told.append(plain.none_found(absent))
+    uninstalled = dict.fromkeys(v.name for v in news if plain.is_uninstalled(v))
+    if uninstalled and not told:
+        told.append(f"vendor's package not installed: {', '.join(uninstalled)}")
+    return "; ".join(told)
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
@@ -114,8 +137,9 @@ def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterab
 
 
 def _reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Why each accelerator that is installed or present is not used, a line each."""
-    return "\n".join(f"  {line}" for line in [*_grouped([v for v in verdicts if v.is_news]), *missing])
+    """Why each accelerator that is installed or present is not used, a line each; what is here first."""
+    news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not plain.is_serious(v)))
+    return "\n".join(f"  {line}" for line in [*missing, *_grouped(news)])
 
 
 #: From how many on missing vendor packages share one line.

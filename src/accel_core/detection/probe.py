@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable
 
+from accel_core._support import log
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
 from accel_core.backend import Backend, ProbeResult
@@ -61,6 +62,8 @@ def inspect(candidate: Candidate | Unloaded, settings: Settings, otherwise: Outc
     """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
     evidence = _evidence(candidate)
     ruled_out, _ = examine(candidate, settings, evidence)
+    if ruled_out is not None:
+        log.say(f"{candidate.name}: {ruled_out.status.words}. {ruled_out.reason}")
     return verdict(candidate, ruled_out or otherwise, evidence)
 
 
@@ -92,7 +95,9 @@ def probe(
     if pinned and is_absence(outcome):
         why = absence or outcome  # what was seen without the vendor says more than its count
         outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
-    return verdict(candidate, outcome, evidence, (time.perf_counter() - start) * 1e3)
+    found = verdict(candidate, outcome, evidence, (time.perf_counter() - start) * 1e3)
+    log.say(f"{found.name}: {found.status.words}, after {found.ms:.1f} ms. {found.reason}")
+    return found
 
 
 def in_full(candidate: Candidate | Unloaded, first: Verdict, settings: Settings, group: Group) -> Verdict:
@@ -319,6 +324,7 @@ def _in_child(candidate: Candidate, timeout: float, *, pinned: bool) -> Outcome:
         "priority": candidate.priority,
         "pinned": pinned,
     }
+    log.say(f"try {candidate} in a child process, for at most {timeout:g} s")
     try:
         report = child.run(answer_in_child, job, timeout)
     except OSError as error:

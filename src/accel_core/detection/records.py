@@ -10,6 +10,7 @@ from accel_core._support.record import Record
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
+from accel_core.machine.host import platform_matches
 from accel_core.settings import Pin
 
 __all__ = [
@@ -179,6 +180,10 @@ class Verdict(Record):
     error: BaseException | None = None
     #: Whether something that is installed for it does not work, though the status is another.
     broken: bool = False
+    #: What people call the device: `"NVIDIA GPU"`; empty where its plugin does not say.
+    hardware: str = ""
+    #: Whether the device was looked for and is not on this machine, or cannot be.
+    absent: bool = False
 
     @property
     def usable(self) -> bool:
@@ -214,6 +219,7 @@ class Verdict(Record):
             "cause": self.cause,
             "devices": self.devices,
             "evidence": self.evidence,
+            "hardware": self.hardware,
             "ms": round(self.ms, 3),
             "builtin": self.builtin,
             "description": self.description,
@@ -252,6 +258,9 @@ def verdict(
         description=backend.description if backend else "",
         url=backend.url if backend else "",
         error=outcome.error,
+        hardware=backend.hardware if backend else "",
+        absent=(evidence is not None and not evidence)
+        or not (backend is None or platform_matches(backend.platforms)),
     )
 
 

@@ -16,62 +16,19 @@ from typing import Any
 
 from accel_core import errors
 from accel_core._support import child as isolation
-from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend
 from accel_core.detection.autoload import spoilers
 from accel_core.detection.discovery import find
 from accel_core.detection.records import Candidate
 from accel_core.distributed.environment import kept_from_others, why_kept
 from accel_core.distributed.plan import Machine, RankPlan, bypasses_worker, common_variables
-from accel_core.errors import AccelError, BackendUnavailableError, LaunchError
+from accel_core.errors import AccelError, LaunchError
 from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR, parse_pin, read
 
-__all__ = ["ask_machine", "check_script", "launch", "parse"]
+__all__ = ["ask_machine", "check_script", "launch"]
 
 #: Seconds for the child that asks the accelerator; torch alone may take half of this from a network disk.
 _PATIENCE = 120.0
-_USAGE = "accel run [options of accel or torchrun] SCRIPT [arguments of the script]"
-_ABOUT = """Start the ranks of a distributed job on this host: torchrun, for whatever accelerator is chosen.
-
-Without --nproc-per-node, one rank for each device (on the CPU: for each NUMA node). Each rank is bound to
-cores near its device. DS_ACCELERATOR is set to what was chosen here, so that all ranks choose the same."""
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What the command line says, torchrun's options and ours in any order; exits for `--help`, bad usage.
-
-    Raises `BackendUnavailableError` where there is no torch, and so no parser of torchrun.
-    """
-    try:
-        import_torch()
-        from torch.distributed.run import get_args_parser
-    except (BackendUnavailableError, ImportError) as error:
-        without = argparse.ArgumentParser(epilog=f"torchrun's own options are not shown: {error}")
-        _with_ours(without).parse_known_args(arguments)
-        if isinstance(error, BackendUnavailableError):
-            raise
-        raise LaunchError(f"this torch has no torch.distributed.run: {error}") from error
-    parser = _with_ours(get_args_parser())
-    if "PET_NPROC_PER_NODE" not in os.environ:  # how torchrun takes options from the environment
-        parser.set_defaults(nproc_per_node="auto")
-    return parser.parse_args(arguments)
-
-
-def _with_ours(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.prog, parser.usage, parser.description = "accel run", _USAGE, _ABOUT
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    ours = parser.add_argument_group("options of accel")
-    ours.add_argument("--backend", metavar="NAME", help="accelerator to use, as DS_ACCELERATOR names one")
-    ours.add_argument(
-        "--communication-backend", metavar="NAME", help="torch.distributed's backend [the accelerator's own]"
-    )
-    ours.add_argument(
-        "--one-device-per-rank", action="store_true",
-        help="show each rank its own device only, as device 0; default: all, and the rank takes LOCAL_RANK's",
-    )  # fmt: skip
-    ours.add_argument("--no-bind", action="store_true", help="do not bind ranks to cores")
-    ours.add_argument("--dry-run", action="store_true", help="print what each rank would get, start nothing")
-    return parser
 
 
 def check_script(arguments: argparse.Namespace) -> None:
@@ -110,7 +67,7 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
             + f". Try accel info. It printed: {report.stderr or 'nothing'}"
         )
     if "error" in answer:
-        raise getattr(errors, answer["error"], LaunchError)(answer["message"])
+        raise getattr(errors, answer["error"], LaunchError)(_as_typed(answer["message"], backend))
     machine = Machine(**answer)
     spoiled = spoilers(_chosen(machine.pin), read().probe_timeout)
     return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
@@ -119,6 +76,14 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
 def _chosen(pin: str) -> Backend | None:
     """The declaration of what the child has chosen."""
     return next((c.backend for c in find(parse_pin(pin)) if isinstance(c, Candidate)), None)
+
+
+def _as_typed(message: str, backend: str | None) -> str:
+    """The message, which names the variable by which the child heard of `--backend`, as it was typed."""
+    pinned = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
+    if backend is None or not message.startswith(pinned):
+        return message
+    return f"accel run --backend {backend}{message.removeprefix(pinned)}"
 
 
 def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:

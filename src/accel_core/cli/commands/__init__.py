@@ -12,7 +12,7 @@ SUMMARIES = {
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.",
     "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
-    "list": "List every backend, in the order in which they rank.",
+    "list": "List the backends: what can be used here, and why not the others.",
     "ops": "List the operators of the chosen accelerator, and who provides each.",
     "run": "Start the ranks of a script on this host, as torchrun does.",
     "why": "Say what would be chosen and why each other is not.",

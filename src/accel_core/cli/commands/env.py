@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import click
@@ -48,7 +49,7 @@ def command(name: Pin | None, *, form: str) -> None:
             click.echo(environment.why_kept(spoiled), err=True)
             variables = dict(sorted({**variables, **environment.kept_from_others(environ)}.items()))
         if form == "json":
-            output.write_json(variables)
+            output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
         else:
             write = environment.as_shell if form == "shell" else environment.as_deepspeed
             output.write(write(variables))

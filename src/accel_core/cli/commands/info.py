@@ -28,8 +28,19 @@ __all__ = ["command"]
 T = TypeVar("T")
 
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
-#: Capabilities that have lines of their own on the page.
-_OWN_LINES = ("is_triton_supported", "supports_graphs", "is_fp8_supported", "is_fp64_supported")
+#: The capabilities that have no line of their own on the page, in words; `capabilities` in JSON has all.
+_IN_WORDS = {
+    "is_available": "a device that is there",
+    "is_bf16_supported": "bf16",
+    "is_bf16_native": "bf16 in hardware",
+    "is_fp16_supported": "fp16",
+    "is_synchronized_device": "calls that return when their work is done",
+    "use_host_timers": "the host's clock for timing",
+    "resolves_data_dependency": "ordering of streams by itself",
+    "handles_memory_backpressure": "waiting for memory by itself",
+    "supports_nvtx_domain": "NVTX domains",
+    "prefer_triton_grouped_mm": "Triton for grouped matrix products",
+}
 
 
 @click.command("info")
@@ -197,13 +208,14 @@ def _abilities(doc: dict[str, Any]) -> list[Part]:
     version = ".".join(map(str, doc["communication_backend_version"] or ()))
     ids = doc["visible_device_ids"]
     visible = ", ".join(doc["visible_devices_envs"] or ())
-    others = {name: yes for name, yes in can.items() if name not in _OWN_LINES}
+    others = {words: can[name] for name, words in _IN_WORDS.items() if name in can}
     return [
         Heading("What it can do"),
         Facts(
             (
                 ("train in", ", ".join(doc["dtypes"] or ())),
-                ("fp8, fp64", f"{_yes(can.get('is_fp8_supported'))}, {_yes(can.get('is_fp64_supported'))}"),
+                ("fp8", _yes(can.get("is_fp8_supported"))),
+                ("fp64", _yes(can.get("is_fp64_supported"))),
                 ("communication", _communication(doc["communication_backend"], version)),
                 ("compile backend", str(doc["compile_backend"])),
                 ("Triton", _yes(can.get("is_triton_supported"))),

@@ -8,28 +8,43 @@ from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
+from accel_core.detection import plain
 from accel_core.detection.discovery import find
-from accel_core.detection.records import Verdict
+from accel_core.detection.records import Status, Verdict
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Settings
 
 __all__ = ["command"]
 
-_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
+_TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
+_ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
 
 
 @click.command("list")
+@click.option(
+    "--all", "everything", is_flag=True, help="All that is known of each backend, in the order of rank."
+)
 @click.option(
     "--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor's package."
 )
 @options.probe_timeout
 @options.as_json
-def command(*, no_probe: bool, timeout: float | None, as_json: bool) -> None:
-    """List every backend, in the order in which they rank.
+@click.option(
+    "--export",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write the page to FILE instead: a picture (.svg), .html or .txt.",
+)
+def command(
+    *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool, export: str | None
+) -> None:
+    """List the backends: what can be used here, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
     the verdicts themselves do not depend on DS_ACCELERATOR.
     """
+    if as_json and export:
+        raise click.UsageError("--export is for the page, and --json prints none.")
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe)
@@ -37,7 +52,13 @@ def command(*, no_probe: bool, timeout: float | None, as_json: bool) -> None:
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            output.write_page(_page(surveyed, marked, settings))
+            table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
+            notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
+            page = [*table, Paragraph(), *notes]
+            if export:
+                output.export_page(page, export, "accel list")
+            else:
+                output.write_page(page)
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
@@ -66,11 +87,54 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
     }
 
 
-def _page(surveyed: Survey, marked: Verdict | None, settings: Settings) -> list[Part]:
-    """The table, and below it what concerns all backends."""
-    rows = [_row(verdict, marked=verdict is marked) for verdict in surveyed.verdicts]
-    notes = [paragraph(note) for note in _notes(surveyed, marked, settings)]
-    return [Table(_TITLES, rows), Paragraph(), *notes]
+def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
+    """What people look for first: chosen, usable, present but broken, without a device; then what is missing.
+
+    That nothing is left for the built-in `generic` is not worth a row.
+    """
+    told = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
+    rows, missing = plain.folded(told)
+    rows.sort(key=lambda v: _place(v, is_marked=_is(v, marked)))  # stable: the order of rank within each
+    parts: list[Part] = []
+    if rows:
+        parts.append(Table(_TITLES, [_short_row(v, is_marked=_is(v, marked)) for v in rows]))
+    if missing:
+        parts += [*([Paragraph()] if rows else []), paragraph((f"{text.uninstalled(missing)}.", "dim"))]
+    return parts
+
+
+def _is_idle(verdict: Verdict) -> bool:
+    return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
+
+
+def _is(verdict: Verdict, marked: Verdict | None) -> bool:
+    return marked is not None and verdict.is_about(marked)
+
+
+def _place(verdict: Verdict, *, is_marked: bool) -> int:
+    if is_marked:
+        return 0
+    if verdict.usable:
+        return 1
+    if plain.is_serious(verdict):
+        return 2
+    return 3 if verdict.status is Status.NOT_PROBED else 4
+
+
+def _short_row(verdict: Verdict, *, is_marked: bool) -> list[Cell]:
+    what = text.clean(verdict.description)
+    devices = text.count(verdict.devices, "device") if verdict.devices else ""
+    remark = ": ".join(filter(None, [devices, what])) if verdict.usable and not verdict.reason else ""
+    return [
+        (f"{'*' if is_marked else ' '} {text.clean(verdict.name)}", "bold"),
+        (text.status(verdict), text.style(verdict)),
+        (remark or text.clean(verdict.reason), ""),
+        (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
+    ]
+
+
+def _table_of_all(surveyed: Survey, marked: Verdict | None) -> list[Part]:
+    return [Table(_ALL_TITLES, [_row(v, marked=v is marked) for v in surveyed.verdicts])]
 
 
 def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
@@ -86,9 +150,11 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
     ]
 
 
-def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings) -> list[Cell]:
-    """What is chosen, what is missing, what is there without a plugin."""
+def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
+    """What is chosen, what is missing, what is there without a plugin; where more is said."""
     notes = [_choice(surveyed, marked, settings)]
+    if not everything:
+        notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
     notes += [(line, "yellow") for line in surveyed.missing_plugins]

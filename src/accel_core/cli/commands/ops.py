@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from accel_core import current
 from accel_core._support.quiet import stdout_to_stderr
@@ -19,6 +20,7 @@ from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
 from accel_core.errors import OpBuildError
 from accel_core.ops.catalogue import OpCandidate, Operator
+from accel_core.ops.providers import OWN
 from accel_core.settings import ACCEL_COMPILE, Pin
 
 __all__ = ["command"]
@@ -28,7 +30,7 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 
 @click.command("ops")
-@click.argument("op", required=False, metavar="[NAME]")
+@click.argument("op", required=False, metavar="[NAME]", shell_complete=lambda *given: _complete(given[2]))
 @click.option("--build", is_flag=True, help="Compile the operator NAME for the processor, and keep it.")
 @options.backend_option
 @options.as_json
@@ -46,7 +48,7 @@ def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | N
         if build and op is None:
             raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
         options.read_settings()
-        accelerator, _ = named_or_chosen(backend)
+        accelerator, _ = named_or_chosen(backend, option="--backend")
         known = accelerator.operators()
         names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
         if build:
@@ -70,6 +72,18 @@ def _meant(op: str, known: Iterable[str], output: Output, *, as_json: bool) -> s
     if as_json:
         output.write_json({"error": {"type": "UsageError", "message": message}})
     raise click.UsageError(message)
+
+
+def _complete(incomplete: str) -> list[CompletionItem]:
+    """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
+    from accel_core import operators
+    from accel_core.detection.discovery import discover
+    from accel_core.detection.records import Candidate
+
+    backends = [c.backend for c in discover() if isinstance(c, Candidate)]
+    given = [*OWN, *(provider for backend in backends for provider in operators.providers(backend))]
+    names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})
+    return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
 
 def _word(name: str) -> str:

@@ -7,26 +7,31 @@ import sys
 
 import click
 
-from accel_core.distributed import launch, plan
+from accel_core.cli.options import Launcher, launchers_words
+from accel_core.distributed import command_line, launch, plan
 from accel_core.distributed.plan import Machine, RankPlan
 from accel_core.errors import AccelError, SettingError
 
 __all__ = ["command"]
 
+#: What completes: of torchrun's options the most used, for all of them would need torch.
+_OFFERED = (
+    *(*command_line.OPTIONS, *command_line.FLAGS, "--help", "--help-all"), *command_line.MOST_USED,
+)  # fmt: skip
 _UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
 
-@click.command("run", context_settings=_UNTOUCHED, add_help_option=False)
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.command("run", cls=Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@launchers_words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
 
-    It takes torchrun's options and its own, in any order: accel run --help shows them all. The exit status
-    is torchrun's: 0 when every rank succeeded.
+    It takes torchrun's options and its own, in any order: accel run --help shows its own and the most used,
+    --help-all all of them. The exit status is torchrun's: 0 when every rank succeeded.
     """
     try:
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
-        parsed = launch.parse(arguments)
+        parsed = command_line.parse(arguments)
         launch.check_script(parsed)
         machine = launch.ask_machine(parsed.backend, parsed.communication_backend)
         plans = plan.plan_ranks(parsed, machine)

@@ -10,6 +10,7 @@ import click
 from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
+from accel_core.detection import plain
 from accel_core.detection.choose import choose
 from accel_core.detection.conduct import Misstep, conduct
 from accel_core.detection.messages import not_found
@@ -60,7 +61,11 @@ def _choice_page(selection: Selection) -> list[Part]:
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
-        parts.append(Bullets([Paragraph(_in_words(verdict)) for verdict in others]))
+        rows, missing = plain.folded(others)
+        bullets = [Paragraph(_in_words(verdict)) for verdict in rows]
+        if missing:
+            bullets.append(paragraph((f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")))
+        parts.append(Bullets(bullets))
     if selection.missing_plugins:
         parts.append(Heading("Hardware without its plugin"))
         parts.append(Bullets([paragraph((line, "")) for line in selection.missing_plugins]))

@@ -1,0 +1,94 @@
+"""Verdicts in plain words, as people read them first: no patterns of device nodes, no PCI ids, nothing twice.
+
+What is left out here stands in the verdicts themselves: `accel why NAME` and `accel list --all` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from accel_core.detection.records import Status, Verdict
+from accel_core.settings import normalize_distribution
+
+__all__ = ["folded", "is_serious", "is_uninstalled", "merely_absent", "none_found", "reason"]
+
+#: From how many on backends that only lack a package share one line.
+_MANY = 3
+
+
+def is_uninstalled(verdict: Verdict) -> bool:
+    """Whether all that can be said is that a package is not installed: no hardware asks for it."""
+    return verdict.status is Status.NOT_INSTALLED and not verdict.evidence
+
+
+def is_serious(verdict: Verdict) -> bool:
+    """Whether somebody should mend it: its hardware is here, or what is installed does not work."""
+    if verdict.usable or not verdict.is_news:
+        return False
+    failed = verdict.status.is_failure or verdict.broken or verdict.status is Status.CONFLICT
+    return failed or (bool(verdict.evidence) and verdict.status is not Status.STANDS_ASIDE)
+
+
+def merely_absent(verdict: Verdict) -> bool:
+    """Whether there is nothing to mend, for its device is not here or its package is not installed."""
+    absent = verdict.absent and verdict.status is Status.NO_DEVICE
+    return (absent or is_uninstalled(verdict)) and not is_serious(verdict)
+
+
+def none_found(hardware: Iterable[str]) -> str:
+    """`"no NVIDIA or AMD GPU found"`; names that end in one word share it."""
+    makers: dict[str, list[str]] = {}
+    for name in dict.fromkeys(filter(None, hardware)):
+        maker, _, kind = name.rpartition(" ")
+        makers.setdefault(kind, []).append(maker)
+    kinds = [f"no {_enumerated(names)} {kind}".replace("  ", " ") for kind, names in makers.items()]
+    return f"{', '.join(kinds) or 'no device'} found"
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def reason(verdict: Verdict) -> str:
+    """Why, as one clause; empty for most of what is usable."""
+    if verdict.absent and verdict.status is Status.NO_DEVICE:
+        _, besides, trouble = verdict.reason.partition("; besides, ")
+        return f"{none_found([verdict.hardware])}{besides}{trouble}"
+    text = verdict.reason
+    if verdict.evidence:
+        for mention in (f" ({verdict.evidence})", f": {verdict.evidence}", f"; {verdict.evidence}"):
+            text = text.replace(mention, "")
+    return text.replace("[0-9]*", "0")  # a pattern as one of the nodes that it means
+
+
+def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
+    """The verdicts that have a row of their own, their reasons in plain words, and those that share one line.
+
+    Declarations of one backend, of one distribution, whose devices are all absent have one row; none where
+    another declaration of that backend says more. What is only not installed shares the line, unless it is
+    so few that each can say what to do.
+    """
+    every = list(verdicts)
+    uninstalled = [v for v in every if is_uninstalled(v)]
+    shared = uninstalled if len({v.name for v in uninstalled}) >= _MANY else []
+    rows: list[Verdict] = []
+    for v in every:
+        if v in shared:
+            continue
+        if not _is_only_absent(v):
+            rows.append(v._replace(reason=reason(v)))
+            continue
+        alike = [w for w in every if _key(w) == _key(v)]
+        absent = [w for w in alike if _is_only_absent(w)]
+        if absent[0] is v and all(w in absent or is_uninstalled(w) for w in alike):
+            rows.append(v._replace(reason=none_found(w.hardware for w in absent)))
+    told = {_key(v) for v in rows}
+    return rows, [v for v in shared if _key(v) not in told]
+
+
+def _is_only_absent(verdict: Verdict) -> bool:
+    return verdict.absent and verdict.status is Status.NO_DEVICE and not verdict.broken
+
+
+def _key(verdict: Verdict) -> tuple[str, str]:
+    return verdict.name, normalize_distribution(verdict.provenance.distribution)

@@ -1,0 +1,138 @@
+"""The command line of `accel run`: our options beside torchrun's, and the help on both."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from accel_core._support.torch_import import import_torch, torch_build
+from accel_core.errors import BackendUnavailableError, LaunchError
+
+__all__ = ["FLAGS", "MOST_USED", "OPTIONS", "parse"]
+
+_USAGE = "accel run [options of accel or torchrun] SCRIPT [arguments of the script]"
+_ABOUT = """Start the ranks of a distributed job on this host: torchrun, for whatever accelerator is chosen.
+
+Without --nproc-per-node, one rank for each device (on the CPU: for each NUMA node). Each rank is bound to
+cores near its device. DS_ACCELERATOR is set to what was chosen here, so that all ranks choose the same."""
+
+#: Our own options that take a value, with a word for it, and those that take none.
+OPTIONS = {
+    "--backend": ("NAME", "accelerator to use, as DS_ACCELERATOR names one"),
+    "--communication-backend": ("NAME", "torch.distributed's backend [the accelerator's own]"),
+}
+FLAGS = {
+    "--one-device-per-rank": (
+        "show each rank its own device only, as device 0; default: all, and the rank takes LOCAL_RANK's"
+    ),
+    "--no-bind": "do not bind ranks to cores",
+    "--dry-run": "print what each rank would get, start nothing",
+}
+#: Those of torchrun's that most jobs need, in our words: torch is not imported to show them.
+MOST_USED = {
+    "--nproc-per-node": ("N", "ranks on this host [one for each device]"),
+    "--nnodes": ("N", "hosts, or the fewest and most: 2:4"),
+    "--node-rank": ("N", "which host this is, from 0, where they do not settle it"),
+    "--rdzv-backend": ("NAME", "how hosts find each other: c10d"),
+    "--rdzv-endpoint": ("HOST:PORT", "where they meet"),
+    "--rdzv-id": ("ID", "the job's name there, the same on all hosts"),
+    "--max-restarts": ("N", "how often ranks are started again after one failed"),
+    "--log-dir": ("FOLDER", "a folder for what the ranks print"),
+    "--module": ("", "SCRIPT is a module (-m)"),
+    "--no-python": ("", "SCRIPT is a command"),
+}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What the command line says, torchrun's options and ours in any order; exits for help and bad usage.
+
+    Raises `BackendUnavailableError` where there is no torch, and so no parser of torchrun.
+    """
+    # At once, where it is all that is asked: torch takes a second or more.
+    if arguments and arguments[0] in ("-h", "--help"):
+        _say(_help())
+    try:
+        parser = _beside_ours([_torchruns()])
+    except (BackendUnavailableError, ImportError) as error:
+        _beside_ours([], unseen=str(error)).parse_known_args(arguments)
+        if isinstance(error, BackendUnavailableError):
+            raise
+        raise LaunchError(f"this torch has no torch.distributed.run: {error}") from error
+    if "PET_NPROC_PER_NODE" not in os.environ:  # how torchrun takes options from the environment
+        parser.set_defaults(nproc_per_node="auto")
+    return parser.parse_args(arguments)
+
+
+def _torchruns() -> argparse.ArgumentParser:
+    """A parser of torchrun's; raises where there is none."""
+    import_torch()
+    from torch.distributed.run import get_args_parser
+
+    parser: argparse.ArgumentParser = get_args_parser()
+    return parser
+
+
+def _beside_ours(parsers: list[argparse.ArgumentParser], unseen: str = "") -> argparse.ArgumentParser:
+    """What these parsers take and our options, and our help in the place of theirs."""
+    parser = argparse.ArgumentParser(
+        prog="accel run", usage=_USAGE, parents=parsers, conflict_handler="resolve", add_help=False
+    )
+    parser.add_argument("-h", "--help", action=_Help, all_of_it=False, unseen=unseen)
+    parser.add_argument("--help-all", action=_Help, all_of_it=True, unseen=unseen)
+    _add_ours(parser)
+    return parser
+
+
+def _add_ours(parser: Any) -> None:
+    """Our options, to a parser or to a group of one."""
+    for name, (metavar, text) in OPTIONS.items():
+        parser.add_argument(name, metavar=metavar, help=text)
+    for name, text in FLAGS.items():
+        parser.add_argument(name, action="store_true", help=text)
+
+
+class _Help(argparse.Action):
+    """`--help` and `--help-all`."""
+
+    def __init__(self, option_strings: Sequence[str], *, all_of_it: bool, unseen: str, **more: Any) -> None:
+        super().__init__(option_strings, nargs=0, **more)
+        self._all, self._unseen = all_of_it, unseen
+
+    def __call__(self, *_: object) -> None:
+        _say(_help(all_of_it=self._all, unseen=self._unseen))
+
+
+def _say(text: str) -> NoReturn:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    sys.exit(0)
+
+
+def _help(*, all_of_it: bool = False, unseen: str = "") -> str:
+    """Our options first; behind them those of torchrun's that are used most, or all."""
+    if not unseen and torch_build() is None:
+        unseen = "torch is not installed: pip install torch"
+    ours = argparse.ArgumentParser(
+        prog="accel run", usage=_USAGE, description=_ABOUT, add_help=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    group = ours.add_argument_group("options of accel")
+    _add_ours(group)
+    group.add_argument("-h", "--help", action="store_true", help="show this")
+    group.add_argument("--help-all", action="store_true", help="show this, with all options of torchrun")
+    if unseen:
+        ours.epilog = f"torchrun's own options are not shown: {unseen}"
+    elif not all_of_it:
+        most = ours.add_argument_group("options of torchrun that are used most (--help-all shows all)")
+        for name, (metavar, text) in MOST_USED.items():
+            more: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+            most.add_argument(name, help=text, **more)
+    text = ours.format_help()
+    if all_of_it and not unseen:
+        theirs = _torchruns()
+        theirs.usage, theirs.description = argparse.SUPPRESS, "options of torchrun:"
+        text += f"\n{theirs.format_help().lstrip()}"
+    return text

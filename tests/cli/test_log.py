@@ -1,0 +1,46 @@
+"""`accel -v`, and the fall-back's warning and errors as a command says them."""
+
+from __future__ import annotations
+
+import re
+
+
+def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
+    accel.world.module("vendor_of_ours", "print('hello')")
+    accel.world.backend("npu", 990, vendor_import="vendor_of_ours")
+    accel.install("dying", "__import__('os').abort()", 5)
+    quiet, done = accel("list"), accel("-v", "list")
+    assert quiet.stderr == ""
+    assert done.stdout == quiet.stdout  # the last words of what died are not lines of the log
+    lines = done.stderr.splitlines()
+    assert all(re.match(r"\[accel \d\d:\d\d:\d\d\.\d{3} \d+\] ", line) for line in lines), lines
+    said = [line.partition("] ")[2] for line in lines]
+    assert "load the plugin accel_npu of accel-npu 1.0" in said
+    assert "try npu (accel-npu 1.0) in a child process, for at most 10 s" in said
+    assert "npu: import of vendor_of_ours" in said  # in the child
+    assert any(re.match(r"npu: usable, after [\d.]+ ms", line) for line in said)
+    assert any(line.startswith("choose npu, after ") for line in said)
+    assert len({line.partition("] ")[0].split()[-1] for line in lines}) >= 2
+    for value in ("0", "no", ""):
+        assert accel("list", "--no-probe", ACCEL_LOG=value).stderr == ""
+    assert "load the plugin" in accel("list", "--no-probe", ACCEL_LOG="1").stderr
+
+
+def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):
+    accel.world.backend(
+        "acme", device_nodes=("/dev/acme[0-9]*",), pci_ids=("fade",), hardware="Acme GPU", api_level=2
+    )
+    assert accel("info").stderr == ""
+    told = accel("-v", "info").stderr
+    assert "Warning: No accelerator is usable, so the CPU is used:\n" in told
+    assert "/dev/acme[0-9]*" in told
+    assert ".py:" not in told
+
+
+def test_errors_repeat_the_command_that_was_typed(accel):
+    accel.install("npu")
+    for arguments in (["info", "npx"], ["why", "npx"], ["env", "npx"], ["ops", "--backend", "npx"]):
+        done = accel(*arguments)
+        assert done.returncode == 1
+        start = f"Error: accel {' '.join(arguments)}: no installed distribution declares npx."
+        assert done.stderr.startswith(start), done.stderr
