@@ -47,7 +47,7 @@ def damaged(**changes):
     ("changed", "message"),
     [
         ({"document": "accel info"}, "it is JSON, and not the output of `accel bench --json`"),
-        ({"schema_version": 2}, "its schema_version is 2, and this accel-core reads 1"),
+        ({"schema": 2}, "its schema is 2, and this accel-core reads 1"),
         ({"measurements": {}}, "it is damaged: '{}' where list must be"),
         ({"measurements": [1]}, "it is damaged: '1' where dict must be"),
         ({"measurements": [{}]}, "it is damaged: no 'name'"),

@@ -209,7 +209,7 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
         str(error(DS_ACCELERATOR="npu,gone")),
         str(error(ACCEL_STRICT="always")),
         str(selection),
-        messages.fallback(selection.verdicts, ()),
+        messages.fallback(selection.verdicts, (), in_full=True),
     ]
     assert [text for text in texts if ".." in text] == []
     assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)

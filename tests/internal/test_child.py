@@ -65,7 +65,10 @@ def test_a_child_that_gives_no_sign_of_life_ends(job, monkeypatch, tmp_path):
     assert report.stage == "start"
 
 
-def test_what_is_printed_goes_to_stderr_and_spoils_no_answer(job):
+def test_what_is_printed_goes_to_stderr_and_spoils_no_answer(job, monkeypatch):
+    monkeypatch.delenv(
+        "PYTHONUNBUFFERED", raising=False
+    )  # as users have it: what is printed waits in a buffer
     report = job(
         """print('{"answer": "a lie"}')
 os.write(1, b'{"stage": "another lie"}\\n')

@@ -172,5 +172,6 @@ def _child(text: str) -> None:
     say(stage="start")
     module, _, name = job.pop("function").partition(":")
     say(answer=getattr(import_module(module), name)(job, lambda stage: say(stage=stage)))
+    sys.stdout.flush()  # what was printed, on its way to stderr
     sys.stderr.flush()
     os._exit(0)  # a vendor's exit handlers have nothing to say any more, and may hang

@@ -84,7 +84,7 @@ def to_dict(run: Run) -> dict[str, Any]:
     """The document."""
     return {
         "document": KIND,
-        "schema_version": SCHEMA_VERSION,
+        "schema": SCHEMA_VERSION,
         "accel_core": __version__,
         "time": run.time,
         "seconds": round(run.seconds, 3),
@@ -118,9 +118,9 @@ def read(path: Path) -> Run:
         raise ValueError(f"it is not the output of `accel bench --json`: {error}") from None
     if not isinstance(document, dict) or document.get("document") != KIND:
         raise ValueError("it is JSON, and not the output of `accel bench --json`")
-    version = document.get("schema_version")
+    version = document.get("schema")
     if version != SCHEMA_VERSION:
-        raise ValueError(f"its schema_version is {version!r}, and this accel-core reads {SCHEMA_VERSION}")
+        raise ValueError(f"its schema is {version!r}, and this accel-core reads {SCHEMA_VERSION}")
     try:
         return _run(document)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
