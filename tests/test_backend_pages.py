@@ -1,4 +1,4 @@
-"""tools/backend_pages.py: the pages and the README's table follow the declarations and the notes."""
+"""tools/backend_pages.py: the pages and the table follow the declarations and the notes."""
 
 from __future__ import annotations
 
@@ -38,23 +38,24 @@ def _plugins(monkeypatch):
 
 @pytest.fixture
 def root(tool, tmp_path):
-    """A tree with the notes and a README, whose pages have been written."""
+    """A tree with the notes and a table, whose pages have been written."""
     shutil.copytree(TREE / "docs/backends/notes", tmp_path / "docs/backends/notes")
-    (tmp_path / "README.md").write_text(f"# before\n\n{tool.BEGIN}\n{tool.END}\n\n# after\n")
+    (tmp_path / tool.TABLE).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / tool.TABLE).write_text(f"# before\n\n{tool.BEGIN}\n{tool.END}\n\n# after\n")
     assert tool.main(["--write"], tmp_path) == 0
     return tmp_path
 
 
-def test_the_table_has_every_backend_in_deepspeeds_order(root):
-    readme = (root / "README.md").read_text()
-    rows = [line.split("|")[1:4] for line in readme.splitlines() if line.startswith("| `")]
+def test_the_table_has_every_backend_in_deepspeeds_order(tool, root):
+    page = (root / tool.TABLE).read_text()
+    rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| `")]
     assert [(row[0].strip(" `"), int(row[2])) for row in rows] == [
         ("xpu.external", 900), ("xpu", 800), ("xpu", 790), ("npu", 700), ("sdaa", 600), ("mps", 500),
         ("hpu", 400), ("mlu", 300), ("supa", 250), ("klxpu", 225), ("cuda", 200), ("cuda", 190),
         ("generic", 100), ("cpu", 0),
     ]  # fmt: skip
-    assert readme.startswith("# before\n")
-    assert readme.endswith("\n# after\n")
+    assert page.startswith("# before\n")
+    assert page.endswith("\n# after\n")
 
 
 def test_a_page_holds_the_declaration_and_the_notes(root):
@@ -76,11 +77,17 @@ def test_a_changed_declaration_fails_the_check(tool, root, monkeypatch, capsys):
     monkeypatch.setattr(tool, "shipped", lambda: changed)
     assert tool.main(["--check"], root) == 1
     out = capsys.readouterr().out
-    assert [line.partition(":")[0] for line in out.splitlines()] == ["docs/backends/cuda.md", "README.md"]
+    assert [line.partition(":")[0] for line in out.splitlines()] == [
+        "docs/backends/cuda.md",
+        "docs/reference/backends.md",
+    ]
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/backends/cuda.md", "docs/backends/notes/mlu.md"])
+@pytest.mark.parametrize(
+    "name", ["docs/reference/backends.md", "docs/backends/cuda.md", "docs/backends/notes/mlu.md"]
+)
 def test_an_edit_by_hand_fails_the_check_and_is_left_alone(tool, root, name, capsys):
+    name = f"docs/{name}"
     file = root / name
     edited = file.read_text().replace("`mlu`", "`mlv`").replace("`nccl`", "`mccl`").replace("cncl", "dncl")
     edited = edited.replace("Read from", "Taken from")
@@ -94,12 +101,12 @@ def test_what_people_must_write_or_delete_is_named(tool, root, capsys):
     backends = root / "docs/backends"
     (backends / "notes/hpu.md").unlink()
     (backends / "tpu.md").write_text("left over\n")
-    (root / "README.md").write_text("no markers\n")
+    (root / tool.TABLE).write_text("no markers\n")
     assert tool.main(["--check"], root) == 1
     out = capsys.readouterr().out
     assert "docs/backends/notes/hpu.md: lacks ## Detection, ## Variables" in out
     assert "docs/backends/tpu.md: no backend has this name, delete it" in out
-    assert "README.md: lacks the lines <!-- backends" in out
+    assert "docs/reference/backends.md: lacks the lines <!-- backends" in out
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
-"""Write docs/backends/*.md, docs/declaration.md and README.md's table of backends; `--check` only compares.
+"""Write docs/backends/*.md, docs/declaration.md and the table in docs/reference/backends.md.
 
 A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
-`./dev docs --write` writes. The plugins need not be installed, only importable, and pluggy with them: neither
+`./dev docs --write` writes; `--check` only compares. The plugins need not be installed, only importable, and pluggy with them: neither
 torch nor a vendor's package is imported.
 """
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = "docs/backends"
+TABLE = "docs/reference/backends.md"
 BEGIN = "<!-- backends: written by tools/backend_pages.py -->"
 END = "<!-- end of backends -->"
 #: What the notes on every backend must tell.
@@ -215,7 +216,7 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
 """
 
 
-def readme_table(all_shipped: list[Shipped]) -> str:
+def all_of_them(all_shipped: list[Shipped]) -> str:
     head = (
         "backend", "plugin", "priority", "vendor import", "device type", "communication",
         "visible devices", "more",
@@ -229,7 +230,7 @@ def readme_table(all_shipped: list[Shipped]) -> str:
             device_type(s.backend),
             communication(s.backend),
             code(s.backend.visible_devices),
-            f"[page]({PAGES}/{s.page}.md)",
+            f"[page](../backends/{s.page}.md)",
         ]
         for s in all_shipped
     ]
@@ -277,13 +278,13 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
     left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
     faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
     wanted[root / "docs/declaration.md"] = declaration()
-    readme = root / "README.md"
-    before, begin, rest = readme.read_text(encoding="utf-8").partition(BEGIN)
+    together = root / TABLE
+    before, begin, rest = together.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)
     if begin and end:
-        wanted[readme] = f"{before}{BEGIN}\n\n{readme_table(all_shipped)}\n\n{END}{after}"
+        wanted[together] = f"{before}{BEGIN}\n\n{all_of_them(all_shipped)}\n\n{END}{after}"
     else:
-        faults.append(f"README.md: lacks the lines {BEGIN} and {END}")
+        faults.append(f"{TABLE}: lacks the lines {BEGIN} and {END}")
     return wanted, faults
 
 

@@ -66,9 +66,7 @@ def test_a_child_that_gives_no_sign_of_life_ends(job, monkeypatch, tmp_path):
 
 
 def test_what_is_printed_goes_to_stderr_and_spoils_no_answer(job, monkeypatch):
-    monkeypatch.delenv(
-        "PYTHONUNBUFFERED", raising=False
-    )  # what is printed waits in a buffer
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what is printed waits in a buffer
     report = job(
         """print('{"answer": "a lie"}')
 os.write(1, b'{"stage": "another lie"}\\n')

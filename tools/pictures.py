@@ -1,0 +1,95 @@
+"""Write docs/pictures/accel.svg: `accel list` and `accel why npu` on a simulated machine.
+
+The machine is simulated (eight device nodes of Ascend NPUs, a `torch_npu` whose library is missing, a device
+"acme" with a plugin of its own); the commands are the real ones. Run it where the plugins are installed:
+`.nox/tests/bin/python tools/pictures.py`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+ROOT = Path(__file__).resolve().parent.parent
+PICTURE = ROOT / "docs/pictures/accel.svg"
+WIDTH = 84
+COMMANDS = ("accel list", "accel why npu")
+#: Read by every Python below: the folders of the machine are made up, what reads them is not.
+MACHINE = """
+from accel_core.machine import devices
+_real = devices.device_nodes
+def _nodes(patterns, root="/"):
+    made_up = tuple(f"/dev/davinci{n}" for n in range(8)) if any("davinci" in p for p in patterns) else ()
+    return made_up or _real(patterns, root)
+devices.device_nodes = _nodes
+"""
+VENDOR = """
+raise OSError("libhccl.so: cannot open shared object file: No such file or directory")
+"""
+DEVICE = """
+import types, torch
+torch.acme = types.SimpleNamespace(device_count=lambda: 2, current_device=lambda: 0)
+"""
+PLUGIN = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return Backend(name="acme", priority=150, device_type="acme", vendor_import="torch_acme",
+                   description="the Acme 100")
+"""
+DISTRIBUTIONS = {
+    "torch_npu-2.13.0": "Name: torch-npu\nVersion: 2.13.0\n",
+    "accel_acme-1.0": "Name: accel-acme\nVersion: 1.0\n",
+}
+
+
+def machine(folder: Path) -> dict[str, str]:
+    """The environment of a process on the simulated machine, whose packages are written into `folder`."""
+    for name, text in {
+        "sitecustomize": MACHINE, "torch_npu": VENDOR, "torch_acme": DEVICE, "accel_acme": PLUGIN,
+    }.items():  # fmt: skip
+        (folder / f"{name}.py").write_text(text)
+    for name, text in DISTRIBUTIONS.items():
+        info = folder / f"{name}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.4\n{text}")
+    (folder / "accel_acme-1.0.dist-info/entry_points.txt").write_text("[accel.backends]\nacme = accel_acme\n")
+    scripts = str(Path(sys.executable).parent)
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))},
+        "PATH": os.pathsep.join((scripts, os.environ["PATH"])),
+        "PYTHONPATH": str(folder),
+        "FORCE_COLOR": "1",
+        "COLUMNS": str(WIDTH),
+    }
+
+
+def main() -> None:
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
+    with tempfile.TemporaryDirectory() as folder:
+        environ = machine(Path(folder))
+        for command in COMMANDS:
+            done = subprocess.run(command.split(), env=environ, capture_output=True, text=True, check=False)
+            console.print(Text(f"$ {command}", style="bold"))
+            console.print(Text.from_ansi(done.stdout))
+    PICTURE.parent.mkdir(parents=True, exist_ok=True)
+    svg = console.export_svg(title="a simulated machine", unique_id="accel")
+    # The font is the reader's: rich would fetch one from the network.
+    head, _, rest = svg.partition("@font-face")
+    while rest:
+        svg = head + rest.partition("}")[2].lstrip()
+        head, _, rest = svg.partition("@font-face")
+    PICTURE.write_text(svg, encoding="utf-8")
+    print(PICTURE.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
