@@ -83,9 +83,7 @@ def test_a_changed_declaration_fails_the_check(tool, root, monkeypatch, capsys):
     ]
 
 
-@pytest.mark.parametrize(
-    "name", ["docs/reference/backends.md", "docs/backends/cuda.md", "docs/backends/notes/mlu.md"]
-)
+@pytest.mark.parametrize("name", ["reference/backends.md", "backends/cuda.md", "backends/notes/mlu.md"])
 def test_an_edit_by_hand_fails_the_check_and_is_left_alone(tool, root, name, capsys):
     name = f"docs/{name}"
     file = root / name

@@ -1,8 +1,8 @@
 """Write docs/backends/*.md, docs/declaration.md and the table in docs/reference/backends.md.
 
 A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
-`./dev docs --write` writes; `--check` only compares. The plugins need not be installed, only importable, and pluggy with them: neither
-torch nor a vendor's package is imported.
+`./dev docs --write` writes; `--check` only compares. The plugins need not be installed, only importable, and
+pluggy with them: neither torch nor a vendor's package is imported.
 """
 
 from __future__ import annotations
