@@ -1,4 +1,4 @@
-"""Write docs/pictures/accel.svg: `accel list` and `accel why npu` on a simulated machine.
+"""Write docs/pictures: `accel list` and `accel why npu` on a simulated machine, and the ranking there.
 
 The machine is simulated (eight device nodes of Ascend NPUs, a `torch_npu` whose library is missing, a device
 "acme" with a plugin of its own); the commands are the real ones. Run it where the plugins are installed:
@@ -8,17 +8,21 @@ The machine is simulated (eight device nodes of Ascend NPUs, a `torch_npu` whose
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs/pictures/accel.svg"
+RANKING = ROOT / "docs/pictures/ranking.svg"
+COLOURS = {"usable": "#2e7d32", "not_installed": "#b0bec5", "no_device": "#90a4ae", "not_probed": "#cfd8dc"}
 WIDTH = 84
 COMMANDS = ("accel list", "accel why npu")
 #: Read by every Python below: the folders of the machine are made up, what reads them is not.
@@ -72,6 +76,32 @@ def machine(folder: Path) -> dict[str, str]:
     }
 
 
+def ranking(backends: list[dict[str, Any]]) -> str:
+    """The order in which backends are asked, as an SVG: a bar for each priority, coloured by its verdict."""
+    row, left, scale = 26, 150, 0.42
+    height = row * len(backends) + 40
+    note = "Asked from top to bottom; the bar is the priority. A simulated machine."
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 900 {height}" font-family="sans-serif">',
+        "<title>The ranking on a simulated machine</title>",
+        f'<rect width="900" height="{height}" rx="8" fill="#ffffff"/>',
+        f'<g font-size="14"><text x="20" y="24" fill="#444" font-size="13">{note}</text>',
+    ]
+    for place, backend in enumerate(backends):
+        top = 36 + row * place
+        colour = COLOURS.get(backend["status"], "#c44e52")
+        weight = ' font-weight="700"' if backend["marked"] else ""
+        told = f"{backend['priority']}, {backend['status'].replace('_', ' ')}"
+        told += ": chosen" if backend["marked"] else ""
+        width = max(3, backend["priority"] * scale)
+        parts += [
+            f'<text x="20" y="{top + 16}"{weight}>{backend["name"]}</text>',
+            f'<rect x="{left}" y="{top + 3}" width="{width:g}" height="18" rx="3" fill="{colour}"/>',
+            f'<text x="{left + width + 8:g}" y="{top + 16}" fill="#444">{told}</text>',
+        ]
+    return "\n".join([*parts, "</g></svg>"]) + "\n"
+
+
 def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -80,6 +110,8 @@ def main() -> None:
             done = subprocess.run(command.split(), env=environ, capture_output=True, text=True, check=False)
             console.print(Text(f"$ {command}", style="bold"))
             console.print(Text.from_ansi(done.stdout))
+        told = subprocess.run(["accel", "list", "--json"], env=environ, capture_output=True, check=True)
+        RANKING.write_text(ranking(json.loads(told.stdout)["backends"]), encoding="utf-8")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     svg = console.export_svg(title="a simulated machine", unique_id="accel")
     # The font is the reader's: rich would fetch one from the network.
@@ -88,7 +120,7 @@ def main() -> None:
         svg = head + rest.partition("}")[2].lstrip()
         head, _, rest = svg.partition("@font-face")
     PICTURE.write_text(svg, encoding="utf-8")
-    print(PICTURE.relative_to(ROOT))
+    print(PICTURE.relative_to(ROOT), RANKING.relative_to(ROOT))
 
 
 if __name__ == "__main__":
