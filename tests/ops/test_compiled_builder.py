@@ -179,6 +179,28 @@ def test_a_library_that_was_changed_is_refused(builder: OpBuilder, filled: Path)
 
 
 @COMPILES
+@POSIX
+@pytest.mark.parametrize("platform", [sys.platform, "other"])  # "other" has no names for descriptors
+def test_what_is_loaded_is_what_was_checked(
+    builder: OpBuilder, filled: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+):
+    """Another tree takes the folder's place between the check and the loading."""
+    real = builder_module._import_library
+    (library,) = filled.glob("ops/*/*.so")
+
+    def swapped(name, found):
+        library.rename(library.with_name("away"))
+        library.write_bytes(b"not what was checked")
+        monkeypatch.setattr(sys, "platform", platform)
+        return real(name, found)
+
+    monkeypatch.setattr(builder_module, "_import_library", swapped)
+    module = builder.load()
+    assert module.answer() == 42
+    assert module.__file__ == str(library)
+
+
+@COMPILES
 def test_each_input_changes_the_place(builder: OpBuilder, written: Path, monkeypatch: pytest.MonkeyPatch):
     base = builder._entry().name
     assert builder._entry().name == base
