@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.record import Record, dataclass
+from accel_core._text import clean
 from accel_core.errors import InvalidBackendError
 
 __all__ = [
@@ -52,7 +53,7 @@ class Provenance(Record):
     value: str = ""
 
     def __str__(self) -> str:
-        return f"{self.distribution} {self.version}".strip()
+        return clean(f"{self.distribution} {self.version}")
 
 
 class ProbeResult(Record):

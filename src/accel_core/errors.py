@@ -6,6 +6,8 @@ against the built-in keeps working.
 
 from __future__ import annotations
 
+from accel_core._text import printable
+
 __all__ = [
     "AccelError",
     "AcceleratorFallbackWarning",
@@ -33,8 +35,15 @@ __all__ = [
 ]
 
 
-class AccelError(Exception):
-    """Root of all errors raised by accel_core and its plugins."""
+class _Printable(Exception):  # noqa: N818 - no error of its own
+    """Its texts are safe to print: they quote vendors, plugins and other ranks, and end in a terminal."""
+
+    def __init__(self, *arguments: object, **named: object) -> None:
+        super().__init__(*(printable(a) if type(a) is str else a for a in arguments), **named)
+
+
+class AccelError(_Printable):
+    """Root of all errors of accel_core and its plugins. What a terminal would obey in it is escaped."""
 
 
 class BackendNotFoundError(AccelError, LookupError, ValueError):
@@ -52,7 +61,7 @@ class BackendUnavailableError(AccelError, RuntimeError, ValueError):
 
     def __init__(self, message: str = "", *, hint: str = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self.hint = printable(hint)
 
 
 class DeclinedError(BackendUnavailableError):
@@ -76,7 +85,7 @@ class InvalidBackendError(AccelError, ValueError):
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
-        self.hint = hint
+        self.hint = printable(hint)
 
 
 class InvalidAcceleratorError(AccelError, TypeError):
@@ -143,7 +152,7 @@ class UnsupportedError(AccelError, NotImplementedError):
     """The device cannot do this; the message names the backend, the member and the vendor's version."""
 
 
-class AcceleratorFallbackWarning(UserWarning):
+class AcceleratorFallbackWarning(_Printable, UserWarning):
     """No installed or present accelerator could be used, so the CPU was chosen.
 
     `merely_absent`: no accelerator was found on this machine, and nothing that is installed is broken.
@@ -152,5 +161,5 @@ class AcceleratorFallbackWarning(UserWarning):
     merely_absent = False
 
 
-class SettingWarning(UserWarning):
+class SettingWarning(_Printable, UserWarning):
     """A setting names nothing, but nearly something that there is; or what it asks for has no device."""

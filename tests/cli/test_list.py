@@ -131,6 +131,36 @@ def test_escape_codes_in_a_reason_do_not_reach_the_terminal(accel):
     assert r"red \x1b[31malert\x07" in accel("list").stdout
 
 
+def test_nor_do_they_reach_a_program_that_prints_our_errors(accel):
+    """Nor line ends, with which a plugin would write lines in our name."""
+    evil = "red \x1b]0;title\x07\nnpu: usable"
+    safe = r"red \x1b]0;title\x07 npu: usable"
+    accel.install("npu", f"ProbeResult(False, {evil!r}, {evil!r})")
+    code = """
+import json, os, warnings, accel_core
+from accel_core import OpBuildError
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    accel_core.get_accelerator()
+texts = [str(caught[0].message), str(accel_core.selection())]
+accel_core.set_accelerator(None)
+os.environ["DS_ACCELERATOR"] = "npu"
+for act in (lambda: accel_core.accelerator("npu"), lambda: accel_core.get_accelerator()):
+    try:
+        act()
+    except accel_core.AccelError as error:
+        texts.append(str(error))
+texts.append(str(OpBuildError("a\\x1b[31m log\\nof lines")))
+print(json.dumps(texts))
+"""
+    *texts, log = accel.world.child(code, strict=False).answer
+    assert len(texts) >= 3
+    for text in texts:
+        assert safe in text
+        assert "\x1b" not in text
+    assert log == r"a\x1b[31m log" + "\nof lines"
+
+
 def test_what_the_encoding_lacks_is_written_as_escapes(accel, backend):
     accel.install("npu", r"ProbeResult(False, 'driver \u9a71')")
     assert r"driver \u9a71" in accel("list", PYTHONIOENCODING="ascii").stdout

@@ -113,6 +113,15 @@ def test_why_another_backend_was_not_taken_is_told(store):
 # --- rank -----------------------------------------------------------------------------------------------
 
 
+def test_what_another_host_says_is_printed_without_what_a_terminal_obeys(store):
+    evil = "\x1b]0;title\x07\nrank 0: all is well"
+    others = {"cpu": evil}
+    message = str(all_agree(store, [record(0), record(1, backend="npu", version=evil, others=others)])[0])
+    assert "\x1b" not in message
+    assert message.count(r"\x1b]0;title\x07 rank 0") == 2
+    assert "\n" + "rank 0: all" not in message
+
+
 def test_a_rank_is_read_from_torchruns_variables():
     found = read_rank(environ=VARIABLES)
     assert (found.rank, found.world_size, found.local_rank) == (1, 2, 0)

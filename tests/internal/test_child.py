@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -80,11 +82,20 @@ return {'ok': True}"""
         assert part in report.stderr
 
 
+_NOISE = """
+print('hello\\n{not json')
+print('{"noise": 1}')
+print('{"answer": 1}')
+print('{"stage": ' + '[' * 100000)
+print('no end of line', end='')
+"""
+
+
 def test_start_up_files_that_print_spoil_no_answer(job, monkeypatch, tmp_path):
-    """A sitecustomize, or a .pth file, runs before the channel is ours."""
+    """A sitecustomize, or a .pth file, runs before the channel is ours; what it prints is no record."""
     customize = tmp_path / "customize"
     customize.mkdir()
-    (customize / "sitecustomize.py").write_text("print('hello\\n{not json')\nprint('{\"noise\": 1}')\n")
+    (customize / "sitecustomize.py").write_text(_NOISE)
     monkeypatch.setenv("PYTHONPATH", str(customize))
     assert job("return {'ok': True}").answer == {"ok": True}
 
@@ -113,6 +124,97 @@ def test_an_end_without_an_answer_is_told_in_words(job, body, code, ending):
 def test_the_last_words_are_kept(job):
     assert job("raise RuntimeError('in the child')").stderr.endswith("RuntimeError: in the child")
     assert len(job("sys.stderr.write('x' * 100000); os._exit(1)").stderr) == 2000
+
+
+def test_a_flood_of_output_fills_neither_memory_nor_disk(job, monkeypatch):
+    files = []
+    real = isolation.tempfile.TemporaryFile
+
+    def kept(*arguments, **named):
+        files.append(real(*arguments, **named))
+        return os.fdopen(os.dup(files[-1].fileno()), "w+b", 0)
+
+    monkeypatch.setattr(isolation.tempfile, "TemporaryFile", kept)
+    tracemalloc.start()
+    report = job(
+        """for _ in range(256):
+    os.write(2, b'x' * 2 ** 20)
+    time.sleep(0.002)
+os.write(2, b'the end')
+return {'ok': True}"""
+    )
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert report.answer == {"ok": True}
+    assert report.stderr.endswith("xthe end")
+    assert len(report.stderr) == 2000
+    assert peak < 32 << 20
+    assert sum(os.fstat(file.fileno()).st_size for file in files) < 128 << 20
+    for file in files:
+        file.close()
+
+
+def test_who_does_not_end_well_has_given_no_answer(job):
+    report = job("sys.stderr = type('S', (), {'flush': lambda _: os._exit(3)})()\nreturn {'ok': True}")
+    assert (report.answer, report.ending) == (None, "exited with status 3")
+    assert job("return 1").answer is None
+
+
+#: A program that calls `work` of the module `the_job` in a child.
+PARENT = """
+import sys; sys.path[:] = {path!r}
+from accel_core._support import child
+import the_job
+child._GRACE = 0.5
+print(child.run(the_job.work, {{}}, {timeout}).answer, flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "timeout", "body"),
+    [
+        (signal.SIGTERM, 60, "time.sleep(60)"),
+        # One that is only stopped ends nobody, so that the child's own deadline must; native code, which
+        # holds Python's lock, hangs.
+        (signal.SIGSTOP, 1, "import ctypes; ctypes.PyDLL(None).sleep(60)"),
+    ],
+)
+def test_a_child_does_not_outlive_its_parents_care(world, tmp_path, number, timeout, body):
+    note, half = tmp_path / "pid", tmp_path / "half"
+    world.module(
+        "the_job",
+        f"import os, time\nfrom pathlib import Path\n\ndef work(job, stage):\n"
+        f"    Path({str(half)!r}).write_text(str(os.getpid()))\n"
+        f"    os.rename({str(half)!r}, {str(note)!r})\n    {body}\n",
+    )
+    parent = subprocess.Popen([sys.executable, "-c", PARENT.format(path=sys.path, timeout=timeout)])
+    try:
+        while not note.exists():
+            assert parent.poll() is None
+            time.sleep(0.02)
+        parent.send_signal(number)
+        child = int(note.read_text())
+        assert gone(child) or gone(child)
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+def test_the_child_has_this_pythons_options(world):
+    world.module(
+        "the_job",
+        "import sys\n\ndef work(job, stage):\n"
+        "    return {'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions}\n",
+    )
+    for options in (["-I", "-X", "utf8", "-OO"], ["-E", "-s", "-B", "-X", "int_max_str_digits=1000"]):
+        code = PARENT.format(path=sys.path, timeout=20) + (
+            "print({'flags': list(sys.flags), 'x': sys._xoptions, 'w': sys.warnoptions})"
+        )
+        done = subprocess.run(
+            [sys.executable, *options, "-c", code], capture_output=True, text=True, check=True
+        )
+        first, second = done.stdout.splitlines()
+        assert first == second
 
 
 def test_a_signal_without_a_name_is_told_by_its_number():

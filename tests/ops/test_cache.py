@@ -101,13 +101,16 @@ def test_what_was_built_is_found_and_not_built_again(place: cache.Entry):
 
 
 @POSIX
-def test_what_is_made_is_the_users_alone_whatever_the_umask(place: cache.Entry):
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_what_is_made_is_the_users_alone_whatever_the_umask(place: cache.Entry, umask: int):
+    place = cache.Entry(place.root / "made" / "too" / "cache", place.name, place.inputs)
+    before = os.umask(umask)
     try:
         library = place.build(make)
     finally:
         os.umask(before)
-    for path in (place.root, place.root / "ops", place.folder, library):
+    above = [place.root.parent, place.root.parent.parent]
+    for path in (*above, place.root, place.root / "ops", place.folder, library):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
 
 
@@ -200,6 +203,40 @@ def test_a_link_is_refused(built: cache.Entry, which: str, tmp_path: Path):
     assert f"{path} is a symbolic link" in refused(built)
 
 
+@POSIX
+def test_a_folder_above_that_others_can_write_is_refused(built: cache.Entry, tmp_path: Path):
+    """Whoever may write there puts another tree in the place of ours."""
+    tmp_path.chmod(0o777)
+    assert f"{tmp_path}, above the folder for compiled operators, can be written by others" in refused(built)
+    tmp_path.chmod(0o1777)  # sticky, as /tmp is
+    assert built.build(never) == built.find()
+    # A link on the way counts, and the folders that it leads through.
+    (tmp_path / "open").mkdir(mode=0o700)
+    (tmp_path / "open" / "way").symlink_to(tmp_path)
+    linked = cache.Entry(tmp_path / "open" / "way" / "cache", built.name, built.inputs)
+    assert linked.find() is not None
+    (tmp_path / "open").chmod(0o777)
+    assert f"{tmp_path / 'open'}, above" in refused(linked)
+    (tmp_path / "open" / "way").unlink()
+    (tmp_path / "open" / "way").symlink_to("way")
+    (tmp_path / "open").chmod(0o700)
+    assert "too many symbolic links" in refused(linked)
+
+
+@POSIX
+@ROOT_ONLY
+def test_a_folder_above_of_another_user_or_group_is_refused(built: cache.Entry, tmp_path: Path):
+    """As where root has kept another's HOME."""
+    os.chown(tmp_path, 65534, -1)
+    assert f"{tmp_path}, above the folder for compiled operators, belongs to user 65534" in refused(built)
+    os.chown(tmp_path, 0, 65534)
+    assert built.find() is not None
+    tmp_path.chmod(0o770)
+    assert "can be written by others (mode 0770)" in refused(built)
+    os.chown(tmp_path, 0, 0)  # root's group is no other
+    assert built.find() is not None
+
+
 def paths(entry: cache.Entry) -> dict[str, Path]:
     return {
         "root": entry.root,
@@ -235,6 +272,7 @@ def make(folder):
     return folder / "op.so"
 os.environ["ACCEL_CACHE"] = sys.argv[1] + "/before"
 cache.entry("all is imported", {{}}).build(make)  # Python's own files may be closed to others
+os.chown(sys.argv[1], 65534, 65534)
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 os.environ["ACCEL_CACHE"] = sys.argv[1] + "/cache"
 kept, new = cache.entry("kept", {{}}), cache.entry("new", {{}})
@@ -248,7 +286,6 @@ except OpCacheError as error:
     print(error)
 """
     with tempfile.TemporaryDirectory() as folder:
-        os.chown(folder, 65534, 65534)
         done = subprocess.run(
             [sys.executable, "-c", code, folder], capture_output=True, text=True, check=False
         )

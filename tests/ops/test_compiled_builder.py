@@ -179,6 +179,19 @@ def test_a_library_that_was_changed_is_refused(builder: OpBuilder, filled: Path)
 
 
 @COMPILES
+@POSIX
+def test_what_is_loaded_is_what_was_checked(builder, filled, monkeypatch):
+    (library,) = filled.glob("ops/*/*.so")
+    for platform in (sys.platform, "other"):  # "other" is without /proc
+        monkeypatch.setattr(sys, "platform", platform)
+        with builder._entry().held() as found:
+            kept = library.rename(library.with_name("away"))
+            library.write_bytes(b"not what was checked")
+            assert builder_module._import_library("answer_op", found).answer() == 42
+        kept.replace(library)
+
+
+@COMPILES
 def test_each_input_changes_the_place(builder: OpBuilder, written: Path, monkeypatch: pytest.MonkeyPatch):
     base = builder._entry().name
     assert builder._entry().name == base

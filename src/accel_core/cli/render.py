@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from accel_core._text import printable
 from accel_core.cli import page
 from accel_core.cli.page import Cell, Row
 
@@ -77,9 +78,9 @@ def _print(parts: Iterable[page.Part], width: int | None, console: Console) -> N
 
 def _rendered(part: page.Part, width: int | None) -> Iterator[RenderableType]:
     if isinstance(part, page.Paragraph):
-        yield Text.assemble(*part.cells)
+        yield Text.assemble(*map(_safe, part.cells))
     elif isinstance(part, page.Heading):
-        yield Text(f"\n{part.text}", style="bold")
+        yield Text(f"\n{printable(part.text)}", style="bold")
     elif isinstance(part, page.Facts):
         yield _facts(part)
     elif isinstance(part, page.Bullets):
@@ -94,7 +95,7 @@ def _facts(facts: page.Facts) -> Padding:
     table.add_column(overflow="fold")
     for name, value in facts.rows:
         if value:
-            table.add_row(name, value)
+            table.add_row(printable(name), printable(value))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
@@ -103,7 +104,7 @@ def _bullets(bullets: page.Bullets) -> Padding:
     table.add_column(no_wrap=True, justify="right")
     table.add_column(overflow="fold")
     for item in bullets.items:
-        table.add_row("-", Text.assemble(*item.cells))
+        table.add_row("-", Text.assemble(*map(_safe, item.cells)))
     return Padding(table, (0, 0, 0, 2), expand=False)
 
 
@@ -180,7 +181,12 @@ def _shrunk(widths: Sequence[int], room: int) -> list[int]:
 
 
 def _text(cell: Cell) -> Text:
-    return Text(cell[0], style=cell[1])
+    return Text(*_safe(cell))
+
+
+def _safe(cell: Cell) -> Cell:
+    """What a page shows is others' words too; its escape codes are ours alone."""
+    return printable(cell[0]), cell[1]
 
 
 def _cells(text: str) -> int:

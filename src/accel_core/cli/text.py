@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accel_core._text import clean
 from accel_core.detection.records import Status, Verdict
 
 __all__ = ["AUTOLOAD", "clean", "count", "remark", "status", "style", "uninstalled"]
@@ -52,9 +53,3 @@ def uninstalled(verdicts: Iterable[Verdict]) -> str:
 def count(number: int, noun: str) -> str:
     """`"1 device"`, `"8 devices"`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def clean(text: str) -> str:
-    """`text` on one line and safe for a terminal: a plugin's message may hold anything."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)

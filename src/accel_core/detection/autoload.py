@@ -19,6 +19,7 @@ from accel_core._support.torch_import import (
     import_torch,
     imported_by_us,
 )
+from accel_core._text import clean
 from accel_core.backend import Backend
 from accel_core.detection.builtin import announced, fails_in_torch, remedies
 from accel_core.detection.entry_points import EntryPoint
@@ -75,14 +76,14 @@ def _read(report: ChildReport, packages: list[EntryPoint]) -> dict[int, Spoiler]
     """What the child found, by the number of the package; also of one that did not live to answer."""
     told: Any = report.answer
     if told is not None:
-        return {int(index): Spoiler(*pair) for index, pair in told.items()}
+        return {int(index): Spoiler(*map(clean, pair)) for index, pair in told.items()}
     if not report.stage.startswith("{"):  # it did not come to the packages, so that they are not to blame
         return {}
     stage: dict[str, Any] = json.loads(report.stage)
-    found = {int(index): Spoiler(*pair) for index, pair in stage["wrong"].items()}
+    found = {int(index): Spoiler(*map(clean, pair)) for index, pair in stage["wrong"].items()}
     package = packages[stage["at"]]
     ending = "it does not come back" if report.timed_out else f"its process {report.ending}"
-    return {**found, stage["at"]: Spoiler(fails_in_torch(package, ending), remedies(package))}
+    return {**found, stage["at"]: Spoiler(clean(fails_in_torch(package, ending)), clean(remedies(package)))}
 
 
 #: What decides whether another package has taken the chosen backend's device away.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core._support import log
 from accel_core._support.quiet import stdout_to_stderr
+from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin
@@ -55,13 +56,13 @@ def find(pin: Pin | None) -> tuple[Candidate | Unloaded, ...]:
 
 def installed_names() -> list[str]:
     """Names that a pin can have, read from metadata alone."""
-    names = [e.name.lower() for e in find_entry_points(ENTRY_POINT_GROUP)]
+    names = [clean(e.name.lower()) for e in find_entry_points(ENTRY_POINT_GROUP)]
     return [*dict.fromkeys(sorted(names)), builtin.GENERIC.name, builtin.CPU.name]
 
 
 def declarers(name: str) -> set[str]:
     """The distributions whose entry point has that name, read from metadata alone."""
-    return {e.distribution for e in find_entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
+    return {clean(e.distribution) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
 def _matching(entry_points: Iterable[EntryPoint], pin: Pin) -> list[Candidate | Unloaded]:
@@ -92,7 +93,7 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
             plugin = entry_point.load()
             backends = declarations(plugin)
     except CAUGHT as error:
-        return (Unloaded(entry_point.name.lower(), provenance, _failure(entry_point, error)),)
+        return (Unloaded(clean(entry_point.name.lower()), provenance, _failure(entry_point, error)),)
     unique = {(b.name, b.priority): b._declared_by(provenance) for b in backends}
     return tuple(Candidate(backend, plugin) for backend in unique.values())
 
@@ -100,11 +101,13 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
 def _claim(entry_point: EntryPoint) -> Unloaded:
     """What is known of a plugin by its entry point alone."""
     outcome = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-    return Unloaded(entry_point.name.lower(), _provenance(entry_point), outcome)
+    return Unloaded(clean(entry_point.name.lower()), _provenance(entry_point), outcome)
 
 
 def _provenance(entry_point: EntryPoint) -> Provenance:
-    return Provenance(entry_point.distribution, entry_point.version, entry_point.name, entry_point.value)
+    # Folder names and metadata may hold anything, and these go into every message.
+    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
+    return Provenance(distribution, version, entry_point.name, entry_point.value)
 
 
 def _failure(entry_point: EntryPoint, error: BaseException) -> Outcome:

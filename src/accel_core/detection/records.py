@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from accel_core._support.record import Record
+from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
@@ -244,11 +245,11 @@ def verdict(
     return Verdict(
         name=candidate.name,
         status=outcome.status,
-        reason=_clause(outcome.reason),
-        hint=_clause(outcome.hint),
-        cause=root_cause(outcome.error) if outcome.error else "",
+        reason=_clause(clean(outcome.reason)),
+        hint=_clause(clean(outcome.hint)),
+        cause=clean(root_cause(outcome.error)) if outcome.error else "",
         devices=outcome.devices,
-        evidence=str(evidence or ""),
+        evidence=clean(str(evidence or "")),
         ms=ms,
         priority=candidate.priority,
         device_type=backend.device_type if backend else "",
@@ -348,7 +349,7 @@ class Selection(Record):
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 class Choice(Record):

@@ -16,6 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core._support.torch_import import import_torch
+from accel_core._text import clean
 from accel_core.errors import RankLostError, RankMismatchError
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _preside(
             break
         time.sleep(0.02)
     absent = [rank for rank in range(world_size) if rank not in records]
-    in_order = [records[rank] for rank in sorted(records)]
+    in_order = [_cleaned(records[rank]) for rank in sorted(records)]
     error = _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order)
     return {
         "error": error,
@@ -167,6 +168,12 @@ def _depart_last(store: Store, world_size: int) -> None:
     with contextlib.suppress(RuntimeError):
         while time.monotonic() < end and store.add("verdict-read", 0) < world_size - 1:
             time.sleep(0.02)
+
+
+def _cleaned(record: Record) -> Record:
+    """The record, whose texts are another host's, without what a terminal would obey."""
+    texts: dict[str, Any] = {k: clean(v) for k, v in record._asdict().items() if isinstance(v, str)}
+    return record._replace(**texts, others={clean(k): clean(v) for k, v in record.others.items()})
 
 
 def _not_there(absent: list[int], world_size: int, timeout: float) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from accel_core import errors
 from accel_core._support import child as isolation
+from accel_core._text import clean
 from accel_core.backend import Backend
 from accel_core.detection.autoload import spoilers
 from accel_core.detection.discovery import find
@@ -113,7 +114,7 @@ def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str,
             is_cpu=is_cpu,
             devices=count,
             communication=communication_of(accelerator, arguments["communication"]),
-            names=[accelerator.device_name(index) for index in range(count)],
+            names=[clean(accelerator.device_name(index)) for index in range(count)],
             pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
             alone=alone,
             not_alone=not_alone,

@@ -17,6 +17,7 @@ import importlib
 import importlib.util
 import sys
 from abc import ABC, abstractmethod
+from importlib.machinery import ExtensionFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
@@ -127,10 +128,13 @@ class OpBuilder(ABC):
         if why:
             raise OpBuildError(f"{self.name} cannot be compiled: {why}")
         place = self._entry()
-        library = place.find()
-        if library is None:
-            library = self._build(job, place, verbose)
-        return _import_library(job.name, library)
+        for built in (False, True):
+            with place.held() as library:
+                if library is not None:
+                    return _import_library(job.name, library)
+            if not built:
+                self._build(job, place, verbose)
+        raise OpBuildError(f"{place.folder} was removed while {self.name} was built: call load() again")
 
     def builder(self) -> Any:
         """The extension for `ext_modules` that setuptools and torch's `BuildExtension` build ahead of time.
@@ -174,7 +178,7 @@ class OpBuilder(ABC):
         job = self._job()
         return cache.entry(job.name, {**compiler.identity(job), "content": compiler.content(job)})
 
-    def _build(self, job: Job, place: cache.Entry, verbose: bool) -> Path:
+    def _build(self, job: Job, place: cache.Entry, verbose: bool) -> None:
         def say(text: str) -> None:
             if verbose:
                 sys.stderr.write(f"accel-core: {text}\n")
@@ -183,9 +187,7 @@ class OpBuilder(ABC):
             say(f"compiling {self.name} (once; kept in {place.folder})")
             return compiler.compile_library(job, folder, place.log)
 
-        return place.build(
-            make, waiting=lambda: say(f"waiting for another process that compiles {self.name}")
-        )
+        place.build(make, waiting=lambda: say(f"waiting for another process that compiles {self.name}"))
 
     def _ahead_of_time(self) -> bool:
         """Whether a module of that name is installed."""
@@ -206,15 +208,18 @@ class OpBuilder(ABC):
             ) from error
 
 
-def _import_library(name: str, library: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, library)
-    assert spec is not None  # the suffix is that of a Python extension
-    assert spec.loader is not None
+def _import_library(name: str, library: cache.Library) -> ModuleType:
+    # The loader is named, for the name to load by need not end as a Python extension does.
+    loader = ExtensionFileLoader(name, library.loadable)
+    spec = importlib.util.spec_from_file_location(name, library.loadable, loader=loader)
+    assert spec is not None
     try:
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        loader.exec_module(module)
     except ImportError as error:
-        raise OpBuildError(f"{library} does not load: {error}") from error
+        raise OpBuildError(f"{library.path} does not load: {error}") from error
+    # That name ends with the block; people and tools are to see the place.
+    module.__file__ = spec.origin = loader.path = str(library.path)
     return module
 
 

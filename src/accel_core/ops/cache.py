@@ -5,13 +5,16 @@ step, when the library is complete: no reader sees half a build, and a builder t
 folder that nobody loads from, which the next builder removes. Builders of one entry wait for each other by a
 lock of the operating system, which ends with its holder.
 
-What lies in another user's folder, or in one that others can write, is never loaded.
+What lies in another user's folder, or in one that others can write, is never loaded; nor is what lies below
+a folder in which others could put something else in its place. What was checked is what is loaded: the file
+is opened once, and loaded by its descriptor.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import shlex
@@ -21,12 +24,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from accel_core import settings
 from accel_core.errors import OpCacheError
+from accel_core.ops.ownership import check, check_above, check_opened, elsewhere
 
-__all__ = ["Entry", "default_root", "entry", "has_any"]
+__all__ = ["Entry", "Library", "default_root", "entry", "has_any"]
 
 _MANIFEST = "manifest.json"
 
@@ -74,6 +78,15 @@ def has_any(name: str) -> bool:
         return True  # what is wrong with it, `Entry.find` says
 
 
+class Library(NamedTuple):
+    """A library that was checked."""
+
+    #: Where it lies, for people; another file may lie there by now.
+    path: Path
+    #: The name by which the loader gets what was checked, as long as the library is held.
+    loadable: str
+
+
 class Entry(NamedTuple):
     """One build's place in the cache."""
 
@@ -96,29 +109,50 @@ class Entry(NamedTuple):
 
         Raises `OpCacheError` when it, or a folder above it, is not ours alone or not what was built.
         """
+        with self._opened() as found:
+            return None if found is None else found[0]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Library | None]:
+        """The same, to be loaded in the block: what was checked, whatever happens to its path meanwhile."""
+        with self._opened() as found:
+            if found is None:
+                yield None
+                return
+            with _loadable(*found) as name:
+                yield Library(found[0], name)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[Path, BinaryIO] | None]:
+        """The library's path and the very file whose digest was taken."""
+        if not check_above(self.root):
+            yield None
+            return
         for folder in (self.root, self.folder.parent, self.folder):
             if not os.path.lexists(folder):
-                return None
-            _check(folder, stat.S_ISDIR, "folder")
+                yield None
+                return
+            check(folder, stat.S_ISDIR, "folder")
         manifest = self.folder / _MANIFEST
         if not os.path.lexists(manifest):
-            return None
-        _check(manifest, stat.S_ISREG, "file")
-        try:
-            noted = json.loads(manifest.read_bytes())
-            library, digest = self.folder / Path(noted["library"]).name, noted["sha256"]
-            _check(library, stat.S_ISREG, "file")
-            intact = _digest(library) == digest
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            if isinstance(error, OpCacheError):
-                raise
-            raise OpCacheError(f"{manifest} cannot be read: {error}. {_remove(self.folder)}") from error
-        if not intact:
-            raise OpCacheError(
-                f"{library} is not what was built there: its SHA-256 differs from the one in {_MANIFEST}. "
-                f"It was not loaded. {_remove(self.folder)}"
-            )
-        return library
+            yield None
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                noted = json.loads(stack.enter_context(_open(manifest)).read())
+                path, digest = self.folder / Path(noted["library"]).name, noted["sha256"]
+                library = stack.enter_context(_open(path))
+                intact = _digest(library) == digest
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                if isinstance(error, OpCacheError):
+                    raise
+                raise OpCacheError(f"{manifest} cannot be read: {error}. {_remove(self.folder)}") from error
+            if not intact:
+                raise OpCacheError(
+                    f"{path} is not what was built there: its SHA-256 differs from the one in {_MANIFEST}. "
+                    f"It was not loaded. {_remove(self.folder)}"
+                )
+            yield path, library
 
     def fault(self) -> str:
         """Why nothing can be built here, as one sentence; empty where it can."""
@@ -152,7 +186,8 @@ class Entry(NamedTuple):
 
     def _publish(self, staging: Path, library: Path) -> None:
         os.chmod(library, 0o700)  # noqa: PTH101 — a linker follows the umask, which may let a group write
-        noted = {"library": library.name, "sha256": _digest(library), "inputs": self.inputs}
+        with library.open("rb") as file:
+            noted = {"library": library.name, "sha256": _digest(file), "inputs": self.inputs}
         manifest = staging / _MANIFEST
         manifest.touch(0o600)
         manifest.write_text(json.dumps(noted, indent=1), encoding="utf-8")
@@ -166,12 +201,14 @@ class Entry(NamedTuple):
         """Make the folders above, and see that they are ours and can be written."""
         for folder in (self.root, self.folder.parent):
             try:
-                folder.parent.mkdir(parents=True, exist_ok=True)
+                check_above(folder, make=True)
                 folder.mkdir(mode=0o700, exist_ok=True)
+            except OpCacheError:
+                raise
             except OSError as error:
                 if not os.path.lexists(folder):
                     raise _unwritable(folder, error) from error
-            _check(folder, stat.S_ISDIR, "folder")
+            check(folder, stat.S_ISDIR, "folder")
         try:
             with tempfile.TemporaryFile(dir=self.folder.parent):
                 pass
@@ -198,45 +235,52 @@ class Entry(NamedTuple):
             lock.release()
 
 
-def _check(path: Path, right_kind: Callable[[int], bool], kind: str) -> None:
-    """Raise `OpCacheError` unless this is a file or folder of this user that nobody else can write."""
-    try:
-        status = path.lstat()
-    except OSError as error:
-        raise OpCacheError(f"{path} cannot be examined: {error.strerror}. {_elsewhere()}") from error
-    if stat.S_ISLNK(status.st_mode):
-        raise OpCacheError(
-            f"{path} is a symbolic link, and what is loaded must not be somewhere else. "
-            f"Set ACCEL_CACHE to the real folder, or remove the link: rm {shlex.quote(str(path))}"
-        )
-    if not right_kind(status.st_mode):
-        raise OpCacheError(f"{path} is not a {kind}. {_elsewhere()}")
-    if not hasattr(os, "geteuid"):
-        return  # Windows: the profile's access lists keep others out
-    if status.st_uid != os.geteuid():
-        raise OpCacheError(
-            f"{path} belongs to user {status.st_uid}, and this process runs as user {os.geteuid()}: "
-            f"nothing is loaded from there. {_elsewhere()}"
-        )
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise OpCacheError(
-            f"{path} can be written by others (mode {stat.S_IMODE(status.st_mode):04o}): nothing is loaded "
-            f"from there. If you trust what is in it: chmod go-w {shlex.quote(str(path))}. "
-            f"Else: rm -r {shlex.quote(str(path))}"
-        )
-
-
 def _unwritable(folder: Path, error: OSError) -> OpCacheError:
-    return OpCacheError(f"{folder} cannot be written: {error.strerror or error}. {_elsewhere()}")
-
-
-def _elsewhere() -> str:
-    return "Set ACCEL_CACHE to a folder of your own, as in ACCEL_CACHE=$HOME/accel-cache."
+    return OpCacheError(f"{folder} cannot be written: {error.strerror or error}. {elsewhere()}")
 
 
 def _remove(folder: Path) -> str:
     return f"To have it built again: rm -r {shlex.quote(str(folder))}"
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(file: BinaryIO) -> str:
+    return hashlib.sha256(file.read()).hexdigest()
+
+
+def _open(path: Path) -> BinaryIO:
+    """A file of ours alone, opened and then checked again: what it is open on no longer changes its place."""
+    check(path, stat.S_ISREG, "file")
+    flags = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
+    descriptor = os.open(path, os.O_RDONLY | flags)
+    try:
+        check_opened(path, descriptor)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+#: How many libraries were held, for no two may be loaded by one name.
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def _loadable(path: Path, file: BinaryIO) -> Iterator[str]:
+    """A name by which the system's loader opens the file that `file` is open on."""
+    name = f"/proc/self/fd/{'./' * next(_numbers)}{file.fileno()}"
+    if sys.platform == "linux" and Path(name).exists():
+        # The dots, because a loader takes a name that it has seen for the library that it has, and the next
+        # library may be opened with the same number.
+        yield name
+    elif sys.platform == "win32":
+        yield str(path)  # only the user, and who rules the machine, can write below the profile
+    else:
+        file.seek(0)
+        # Not TemporaryDirectory: the loader may still read the file when the process ends in between.
+        folder = Path(tempfile.mkdtemp(prefix="accel-"))  # 0700, and the cache may be read-only
+        try:
+            copy = folder / path.name
+            copy.write_bytes(file.read())
+            yield str(copy)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -7,6 +7,7 @@ later one, is never shared.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from accel_core._support.interpreter import command, end_group
 from accel_core._support.torch_import import import_torch
 from accel_core.errors import BackendUnavailableError, OpBuildError
 
@@ -199,9 +201,12 @@ def content(job: Job) -> dict[str, str]:
     return digests
 
 
+#: Seconds for the compilers to end when they are to; a little more than the child gives them.
+_LAST_SECONDS = 3.0
 #: The child's program. torch also opens the library that it made, so an undefined symbol shows here.
 _PROGRAM = (
     "import json, sys; job = json.load(sys.stdin); sys.path[:] = job.pop('path'); "
+    "from accel_core._support.interpreter import end_group_with_parent as e; e(job.pop('parent')); "
     "import torch.utils.cpp_extension as c; c.load(**job, is_python_module=False, verbose=True)"
 )
 
@@ -215,6 +220,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     work.mkdir(mode=0o700)
     device = {Language.CUDA: "extra_cuda_cflags", Language.SYCL: "extra_sycl_cflags"}.get(job.language)
     request: dict[str, Any] = {
+        "parent": os.getpid(),
         "path": [entry for entry in sys.path if isinstance(entry, str)],
         "name": job.name,
         "sources": [str(source) for source in job.sources],
@@ -229,18 +235,28 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     if ninja:
         environ["PATH"] = os.pathsep.join((environ.get("PATH", ""), str(Path(ninja).parent)))
-    with log.open("wb") as output:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM],
-            input=json.dumps(request).encode(),
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            command(_PROGRAM),
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=work,
             env=environ,
-            check=False,
-        )
+            start_new_session=True,  # so that compilers can be ended with it
+        ) as process,
+    ):
+        try:
+            process.communicate(json.dumps(request).encode())
+        finally:
+            if process.poll() is None:  # Ctrl-C, which a session of its own does not hear
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_LAST_SECONDS)
+            end_group(process)
     made = next((path for path in work.iterdir() if path.stem == job.name and _is_library(path)), None)
-    if done.returncode or made is None:
+    if process.returncode or made is None:
         text = log.read_text(encoding="utf-8", errors="replace")
         raise OpBuildError(f"{job.name} does not compile: {first_error(text)}\nThe compiler's output: {log}")
     library = folder / made.name
