@@ -22,3 +22,16 @@ def test_both_run_the_same_sessions() -> None:
     assert sorted(re.findall(r"\w+", in_jobs[0])) == sorted(["docs", *in_turn[0].split()])
     assert re.search(r"(?m)^run test\b", run)
     assert re.search(r"(?m)^ +- run: \./dev test$", workflow)
+
+
+def test_no_second_index_stands_beside_pypi() -> None:
+    """pip takes the higher version of two indexes, whatever the name: torch's index brings torch alone."""
+    texts = [
+        *ROOT.glob(".github/workflows/*.yml"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("plugins/*/README.md"),
+    ]
+    texts += [*ROOT.glob("plugins/*/src/**/*.py"), ROOT / "README.md", ROOT / ".ci" / "run"]
+    command = re.compile(r"(?i)PIP_EXTRA_INDEX_URL|UV_INDEX\b|--extra-index-url|--index=")
+    assert [str(text) for text in texts if command.search(text.read_text(encoding="utf-8"))] == []
+    assert "DEV_TORCH_INDEX: https://download.pytorch.org/whl/cpu" in WORKFLOW.read_text()
