@@ -114,7 +114,7 @@ Left out, as each has an environment of its own: {apart}.
 @nox.session(venv_backend="none")
 def test(session: nox.Session) -> None:
     """Everything that must pass: docs, lint, types, tests, wheels, tests_torchfree."""
-    apart = "simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
+    apart = "site, simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
     print(ABOUT_THE_TESTS.format(pythons=", ".join(interpreters()), apart=apart), flush=True)
     for name in ("docs", "lint", "types", "tests", "wheels"):
         session.notify(name)

@@ -191,3 +191,19 @@ def test_what_is_missing_is_a_type_error_as_for_any_dataclass():
         Backend(name="npu", device_type="npu")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         Backend("npu", 700, "npu")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("prefix", ["", "A", "AB", "_", "___", "A__", "NCCL*", "npu-", "É_X", "A B"])
+def test_a_prefix_that_forwards_too_much_or_nothing_is_a_fault(prefix):
+    """An empty one sent the whole environment to every host, secrets with it."""
+    with pytest.raises(InvalidBackendError) as refused:
+        Backend(name="npu", priority=1, device_type="npu", export_envs=("HCCL", prefix))
+    assert (
+        f"export_envs {prefix!r} is malformed or stands for too much, "
+        "expected a prefix of three characters or more, such as 'HCCL_'" in str(refused.value)
+    )
+
+
+def test_the_prefixes_of_real_vendors_are_none():
+    real = ("HCCL", "FI_", "UR_", "CCL", "LD_LIBRARY", "PATH", "XPU", "_CARD_X")
+    assert Backend(name="npu", priority=1, device_type="npu", export_envs=real).export_envs == real

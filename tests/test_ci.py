@@ -43,3 +43,16 @@ def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert re.search(r"1 passed, .*1 not run without torch", done.stdout), done.stdout + done.stderr
     assert "SKIPPED" not in done.stdout
+
+
+def test_no_second_index_stands_beside_pypi() -> None:
+    """pip takes the higher version of two indexes, whatever the name: torch's index brings torch alone."""
+    texts = [
+        *ROOT.glob(".github/workflows/*.yml"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("plugins/*/README.md"),
+    ]
+    texts += [*ROOT.glob("plugins/*/src/**/*.py"), ROOT / "README.md", ROOT / ".ci" / "run"]
+    command = re.compile(r"(?i)PIP_EXTRA_INDEX_URL|UV_INDEX\b|--extra-index-url|--index=")
+    assert [str(text) for text in texts if command.search(text.read_text(encoding="utf-8"))] == []
+    assert "DEV_TORCH_INDEX: https://download.pytorch.org/whl/cpu" in WORKFLOW.read_text()

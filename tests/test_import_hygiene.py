@@ -221,3 +221,26 @@ def test_no_import_is_hidden_in_a_string():
                 if named and place.get(named[1], -1) < place.get(top, -1):
                     upward.append(f"{path.name}:{node.lineno}: {node.value}")
     assert upward == []
+
+
+#: Frameworks that the user has, or an extra asks for; each module says so where one is missing.
+BROUGHT_BY_THE_USER = {
+    "torch", "deepspeed", "lightning", "pytorch_lightning", "lightning_utilities", "accelerate",
+    "transformers", "numpy",
+}  # fmt: skip
+
+
+def test_every_package_that_is_imported_is_declared():
+    """filelock came with torch, by chance."""
+    project = Path(__file__).resolve().parents[1].joinpath("pyproject.toml").read_text(encoding="utf-8")
+    (block,) = re.findall(r"(?ms)^dependencies = \[$(.*?)^\]$", project)
+    declared = {name.replace("-", "_") for name in re.findall(r'(?m)^    "([\w-]+)', block)}
+    ours = declared | {"accel_core"} | BROUGHT_BY_THE_USER
+    strange = {}
+    for file in SOURCE.parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            for top in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - ours:
+                strange.setdefault(top, file.name)
+    assert strange == {}

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEV = ROOT / ".dev"
 DEV_PYTHON = DEV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMP = DEV / "stamp"
-BOOTSTRAP = ("nox", "virtualenv", "uv", "hatchling", "editables")
+BOOTSTRAP = ("nox", "virtualenv", "uv", "hatchling", "editables", "filelock")
 OLDEST_TORCH = (2, 6)
 
 

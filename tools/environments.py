@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import nox
 import nox.project
 import nox.virtualenv
-from filelock import FileLock  # virtualenv brings it
+from filelock import FileLock
 from pip_settings import in_uvs_words
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +34,9 @@ WINDOWS = os.name == "nt"
 
 # What tools/bootstrap.py found in the Python that ran it.
 OWN_TORCH = json.loads(os.environ.get("DEV_TORCH_FOUND", "null"))
+
+# The index that has the build of torch that is wanted, such as https://download.pytorch.org/whl/cpu.
+TORCH_INDEX = os.environ.get("DEV_TORCH_INDEX", "")
 
 # DeepSpeed's setup.py compiles unless told not to, and imports torch, which must not load a vendor then.
 QUIET_BUILDS = {"DS_BUILD_OPS": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
@@ -106,14 +109,20 @@ def torch_home(session: nox.Session) -> TorchHome:
     home = ROOT / ".nox" / "torch-py{}.{}".format(*sys.version_info)
     python = home / ("Scripts/python.exe" if WINDOWS else "bin/python")
     # Only the lines that matter: editing pyproject.toml must not bring half a minute of torch.
-    if key := fresh(home, group("torch"), re.findall(r"(?m)^(?:torch|numpy)\b.*", CONSTRAINTS.read_text())):
+    lines = re.findall(r"(?m)^(?:torch|numpy)\b.*", CONSTRAINTS.read_text())
+    if key := fresh(home, group("torch"), lines, *filter(None, [TORCH_INDEX])):
         session.log("installing torch for all sessions (once)")
         shutil.rmtree(home, ignore_errors=True)
         nox.virtualenv.VirtualEnv(str(home), venv_backend=BACKEND).create()
         pip = [str(python), "-m", "pip", "install"]
         if BACKEND == "uv":
             pip = [nox.virtualenv.find_uv()[1], "pip", "install", "--python", str(python)]
-        session.run_install(*pip, "-c", str(CONSTRAINTS), *group("torch"), external=True, silent=True)
+        pip += ["-c", str(CONSTRAINTS)]
+        # From that index torch alone: beside PyPI's it could bring any other name in a higher version.
+        if TORCH_INDEX:
+            only = "--default-index" if BACKEND == "uv" else "--index-url"
+            session.run_install(*pip, "--no-deps", only, TORCH_INDEX, "torch", external=True, silent=True)
+        session.run_install(*pip, *group("torch"), external=True, silent=True)
         filled(home, key)
     ask = "import importlib.metadata as m, sysconfig as s; print(m.version('torch'), s.get_path('purelib'))"
     answer = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()

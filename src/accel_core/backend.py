@@ -40,6 +40,9 @@ GRANTORS = ("kubernetes", "slurm", "apptainer", "podman")
 #: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
+#: What `is_variable_prefix` wants, in words.
+EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_'"
+
 
 class Provenance(Record):
     """Where a backend came from: the distribution, its version and the entry point.
@@ -114,7 +117,8 @@ class Backend:
         visible_devices_filters: Set it when variables filter before those, each by itself (level 2):
             `("ROCR_VISIBLE_DEVICES",)`.
         visible_devices_grammar: How their value is written: one of `GRAMMARS`.
-        export_envs: Prefixes of the variables that a launcher forwards to other nodes.
+        export_envs: Prefixes of the variables that a launcher forwards to other nodes, three characters or
+            more: `"HCCL_"`. All that begin so go, whatever they hold.
         environment: Set it when the vendor wants variables set, `"NAME=value"`: for ranks, and `activate()`.
         communication_backend: torch.distributed's. Empty: what torch has for the device, else `"staged"`.
         compile_backend: torch.compile's. Empty: `"inductor"` where it has code for it, else `"aot_eager"`.
@@ -275,6 +279,11 @@ def _is_pci(text: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", text) is not None
 
 
+def is_variable_prefix(text: str) -> bool:
+    """Whether a launcher may forward whatever begins so: less would be half the environment, or all of it."""
+    return len(text) > 2 and len(text.strip("_")) > 1 and _is_word(text)
+
+
 def _is_assignment(text: str) -> bool:
     name, equals, _ = text.partition("=")
     return bool(equals) and _is_word(name)
@@ -305,6 +314,11 @@ def _faults(backend: Backend) -> list[str]:
     check("taken_over_by", _is_word, "torch_xmlir")
     check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
     check("visible_devices_filters", _is_word, "ROCR_VISIBLE_DEVICES")
+    faults.extend(
+        f"export_envs {prefix!r} is malformed or stands for too much, {EXPECTED_PREFIX}"
+        for prefix in backend.export_envs
+        if not is_variable_prefix(prefix)
+    )
     check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
     check("impersonates", _is_device_type, "cuda", optional=True)
     if backend.api_level < 1:

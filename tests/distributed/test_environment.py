@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -35,6 +36,17 @@ def test_what_the_backend_and_every_backend_needs_is_forwarded_and_nothing_else(
     assert list(forwarded(card, ENVIRON)) == sorted(forwarded(card, ENVIRON))
 
 
+@pytest.mark.parametrize("prefixes", [[""], "NCCL", ["CARD", "A_"], [None]])
+def test_a_class_that_exports_the_whole_environment_is_refused(card, monkeypatch, prefixes):
+    """A declaration is checked; a class has its own export_envs(), a framework's too."""
+    monkeypatch.setattr(type(card), "export_envs", lambda self: prefixes)
+    if prefixes == "NCCL":  # one prefix, not its letters
+        assert "CARD_LOG" not in forwarded(card, {**ENVIRON, "NAME": "x"})
+        return
+    with pytest.raises(LaunchError, match=r"^export_envs\(\) of card has .*, expected a prefix of three"):
+        forwarded(card, {**ENVIRON, "MY_SECRET": "x"})
+
+
 def test_what_the_vendor_wants_set_goes_too_unless_it_is_set_or_not_wanted(torch_world):
     torch_world.backend("card", **FIELDS, environment=("CARD_LOG=0", "CARD_MODE=a=b"))
     card = accelerator("card")
@@ -57,10 +69,15 @@ def test_a_name_that_two_distributions_declare_is_pinned_with_its_distribution(t
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")
 @pytest.mark.parametrize(
-    "value", ["plain", "two words", "it's", 'say "x"', "$HOME `id` \\", "two\nlines", "", "ü"]
+    "value",
+    [
+        *("plain", "two words", "it's", 'say "x"', "$HOME `id` \\", "two\nlines", "", "ü", "a,b"),
+        os.fsdecode(b"\xff\xfe it's \x80\nline\xe9"),
+    ],
 )
 def test_a_shell_gets_every_value_as_it_is(value):
     script = as_shell({"SOME_VALUE": value})
+    script.encode()  # text, whatever the value's bytes are
     show = f"{sys.executable} -c \"import os, json; print(json.dumps(os.environ['SOME_VALUE']))\""
     done = subprocess.run(["sh", "-c", f"{script}\n{show}"], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == value
@@ -76,7 +93,13 @@ def test_deepspeeds_file_holds_what_deepspeed_reads_back():
     }
 
 
-@pytest.mark.parametrize("value", ["two\nlines", "a\r", 'say "x"', "$HOME", "`id`", "back\\slash", " space"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("two\nlines", "a\r", 'say "x"', "$HOME", "`id`", "back\\slash", " space"),
+        *("eth0,eth1", "caf\udce9", "two\x0blines"),
+    ],
+)
 def test_what_deepspeeds_file_cannot_hold_is_refused(value):
     with pytest.raises(LaunchError, match=r"^BAD: \.deepspeed_env cannot hold"):
         as_deepspeed({"GOOD": "1", "BAD": value})

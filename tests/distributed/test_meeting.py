@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from accel_core import LaunchError, RankLostError, RankMismatchError, SettingError
+from accel_core.distributed import agreement
 from accel_core.distributed.agreement import Record, agree
 from accel_core.distributed.process_group import _device_index, _read_rank
 from accel_core.distributed.rendezvous import Rank, read_rank
@@ -32,13 +33,13 @@ def record(rank, **more):
     return Record(rank, f"host{rank}", **{"backend": "cpu", "communication": "gloo", **more})
 
 
-def all_agree(store, records, timeout=20):
+def all_agree(store, records, timeout=20, world_size=0):
     """What each rank gets from `agree`, or the error it raises."""
     answers = {}
 
     def one(mine):
         try:
-            answers[mine.rank] = agree(store, mine, len(records), timeout)
+            answers[mine.rank] = agree(store, mine, world_size or len(records), timeout)
         except Exception as error:
             answers[mine.rank] = error
 
@@ -103,6 +104,75 @@ def test_many_ranks_fill_one_line_each_kind(store):
     message = str(all_agree(store, records)[5])
     assert "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more (host host0, host2" in message
     assert len(message.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        (b"[1, 2]", "it is list, expected an object"),
+        (b"\xff", "it is no JSON: UnicodeDecodeError"),
+        (b"[" * 200_000, "it is no JSON: RecursionError"),
+        (b'{"rank": 1, "host": "b", "colour": 1}', "unknown fields: 'colour'"),
+        (b'{"rank": 1, "host": 7}', "its host is 7, expected text"),
+        (b'{"rank": 1, "host": "b", "others": {"npu": 1}}', "its others is"),
+        (b'{"rank": 2, "host": "b"}', "it does not say that it is of rank 1"),
+    ],
+)
+def test_a_record_that_is_none_is_a_fault_of_that_rank_and_told_to_all(store, left, said):
+    """It was a TypeError on rank 0, and the others waited for a verdict."""
+    from torch.distributed import PrefixStore
+
+    def one_is_astray():
+        store.set("word/1", "0" * 32)
+        store.wait([f"answer/{'0' * 32}"])
+        name = store.get(f"answer/{'0' * 32}").decode()
+        own = PrefixStore(name, store)
+        own.set("record/1", left)
+        own.wait(["verdict"])
+        own.add("verdict-read", 1)
+
+    thread = threading.Thread(target=one_is_astray)
+    thread.start()
+    answers = all_agree(store, [record(0), record(2)], world_size=3)
+    thread.join()
+    assert [type(answer) for answer in answers] == [RankMismatchError] * 2
+    assert str(answers[0]) == str(answers[1])
+    assert str(answers[0]).startswith("rank 1 (host not known) cannot start: what it left in the store is no")
+    assert said in str(answers[0])
+
+
+def test_a_word_that_is_none_is_nobodys(store, monkeypatch):
+    monkeypatch.setattr(agreement, "_GRACE", 0.1)
+    store.set("word/1", b"\xff\xfe")
+    (answer,) = all_agree(store, [record(0)], timeout=0.2, world_size=2)
+    assert isinstance(answer, RankLostError)
+    assert answer.ranks == (1,)
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "said"),
+    [
+        (b"\xff", b"", "no name of a round"),
+        (b"0" * 32, b"[]", "no verdict: it is list"),
+        (b"0" * 32, b'{"error": ""}', "no verdict: its hosts is None"),
+    ],
+)
+def test_what_rank_0_leaves_is_checked_too(store, name, verdict, said):
+    from torch.distributed import PrefixStore
+
+    def rank_0_is_astray():
+        store.wait(["word/1"])
+        store.set(f"answer/{store.get('word/1').decode()}", name)
+        if verdict:
+            PrefixStore(name.decode(), store).set("verdict", verdict)
+
+    thread = threading.Thread(target=rank_0_is_astray)
+    thread.start()
+    (answer,) = all_agree(store, [record(1)], world_size=2)
+    thread.join()
+    assert isinstance(answer, RankMismatchError)
+    assert str(answer).startswith("rank 1 (host host1): what rank 0 left in the store is")
+    assert said in str(answer)
 
 
 def test_why_another_backend_was_not_taken_is_told(store):

@@ -219,7 +219,11 @@ def test_what_torch_raises_below_a_collective_is_about_the_others(job):
 
 
 @pytest.mark.parametrize(
-    "said", [b"GET / HTTP/1.1\r\n\r\n", b"[" * 4000 + b"\n", b"x" * 10000, b'["hello", 5]\n']
+    "said",
+    [
+        *(b"GET / HTTP/1.1\r\n\r\n", b"[" * 4000 + b"\n", b"x" * 10000, b'["hello", 5]\n'),
+        *(b'["hello", ["round", [1]]]\n', b'["hello", ["round"]]\n', b'["hello", ["round", true]]\n'),
+    ],
 )
 def test_a_stranger_is_sent_away(job, said):
     made = job.alone(2, silence=30)

@@ -14,7 +14,7 @@ from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin
-from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.detection.entry_points import EntryPoint, Unread, find_entry_points, scan
 from accel_core.detection.plugin import declarations
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError
@@ -24,11 +24,13 @@ __all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_nam
 
 
 def discover() -> tuple[Candidate | Unloaded, ...]:
-    """Every backend that is built in or installed, in rank order; imports each plugin's inert module."""
-    loaded = [
-        candidate for entry_point in find_entry_points(ENTRY_POINT_GROUP) for candidate in load(entry_point)
-    ]
-    return rank([*builtin_candidates(), *loaded])
+    """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
+
+    So is what may be a plugin whose `entry_points.txt` is not read, under its distribution's name.
+    """
+    found = scan(ENTRY_POINT_GROUP)
+    loaded = [candidate for entry_point in found.entry_points for candidate in load(entry_point)]
+    return rank([*builtin_candidates(), *loaded, *map(_unread, found.unread)])
 
 
 def find(pin: Pin | None) -> tuple[Candidate | Unloaded, ...]:
@@ -51,12 +53,15 @@ def find(pin: Pin | None) -> tuple[Candidate | Unloaded, ...]:
     candidates = _matching(named, pin)
     if not candidates:
         candidates = _matching([e for e in installed if e not in named], pin)
+    if not candidates:
+        unread = map(_unread, scan(ENTRY_POINT_GROUP).unread)
+        candidates = [c for c in unread if c.matches([pin])]
     return rank(candidates)
 
 
 def installed_names() -> list[str]:
     """Names that a pin can have, read from metadata alone."""
-    names = [clean(e.name.lower()) for e in find_entry_points(ENTRY_POINT_GROUP)]
+    names = [clean(e.name.lower()) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name]
     return [*dict.fromkeys(sorted(names)), builtin.GENERIC.name, builtin.CPU.name]
 
 
@@ -86,6 +91,8 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
     log.say(f"load the plugin {entry_point.value} of {provenance}")
     try:
         with stdout_to_stderr():
+            if not entry_point.name:
+                raise InvalidBackendError("the entry point has no name, expected that of its backend")
             if not entry_point.module:
                 raise InvalidBackendError(
                     "the entry point's value names no module, expected e.g. 'accel_npu'"
@@ -93,7 +100,7 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
             plugin = entry_point.load()
             backends = declarations(plugin)
     except CAUGHT as error:
-        return (Unloaded(clean(entry_point.name.lower()), provenance, _failure(entry_point, error)),)
+        return (Unloaded(_name_of(entry_point), provenance, _failure(entry_point, error)),)
     unique = {(b.name, b.priority): b._declared_by(provenance) for b in backends}
     return tuple(Candidate(backend, plugin) for backend in unique.values())
 
@@ -101,7 +108,23 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
 def _claim(entry_point: EntryPoint) -> Unloaded:
     """What is known of a plugin by its entry point alone."""
     outcome = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-    return Unloaded(clean(entry_point.name.lower()), _provenance(entry_point), outcome)
+    return Unloaded(_name_of(entry_point), _provenance(entry_point), outcome)
+
+
+def _name_of(entry_point: EntryPoint) -> str:
+    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
+    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+
+
+def _unread(unread: Unread) -> Unloaded:
+    """A distribution that may be a plugin, and whose entry points nobody reads."""
+    outcome = Outcome(
+        Status.INVALID,
+        f"whether it is a plugin cannot be read: {unread.reason}",
+        f"pip install --force-reinstall {unread.distribution}, or delete that folder",
+    )
+    provenance = Provenance(unread.distribution, unread.version)
+    return Unloaded(normalize_distribution(unread.distribution), provenance, outcome)
 
 
 def _provenance(entry_point: EntryPoint) -> Provenance:

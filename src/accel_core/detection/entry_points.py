@@ -3,6 +3,9 @@
 Directories on `sys.path` are scanned directly: one small read a distribution, and only files that hold
 the group's name are parsed. What is not a plain directory (zip files, eggs, custom finders) goes through
 `importlib.metadata`. The result is kept for as long as `sys.path` and its directories stay as they are.
+
+Whoever may write to one of those directories must not be able to hang or fill every process that looks there:
+only regular files are read, each up to `MOST_BYTES`, and what is passed over for that is told (`Unread`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
@@ -20,9 +24,13 @@ from accel_core._support.record import Record
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["EntryPoint", "find_entry_points"]
+__all__ = ["MOST_BYTES", "EntryPoint", "Scan", "Unread", "find_entry_points", "scan"]
 
+#: The longest `entry_points.txt` that is read. The longest ones that are published have some 100 kB.
+MOST_BYTES = 1 << 20
 _READ = 4096
+#: Without it, opening a FIFO waits for somebody to write.
+_FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 #: Groups that one choice asks for: the files are read once for all of them.
 _TOGETHER = ("accel.backends", "torch.backends", "accel.adapters")
 _INFO = (".dist-info", ".egg-info")
@@ -50,6 +58,23 @@ class EntryPoint(Record):
         return loaded
 
 
+class Unread(Record):
+    """A distribution of which nobody can say what its entry points are."""
+
+    distribution: str
+    version: str
+    #: The file, what is wrong with it, and what is expected; a clause.
+    reason: str
+
+
+class Scan(Record):
+    """What one look at `sys.path` gave for a group."""
+
+    entry_points: tuple[EntryPoint, ...]
+    #: Of any group: what could not be read may name this one.
+    unread: tuple[Unread, ...]
+
+
 class _Installed(Record):
     """One distribution on the path; `text` is set where its entry points name the group."""
 
@@ -57,10 +82,16 @@ class _Installed(Record):
     text: str | None = None
     home: str = ""
     distribution: Distribution | None = None
+    #: Why its entry points are not read, where they should not be.
+    fault: str = ""
+
+
+class _UnfitError(Exception):
+    """A file that is not read, and why."""
 
 
 _Key = tuple[object, ...]
-_memo: dict[str, tuple[_Key, tuple[EntryPoint, ...]]] = {}
+_memo: dict[str, tuple[_Key, Scan]] = {}
 
 
 def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
@@ -69,13 +100,19 @@ def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
     Of several distributions of one name the first on `sys.path` counts, as for `importlib.metadata`. A
     distribution whose metadata cannot be read is passed over; it never hides another.
     """
+    return scan(group).entry_points
+
+
+def scan(group: str) -> Scan:
+    """The same, and the distributions whose `entry_points.txt` is too long, or no regular file."""
     key = _key()
     kept = _memo.get(group)
     if kept is not None and kept[0] == key:
         return kept[1]
     groups = _TOGETHER if group in _TOGETHER else (group,)
     installed = tuple(_first_of_each_name(_distributions(groups)))
-    _memo.update({each: (key, tuple(_entry_points(installed, each))) for each in groups})
+    unread = tuple(Unread(*_identity(item), item.fault) for item in installed if item.fault)
+    _memo.update({each: (key, Scan(tuple(_entry_points(installed, each)), unread)) for each in groups})
     return _memo[group][1]
 
 
@@ -131,27 +168,61 @@ def _in_directory(root: str, names: list[str], groups: tuple[str, ...]) -> Itera
     needles = [group.encode() for group in groups]
     for name in names:
         if name.lower().endswith(_INFO):
-            data = _read(f"{root}/{name}/entry_points.txt")
+            normalized, home = _normalize(name.rpartition(".")[0].partition("-")[0]), f"{root}/{name}"
+            try:
+                data = _read(f"{home}/entry_points.txt")
+            except _UnfitError as error:
+                yield _Installed(normalized, home=home, fault=str(error))
+                continue
             text = data.decode("utf-8", "replace") if data and any(n in data for n in needles) else None
-            yield _Installed(_normalize(name.rpartition(".")[0].partition("-")[0]), text, f"{root}/{name}")
+            yield _Installed(normalized, text, home)
 
 
 def _read(path: str) -> bytes:
-    """The file's bytes; empty where it is missing or cannot be read."""
+    """The file's bytes; empty where it is missing or cannot be read.
+
+    Raises `_UnfitError` for what is no regular file, and for more than `MOST_BYTES`.
+    """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, _FLAGS)
     except (OSError, ValueError):
         return b""
     try:
+        _require_fit(path, os.fstat(descriptor))
         # One read takes nearly every such file whole; a larger buffer costs more than the read.
         data = os.read(descriptor, _READ)
-        while len(data) % _READ == 0 and (more := os.read(descriptor, _READ)):
-            data += more
+        if len(data) == _READ:
+            parts, size = [data], _READ
+            while size <= MOST_BYTES and (more := os.read(descriptor, 1 << 16)):
+                parts.append(more)
+                size += len(more)
+            _require_short(path, size)  # it may have grown since
+            data = b"".join(parts)
         return data
     except OSError:
         return b""
     finally:
         os.close(descriptor)
+
+
+def _require_fit(path: str, status: os.stat_result) -> None:
+    """Raise `_UnfitError` for what is no regular file, and for one that is too long."""
+    if not stat.S_ISREG(status.st_mode):
+        raise _UnfitError(f"{path} is {_kind(status.st_mode)}, expected a regular file")
+    _require_short(path, status.st_size)
+
+
+def _require_short(path: str, size: int) -> None:
+    if size > MOST_BYTES:
+        raise _UnfitError(f"{path} has more than {MOST_BYTES} bytes, which is the most that is read")
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISDIR(mode):
+        return "a folder"
+    if stat.S_ISFIFO(mode):
+        return "a FIFO"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
 def _normalize(name: str) -> str:
@@ -173,14 +244,34 @@ def _from_importlib(path: list[str] | None) -> list[Distribution] | None:
 
 
 def _read_all(distributions: Iterable[Distribution], groups: tuple[str, ...]) -> Iterator[_Installed]:
+    from accel_core._support.metadata import folder_of
+
     for distribution in distributions:
+        folder = folder_of(distribution)
         try:
+            # importlib would open whatever is there; what it reads from an archive can only be measured.
+            _require_all_fit(folder)
             text = distribution.read_text("entry_points.txt") or ""
+            _require_short(f"entry_points.txt in {getattr(distribution, '_path', distribution)}", len(text))
             name = getattr(distribution, "_normalized_name", None) or distribution.metadata["Name"]
+        except _UnfitError as error:
+            home = folder or str(getattr(distribution, "_path", ""))
+            yield _Installed(_normalize(_stem(home)[0]), home=home, fault=str(error))
+            continue
         except Exception:  # a neighbour's broken metadata must not hide anyone else
             continue
         wanted = text if any(group in text for group in groups) else None
         yield _Installed(_normalize(name or ""), wanted, distribution=distribution)
+
+
+def _require_all_fit(folder: str) -> None:
+    for file in ("entry_points.txt", "METADATA", "PKG-INFO") if folder else ():
+        path = f"{folder}/{file}"
+        try:
+            status = os.stat(path)
+        except (OSError, ValueError):
+            continue
+        _require_fit(path, status)
 
 
 def _first_of_each_name(installed: Iterable[_Installed]) -> Iterator[_Installed]:
@@ -188,7 +279,7 @@ def _first_of_each_name(installed: Iterable[_Installed]) -> Iterator[_Installed]
     for item in installed:
         if item.normalized not in seen:
             seen.add(item.normalized)
-            if item.text is not None:
+            if item.text is not None or item.fault:
                 yield item
 
 
@@ -219,12 +310,23 @@ def _identity(item: _Installed) -> tuple[str, str]:
             return metadata["Name"] or item.normalized, metadata["Version"] or ""
         except Exception:  # unreadable metadata: the normalised name is what is left
             return item.normalized, ""
-    stem = os.path.basename(item.home).rpartition(".")[0]
-    name, _, version = stem.partition("-")
+    name, version = _stem(item.home)
     for file in ("METADATA", "PKG-INFO"):
-        headers = _headers(_read(f"{item.home}/{file}"))
+        try:
+            headers = _headers(_read(f"{item.home}/{file}"))
+        except _UnfitError:  # the folder's name is what is left
+            continue
         if headers:
             return headers.get("name", name), headers.get("version", version)
+    return name, version
+
+
+def _stem(home: str) -> tuple[str, str]:
+    """Name and version as the folder has them; of an egg its own, which holds its `EGG-INFO`."""
+    folder = home.rstrip("/\\")
+    if os.path.basename(folder).upper() == "EGG-INFO":
+        folder = os.path.dirname(folder)
+    name, _, version = os.path.basename(folder).rpartition(".")[0].partition("-")
     return name, version
 
 

@@ -94,8 +94,8 @@ class _Known:
 
     @property
     def builtin(self) -> bool:
-        """Whether accel_core itself brings this backend."""
-        return self.provenance.entry_point == ""
+        """Whether accel_core itself brings this backend; never where it could not be read."""
+        return False
 
     def matches(self, pins: Iterable[Pin]) -> bool:
         """Whether one of `pins` means this backend."""
@@ -127,6 +127,11 @@ class Candidate(_Known, _CandidateFields):
         """Where the declaration comes from; discovery has filled it in."""
         assert self.backend.provenance is not None
         return self.backend.provenance
+
+    @property
+    def builtin(self) -> bool:
+        """Whether accel_core itself brings this backend: it was found by no entry point."""
+        return not (self.provenance.entry_point or self.provenance.value)
 
     @property
     def priority(self) -> int:

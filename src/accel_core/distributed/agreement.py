@@ -47,6 +47,26 @@ class Record(NamedTuple):
     addresses: Sequence[str] = ()
     port: int = 0
 
+    @classmethod
+    def read(cls, rank: int, data: bytes) -> Record:
+        """What `rank` left in the store: whoever may write there, or has another accel-core, writes anything.
+
+        Where it is no record, one that says so comes back, so that all ranks learn whose fault it is.
+        """
+        try:
+            fields = _fields(data)
+            if unknown := sorted(map(repr, fields.keys() - set(cls._fields))):
+                raise ValueError(f"it has unknown fields: {', '.join(unknown)}")
+            for name, (fits, expected) in _FIELDS.items():
+                if name in fields and not fits(fields[name]):
+                    raise ValueError(f"its {name} is {fields[name]!r:.80}, expected {expected}")
+            if fields.get("rank") != rank or "host" not in fields:
+                raise ValueError(f"it does not say that it is of rank {rank}, and of which host")
+        except ValueError as error:
+            problem = f"what it left in the store is no record: {error}. {_SAME}"
+            return cls(rank, "not known", problem=problem)
+        return cls(**fields)
+
     @property
     def choice(self) -> tuple[str, ...]:
         """What must be equal on every rank."""
@@ -55,6 +75,52 @@ class Record(NamedTuple):
     def __str__(self) -> str:
         origin = f"{self.distribution} {self.version}".strip()
         return f"{self.backend} ({origin}) over {self.communication}"
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+_TEXT = (_is_text, "text")
+_TEXTS = (_are_texts, "a list of texts")
+_WHOLE = (_is_whole, "a whole number")
+#: What each field of a record must be, and each part of a verdict.
+_FIELDS = {
+    **dict.fromkeys(("host", "backend", "distribution", "version", "communication", "how", "problem"), _TEXT),
+    "rank": _WHOLE, "port": _WHOLE, "others": (_is_table, "texts by name"), "addresses": _TEXTS,
+}  # fmt: skip
+_VERDICT = {
+    "error": _TEXT, "hosts": _TEXTS, "addresses": _TEXTS, "port": _WHOLE,
+    "absent": (lambda value: isinstance(value, list) and all(map(_is_whole, value)), "a list of ranks"),
+}  # fmt: skip
+#: The most that one rank may leave, in bytes; a record has some hundred, a verdict some dozen a rank.
+_MOST = 1 << 24
+_SAME = "See that every host runs this script with the same accel-core, and that nobody else uses the store"
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    """The JSON object that `data` is; raises `ValueError` that says why it is none."""
+    if len(data) > _MOST:
+        raise ValueError(f"it has {len(data)} bytes, expected at most {_MOST}")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {type(error).__name__}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"it is {type(document).__name__}, expected an object")
+    return document
 
 
 class Round(NamedTuple):
@@ -113,12 +179,13 @@ def _preside(
             if rank in records:
                 continue
             if round_store.check([f"record/{rank}"]):
-                records[rank] = Record(**json.loads(round_store.get(f"record/{rank}")))
+                records[rank] = Record.read(rank, round_store.get(f"record/{rank}"))
             elif store.check([f"word/{rank}"]):
                 word = store.get(f"word/{rank}")
                 if answered.get(rank) != word:  # the first may have been of a rank that is no more
                     answered[rank] = word
-                    store.set(f"answer/{word.decode()}", name)
+                    with contextlib.suppress(UnicodeDecodeError):  # no rank's: that one stays absent
+                        store.set(f"answer/{word.decode()}", name)
         if len(records) == world_size or time.monotonic() > end:
             break
         time.sleep(0.02)
@@ -139,6 +206,7 @@ def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[st
     from torch._C._distributed_c10d import PrefixStore
 
     word = uuid.uuid4().hex
+    of_rank_0 = f"rank {record.rank} (host {record.host}): what rank 0 left in the store is"
     wait = timedelta(seconds=patience)
     kind: type[RankLostError] = OldStoreError
     try:
@@ -149,7 +217,7 @@ def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[st
         round_store = PrefixStore(name, store)
         round_store.set(f"record/{record.rank}", json.dumps(record._asdict()))
         round_store.wait(["verdict"], wait)
-        verdict: dict[str, Any] = json.loads(round_store.get("verdict"))
+        said = round_store.get("verdict")
         round_store.add("verdict-read", 1)
     except RuntimeError as error:
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
@@ -159,7 +227,21 @@ def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[st
             "printed, and that its host can be reached.",
             ranks=(0,),
         ) from error
-    return name, verdict
+    except UnicodeDecodeError:
+        raise RankMismatchError(f"{of_rank_0} no name of a round. {_SAME}.") from None
+    try:
+        return name, _verdict(said)
+    except ValueError as error:
+        raise RankMismatchError(f"{of_rank_0} no verdict: {error}. {_SAME}.") from None
+
+
+def _verdict(data: bytes) -> dict[str, Any]:
+    """What rank 0 published; raises `ValueError` that says why it is no verdict."""
+    verdict = _fields(data)
+    for name, (fits, expected) in _VERDICT.items():
+        if not fits(verdict.get(name)):
+            raise ValueError(f"its {name} is {verdict.get(name)!r:.80}, expected {expected}")
+    return verdict
 
 
 def _depart_last(store: Store, world_size: int) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accel_core._support import startup
 from accel_core._support.torch_import import AUTOLOAD
 from accel_core.accelerators.vendor_defaults import missing_defaults
-from accel_core.backend import Backend
+from accel_core.backend import EXPECTED_PREFIX, Backend, is_variable_prefix
 from accel_core.errors import LaunchError
 from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR
 
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
     from accel_core.detection.autoload import Spoiler
 
-__all__ = ["COMMON", "as_deepspeed", "as_shell", "forwarded", "kept_from_others", "pin_of", "why_kept"]
+__all__ = [
+    "COMMON",
+    "as_deepspeed",
+    "as_shell",
+    "exported_by",
+    "forwarded",
+    "kept_from_others",
+    "pin_of",
+    "why_kept",
+]
 
 #: Prefixes that every backend forwards: our settings, Python's, torch's, OpenMP's, gloo's.
 COMMON = ("ACCEL_", "GLOO_", "OMP_", "PYTHON", "TORCH_")
@@ -33,7 +42,8 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
     Those whose name begins with one of `COMMON` or of `accelerator.export_envs()`, and always
     `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. Those that
     the vendor wants set and that are not, unless `ACCEL_VENDOR_DEFAULTS=0`. The
-    visible-devices variables are left out: which devices a host may use is that host's matter.
+    visible-devices variables are left out: which devices a host may use is that host's matter. Raises
+    `LaunchError` where the accelerator's class exports what is no prefix, or too much.
     """
     env = os.environ if environ is None else environ
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
@@ -41,7 +51,8 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
     if isinstance(accelerator, Backend):
         exported, visible = list(accelerator.export_envs), list(accelerator.visible_devices)
     else:
-        exported, visible = accelerator.export_envs(), accelerator.visible_devices_envs()
+        exported = exported_by(accelerator.name, accelerator.export_envs())
+        visible = accelerator.visible_devices_envs()
     prefixes = (*COMMON, *exported)
     own = {*visible, DS_ACCELERATOR.name}
     kept = {
@@ -51,6 +62,21 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
         if name.startswith(prefixes) and name not in own and _NAME.fullmatch(name)
     }
     return dict(sorted({**missing, **kept, DS_ACCELERATOR.name: pin_of(accelerator)}.items()))
+
+
+def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
+    """What the class of accelerator `name` exports. A declaration is checked when it is made; a class is not.
+
+    Raises `LaunchError` for a prefix that would send the whole environment, or half of it, to other hosts.
+    """
+    found = [prefixes] if isinstance(prefixes, str) else list(prefixes)
+    for prefix in found:
+        if not isinstance(prefix, str) or not is_variable_prefix(prefix):
+            raise LaunchError(
+                f"export_envs() of {name} has {prefix!r}, {EXPECTED_PREFIX}. Nothing was forwarded. Report "
+                "this to the maintainers of its plugin."
+            )
+    return found
 
 
 def kept_from_others(environ: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -84,21 +110,51 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 
 
 def as_shell(variables: Mapping[str, str]) -> str:
-    """Lines for a POSIX shell: `export NAME='any value'`."""
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+    """Lines for a POSIX shell: `export NAME='any value'`.
+
+    ASCII and UTF-8 stand as they are. Bytes that are not UTF-8 stand as octal for `printf`, which gives them
+    back: a file of text cannot hold them.
+    """
+    return "\n".join(f"export {name}={_for_shell(value)}" for name, value in variables.items())
+
+
+def _for_shell(value: str) -> str:
+    if _text_of(value) is not None:
+        return shlex.quote(value)
+    parts = re.split(rb"([\x80-\xff]+)", os.fsencode(value))  # at odd places what is beyond ASCII
+    octal = ["".join(f"\\{byte:03o}" for byte in part) for part in parts]
+    return "".join(
+        f"\"$(printf '{octal[at]}')\"" if at % 2 else shlex.quote(part.decode()) if part else ""
+        for at, part in enumerate(parts)
+    )
+
+
+def _text_of(value: str) -> str | None:
+    """The value, unless it holds bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return None
+    return value
 
 
 def as_deepspeed(variables: Mapping[str, str]) -> str:
     """Lines for DeepSpeed's `.deepspeed_env`: `NAME=value`.
 
-    Raises `LaunchError` for values that the file cannot hold: DeepSpeed reads it line by line, strips each
-    value, and puts it between double quotes for a shell without escaping anything.
+    Raises `LaunchError` for values that the file cannot hold: DeepSpeed (0.19.8, `launcher/runner.py`)
+    reads it as text, line by line, strips each value, puts it between double quotes for a shell without
+    escaping anything, and joins all of them by commas for Slurm's `srun --export`.
     """
-    faulty = [name for name, value in variables.items() if re.search(r'["$`\\!\r\n]', value)]
-    faulty += [name for name, value in variables.items() if value != value.strip()]
+    faulty = sorted(name for name, value in variables.items() if not _fits_deepspeed(value))
     if faulty:
         raise LaunchError(
-            f"{', '.join(sorted(set(faulty)))}: .deepspeed_env cannot hold a line end, quotes, a dollar "
-            "sign, a backslash, or space at either end. Unset it, or use --format shell or json."
+            f"{', '.join(faulty)}: .deepspeed_env cannot hold a line end, quotes, a dollar sign, a "
+            "backslash, a comma (its launcher for Slurm splits there), bytes that are not UTF-8, or "
+            "space at either end. Unset it, or use --format shell."
         )
     return "\n".join(f"{name}={value}" for name, value in variables.items())
+
+
+def _fits_deepspeed(value: str) -> bool:
+    stands = value == value.strip() and len(value.splitlines()) <= 1 and _text_of(value) is not None
+    return stands and not re.search(r'["$`\\!,\r\n]', value)

@@ -270,12 +270,13 @@ class Watch:
 
     def _introduce(self, line: Line, word: str, detail: Any) -> None:
         """On rank 0: somebody says who it is."""
-        known = word == "hello" and isinstance(detail, list) and detail[:1] == [self._name]
-        if not known or detail[1] not in self._others or detail[1] in self._lines:
+        known = word == "hello" and isinstance(detail, list) and len(detail) == 2 and detail[0] == self._name
+        rank = detail[1] if known and type(detail[1]) is int else None
+        if rank not in self._others or rank in self._lines:
             line.end = line.end or "not one of us"
             return
         with self._changed:
-            line.rank = detail[1]
+            line.rank = rank
             self._heard[line.rank] = time.monotonic()
             line.say("hello", self._name)
             self._lines[line.rank] = line

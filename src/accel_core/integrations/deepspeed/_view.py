@@ -44,7 +44,9 @@ class _LauncherAnswers:
     def export_envs(self) -> list[str]:
         """Also what makes our choice and our activation, on the other nodes too."""
         # Forwarded by prefix: the choice (DS_ACCELERATOR, ACCEL_ALLOW…) and ACCEL_INTEGRATIONS.
-        mine: list[str] = super().export_envs()  # type: ignore[misc]
+        from accel_core.distributed.environment import exported_by
+
+        mine = exported_by(self.backend.name, super().export_envs())  # type: ignore[misc]
         # The last is what keeps another vendor's package out of every process that imports torch.
         return [*mine, "ACCEL_", "DS_ACCELERATOR", AUTOLOAD]
 
