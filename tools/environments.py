@@ -241,7 +241,7 @@ def runs(python: str) -> bool:
 def interpreters() -> dict[str, str]:
     """Find the Pythons for the torch-free tests: oldest and newest beside this one; else this one."""
     found = {}
-    for version in ("3.10", "3.12", "3.13"):
+    for version in ("3.10", "3.13"):
         pyenv = os.environ.get("PYENV_ROOT", "/nonexistent")
         choices = sorted(glob.glob(f"{pyenv}/versions/{version}.*/bin/python{version}"), reverse=True)
         choices += [path for path in [shutil.which(f"python{version}")] if path]
