@@ -355,7 +355,8 @@ def docs(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Open the site that `./dev docs` built in headless Chromium: errors, search, phone, light and dark."""
     prepare(session, "test", "site", project=False)
-    session.run("python", *PYTEST, *(session.posargs or ["tests/site"]), env=CLEAN)
+    # The other tests' conftest.py imports the project, which is not installed here.
+    session.run("python", *PYTEST, "--confcutdir=tests/site", "tests/site", *session.posargs, env=CLEAN)
 
 
 # ---------------------------------------------------------------------------- speed

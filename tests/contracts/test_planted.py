@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from accel_contracts.plugins import PLUGINS, declared, everything
@@ -51,18 +52,22 @@ def test_reading_passes_over_what_is_looked_for(plugin, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def planted_runs(run, tmp_path_factory):
+def planted_runs(run, once, tmp_path_factory):
     """Every fault whose error is swallowed, in every plugin, run: what the recorder kept."""
-    copies = {}
-    for plugin in PLUGINS:
-        for name, fault in {**SWALLOWED, CLEAN: MARKED}.items():
-            copies[plugin.name, name] = copy = tmp_path_factory.mktemp(plugin.name) / "src"
-            plant(plugin, copy, fault)
-    found = run(copies.values())
-    return {
-        key: [each.get("violations", []) for each in found if each["folder"] == str(copy)]
-        for key, copy in copies.items()
-    }
+
+    def planted() -> list[tuple[str, str, list[Any]]]:
+        copies = {}
+        for plugin in PLUGINS:
+            for name, fault in {**SWALLOWED, CLEAN: MARKED}.items():
+                copies[plugin.name, name] = copy = tmp_path_factory.mktemp(plugin.name) / "src"
+                plant(plugin, copy, fault)
+        found = run(copies.values())
+        return [
+            (*key, [each.get("violations", []) for each in found if each["folder"] == str(copy)])
+            for key, copy in copies.items()
+        ]
+
+    return {(plugin, name): violations for plugin, name, violations in once("planted", planted)}
 
 
 @pytest.mark.slow

@@ -20,8 +20,8 @@ from accel_core import Accelerator, Backend, TorchAccelerator  # noqa: E402
 
 
 @pytest.fixture(scope="session")
-def runs(run):
-    return run(path / "src" for path in PLUGINS)
+def runs(run, once):
+    return once("running", lambda: run(path / "src" for path in PLUGINS))
 
 
 def test_it_uses_only_what_its_vendor_has(plugin, runs):
