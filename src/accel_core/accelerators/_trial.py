@@ -32,14 +32,17 @@ def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
 
 
 def held_types(torch: Any, device: Any) -> set[Any]:
-    """The data types in which a tensor of one element can be made on `device`, and converted to."""
+    """The data types in which a tensor of one element can be made on `device`, and converted to.
+
+    Each is read back: a queue tells of what failed in it when it is waited for.
+    """
     found = set()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
         for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
             try:
                 torch.empty(1, dtype=dtype, device=device)
-                torch.ones(1, device=device).to(dtype)
+                torch.ones(1, device=device).to(dtype).cpu()
             except (RuntimeError, TypeError):  # a type that the device has not, or torch's own packed ones
                 continue
             found.add(dtype)

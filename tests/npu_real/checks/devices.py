@@ -111,3 +111,9 @@ def check_every_answer_has_its_type(acc):
 def check_the_toolkit(acc):
     assert acc.toolkit() == {"CANN": "8.3.0", "ASCEND_HOME_PATH": None}
     assert acc.communication_backend_version() == (8, 3, 0)
+
+
+def check_it_is_an_accelerator(acc):
+    assert (acc.is_accelerator(), acc.device_type) == (True, "npu")
+    supported = acc.get_device_capability(1)["supported_dtypes"]
+    assert {torch.float32, torch.float16} <= set(supported)

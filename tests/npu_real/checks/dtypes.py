@@ -38,6 +38,13 @@ def check_where_a_tensor_is(acc):
     assert acc.on_accelerator(x.to(acc.device())) is True
 
 
+def check_the_type_to_train_in(acc):
+    dtype = acc.training_dtype()
+    assert dtype is torch.bfloat16 if acc.is_bf16_native() else dtype in (torch.float16, torch.float32)
+    assert acc.grad_scaler().is_enabled() is (dtype is torch.float16)
+    assert acc.grad_scaler(torch.float16).is_enabled()
+
+
 def check_autocast(acc):
     one, other = torch.ones(4, 4, device="npu"), torch.ones(4, 4, device="npu")
     with acc.autocast():

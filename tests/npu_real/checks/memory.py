@@ -36,6 +36,19 @@ def check_allocated_and_peak(acc):
     assert acc.max_memory_allocated() == before
 
 
+def check_the_summary_and_what_is_forgotten(acc):
+    x = block(8)
+    summary = acc.memory_summary()
+    assert "npu:0" in summary
+    assert "8192 KiB" in summary or "8.0 MiB" in summary or "8 MiB" in summary, summary
+    del x
+    key = "allocated_bytes.all.freed"
+    assert acc.memory_stats()[key] > 0
+    acc.reset_accumulated_memory_stats()
+    assert acc.memory_stats()[key] == 0
+    acc.empty_host_cache()
+
+
 def check_devices_are_counted_apart(acc):
     acc.empty_cache()
     x = block(16, 1)

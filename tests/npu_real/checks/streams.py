@@ -44,6 +44,14 @@ def check_selecting_a_stream(acc):
     assert acc.current_stream() != stream
 
 
+def check_setting_a_stream(acc):
+    before, stream = acc.current_stream(), acc.Stream()
+    acc.set_stream(stream)
+    assert acc.current_stream() == stream
+    acc.set_stream(before)
+    assert acc.current_stream() == before
+
+
 def check_a_stream_of_another_device(acc):
     stream = acc.Stream(device=1)
     with acc.stream(stream):
