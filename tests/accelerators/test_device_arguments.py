@@ -75,14 +75,15 @@ def test_a_devices_module_sees_an_index_however_the_device_is_named(
     whole: TorchAccelerator, vendor: Any, name: str
 ) -> None:
     seen = []
-    for device in (1, "maia:1", torch.device("maia", 1), "maia", None):
+    # "1": DeepSpeed names a rank's device so, by os.environ["LOCAL_RANK"].
+    for device in (1, "maia:1", torch.device("maia", 1), "1", "maia", None):
         if device is None and name in ("set_device", "fork_rng"):
             continue
         vendor.asked.clear()
         CHECKED[name](whole, device)
         seen.append(vendor.asked[:])
         vendor.current = 0
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1] == seen[2] == seen[3]
     for device in (2, "maia:2", torch.device("maia", 2)):
         with pytest.raises(InvalidDeviceError, match=r"simulated: device index 2 is out of range, 2 devices"):
             CHECKED[name](whole, device)
@@ -110,6 +111,7 @@ def test_a_name_is_made_of_what_torch_takes(
 ) -> None:
     ask = NAMED[name]
     assert ask(simulated, 7) == ask(simulated, "maia:7") == ask(simulated, torch.device("maia", 7))
+    assert ask(simulated, 7) == ask(simulated, "7")  # so DeepSpeed asks, with os.environ["LOCAL_RANK"]
     assert str(ask(simulated, "maia:7")) == "maia:7"  # a value, as torch.device: nobody looks for it
     assert ask(simulated, "maia") == ask(simulated, None) == ask(simulated, torch.device("maia"))
     with pytest.raises(InvalidArgumentError, match=r"7.0 \(float\) is not a device"):

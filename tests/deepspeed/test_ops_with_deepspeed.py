@@ -146,7 +146,7 @@ def test_on_the_cpu_deepspeed_has_the_operators_that_it_has_alone(child, asked):
 def test_a_device_that_deepspeed_does_not_know_has_ours(child, on_acme):
     found = ran(child, ACTIVATE + LIST, on_acme)
     assert set(found["made"]) == {
-        "cpu_adagrad", "cpu_adam", "cpu_lion", "fused_adam", "fused_lamb", "fused_lion",
+        "cpu_adagrad", "cpu_adam", "cpu_lion", "fused_adam", "fused_lamb", "fused_lion", "pin_memory",
         "deepspeed_not_implemented",
     }  # fmt: skip
     assert found["compatible"] == {name: name != "deepspeed_not_implemented" for name in found["made"]}
