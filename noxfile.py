@@ -102,9 +102,9 @@ def demo(session: nox.Session) -> None:
 
 ABOUT_THE_TESTS = """
 This takes some 10 minutes on two cores, and some more the first time: it fills environments in .nox/.
-Sessions: docs, lint, types, tests, wheels, and without torch on Python {pythons}.
+Sessions: docs, lint, types, tests, wheels, and without torch on Python {python}.
 Left out, as each has an environment of its own: {apart}.
-`.ci/run` runs those too, `./dev NAME` one of them. What needs a CUDA or ROCm device: `./dev gpu`.
+`.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one of them. For a CUDA or ROCm device: `./dev gpu`.
 """
 
 
@@ -112,11 +112,11 @@ Left out, as each has an environment of its own: {apart}.
 def test(session: nox.Session) -> None:
     """Everything that must pass: docs, lint, types, tests, wheels, tests_torchfree."""
     apart = "site, simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
-    print(ABOUT_THE_TESTS.format(pythons=", ".join(interpreters()), apart=apart), flush=True)
+    oldest = next(iter(interpreters()))
+    print(ABOUT_THE_TESTS.format(python=oldest, apart=apart), flush=True)
     for name in ("docs", "lint", "types", "tests", "wheels"):
         session.notify(name)
-    for version in interpreters():
-        session.notify(f"tests_torchfree({version})")
+    session.notify(f"tests_torchfree({oldest})")
 
 
 # ---------------------------------------------------------------------------- tests
