@@ -104,7 +104,7 @@ ABOUT_THE_TESTS = """
 This takes some 10 minutes on two cores, and some more the first time: it fills environments in .nox/.
 Sessions: docs, lint, types, tests, wheels, and without torch on Python {python}.
 Left out, as each has an environment of its own: {apart}.
-`.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one of them. For a CUDA or ROCm device: `./dev gpu`.
+`.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one. For a CUDA or ROCm device: `./dev gpu`.
 """
 
 
