@@ -69,6 +69,12 @@ def write(
     return path
 
 
+def _number(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_number(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def page(slug: str, kept: dict[str, Any], rows: Sequence[Row]) -> str:
     """The page: the plot, the table, and what it was taken on."""
     taken, (before, after) = kept["machine"], kept["load"]
@@ -80,7 +86,10 @@ def page(slug: str, kept: dict[str, Any], rows: Sequence[Row]) -> str:
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]  # fmt: skip
     for row in rows:
-        figure, bound = f"{row.figure:.2f} {row.unit}", f"{row.bound:g} {row.unit}"
+        figure, bound = (
+            f"{row.figure:.2f} {row.unit}",
+            "" if math.isinf(row.bound) else f"{row.bound:g} {row.unit}",
+        )
         lines.append(
             f"| {row.name} | {row.peer} | {formatted(row.ours_s)} | {formatted(row.peer_s)} | {figure} | "
             f"{spread(row)} | {bound} | {'met' if row.met else '**missed**'} |"
@@ -109,7 +118,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         least, worst = (min(value, edge) for value in row.spread)
         axes.plot([least, worst], [place, place], color="black", linewidth=1)
         axes.plot([row.bound, row.bound], [place - 0.38, place + 0.38], color="#222222", linewidth=2)
-        beyond = min(max(row.figure, worst, row.bound), edge) + 0.02
+        bounds = [row.bound] if math.isfinite(row.bound) else []
+        beyond = min(max(row.figure, worst, *bounds), edge) + 0.02
         axes.text(beyond, place, f"{row.figure:.2f}", va="center")
     axes.axvline(1, color="grey", linestyle=":", linewidth=1)
     axes.set_yticks(range(len(ratios)), [f"{r.name}\nvs {r.peer}" for r in reversed(ratios)], fontsize=8)
