@@ -345,7 +345,7 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/member_page.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
-    sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-j", "2", "-d", ".nox/doctrees"]
+    sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)
     session.run("python", "tools/run_documents.py", env=CLEAN)
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import pytest
+from accel_testing.tools import TREE, load
 
-TREE = Path(__file__).parent.parent
-TOOL = TREE / "tools" / "backend_pages.py"
-
-if not TOOL.is_file():
-    pytest.skip("an sdist has no tools", allow_module_level=True)
+_TOOL = load("backend_pages")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tool() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("backend_pages", TOOL)
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["backend_pages"] = module
-    specification.loader.exec_module(module)
-    return module
+    return _TOOL
 
 
 @pytest.fixture(autouse=True)
@@ -109,9 +98,9 @@ def test_what_people_must_write_or_delete_is_named(tool, root, capsys):
 
 @pytest.mark.slow
 def test_neither_torch_nor_a_vendor_is_imported():
-    paths = [str(TREE / "src"), *map(str, TREE.glob("plugins/*/src"))]
+    paths = [str(TREE / "src"), str(TREE / "tools"), *map(str, TREE.glob("plugins/*/src"))]
     code = (
-        f"import runpy, sys; sys.path[:0] = {paths!r}; tool = runpy.run_path({str(TOOL)!r})\n"
+        f"import runpy, sys; sys.path[:0] = {paths!r}; tool = runpy.run_path({_TOOL.__file__!r})\n"
         "assert len(tool['shipped']()) == 14\n"
         "vendors = {'torch', 'torch_npu', 'habana_frameworks', 'intel_extension_for_pytorch'}\n"
         "assert not vendors & set(sys.modules), vendors & set(sys.modules)\n"

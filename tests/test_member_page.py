@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from operator import attrgetter
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 from accel_testing import surfaces
+from accel_testing.tools import TREE, load
 
 from accel_core import Accelerator
 from accel_core.accelerators._binding import ROWS
 
-TREE = Path(__file__).parent.parent
-TOOL = TREE / "tools" / "member_page.py"
-
-if not TOOL.is_file():
-    pytest.skip("an sdist has no tools", allow_module_level=True)
+_TOOL = load("member_page")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tool() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("member_page", TOOL)
-    assert specification
-    assert specification.loader
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return _TOOL
 
 
 def test_the_page_is_what_the_tool_writes_and_a_stale_one_is_told(tool, tmp_path, capsys):

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from accel_testing.tools import load
 
-TOOL = Path(__file__).parents[1] / "tools/release.py"
-
-pytestmark = pytest.mark.skipif(not TOOL.is_file(), reason="an sdist of accel-core has no tools")
+_TOOL = load("release")
 
 
 @pytest.fixture
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("release", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return _TOOL
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ pluggy with them: neither torch nor a vendor's package is imported.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import re
@@ -17,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
+
+from generated import settled, wants_check
 
 if TYPE_CHECKING:
     from accel_core import Backend
@@ -289,23 +290,10 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="write nothing; fail when a file is out of date")
-    mode.add_argument("--write", action="store_true", help="write the files (the default)")
-    options = parser.parse_args(arguments)
+    check = wants_check(__doc__, arguments)
     wanted, faults = texts(shipped(), root)
-    for path, text in wanted.items():
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        name = path.relative_to(root).as_posix()
-        if options.check:
-            faults.append(f"{name}: out of date, run ./dev docs --write")
-        else:
-            path.write_text(text, encoding="utf-8", newline="\n")
-            print(f"{name}: written")
-    print("\n".join(faults) or f"{len(wanted)} files tell of the backends as they are declared")
-    return 1 if faults else 0
+    said = f"{len(wanted)} files tell of the backends as they are declared"
+    return settled(wanted, faults, root, said, check=check)
 
 
 if __name__ == "__main__":

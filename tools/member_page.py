@@ -7,10 +7,11 @@ this file; the members, and the section that each is in, are the interface's. `.
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
+
+from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/torch-accelerator.md"
@@ -105,22 +106,11 @@ Since when: {known["source"]}.
 
 
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="write nothing; fail when the file is out of date")
-    mode.add_argument("--write", action="store_true", help="write the file (the default)")
-    options = parser.parse_args(arguments)
+    check = wants_check(__doc__, arguments)
     known, members = facts(), sections()
     wrong = faults(known, {name for names in members.values() for name in names})
-    text, path = page(known, members), root / PAGE
-    if not wrong and not (path.is_file() and path.read_text(encoding="utf-8") == text):
-        if options.check:
-            wrong.append(f"{PAGE}: out of date, run ./dev docs --write")
-        else:
-            path.write_text(text, encoding="utf-8", newline="\n")
-            print(f"{PAGE}: written")
-    print("\n".join(wrong) or f"{PAGE} tells of the members as they are")
-    return 1 if wrong else 0
+    wanted = {} if wrong else {root / PAGE: page(known, members)}
+    return settled(wanted, wrong, root, f"{PAGE} tells of the members as they are", check=check)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write docs/reference/members-by-backend.md: who serves each member on which backend; `--check` compares.
+"""Write docs/reference/members-by-backend.md: who serves each member on which backend.
 
 The plugins run on recorders of their vendors' surfaces (tests/contracts/accel_contracts/serving.py), so torch
 is needed and no vendor's package.
@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from generated import settled, wants_check
+
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/reference/members-by-backend.md"
+PAGE = "docs/reference/members-by-backend.md"
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·", "unsupported": "—"}
 HEAD = """# Members by backend
 
@@ -71,17 +73,11 @@ def page(found: list[dict[str, Any]]) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-def main(arguments: list[str]) -> int:
-    text = page(reports())
-    name = PAGE.relative_to(ROOT).as_posix()
-    if "--write" in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-        print(f"{name}: not what the plugins do; ./dev docs --write")
-        return 1
-    print(f"{name}: {text.count(chr(10))} lines")
-    return 0
+def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
+    check = wants_check(__doc__, arguments)
+    said = f"{PAGE} tells who serves each member"
+    return settled({root / PAGE: page(reports())}, [], root, said, check=check)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

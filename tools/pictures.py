@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -115,10 +116,7 @@ def main() -> None:
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     svg = console.export_svg(title="a simulated machine", unique_id="accel")
     # The font is the reader's: rich would fetch one from the network.
-    head, _, rest = svg.partition("@font-face")
-    while rest:
-        svg = head + rest.partition("}")[2].lstrip()
-        head, _, rest = svg.partition("@font-face")
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     PICTURE.write_text(svg, encoding="utf-8")
     print(PICTURE.relative_to(ROOT), RANKING.relative_to(ROOT))
 

@@ -28,7 +28,7 @@ def serve(module: Any) -> None:
     processes, the error says what is missing: DeepSpeed's would be "No module named 'mpi4py'".
     """
     theirs = getattr(module, _ASKS_MPI, None)
-    if theirs is None or hasattr(theirs, "__wrapped__"):
+    if theirs is None or getattr(theirs, "serves_one", False):
         return
 
     @functools.wraps(theirs)
@@ -40,6 +40,7 @@ def serve(module: Any) -> None:
             os.environ.setdefault(name, value)
         return None
 
+    asked.serves_one = True  # type: ignore[attr-defined]
     setattr(module, _ASKS_MPI, asked)
 
 

@@ -1,0 +1,26 @@
+"""The tools of the tree, which are scripts and no package, as modules for their tests."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+__all__ = ["TREE", "load"]
+
+TREE = Path(__file__).resolve().parents[3]
+
+
+def load(name: str) -> ModuleType:
+    """The module `tools/<name>.py`; skips the tests of the module that asks where the tree has no tools."""
+    folder = TREE / "tools"
+    if not (folder / f"{name}.py").is_file():
+        pytest.skip("an sdist has no tools", allow_module_level=True)
+    sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(folder))
