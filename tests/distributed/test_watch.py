@@ -76,6 +76,8 @@ def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
             assert str(loss) == "rank 2 (host host2) was not heard of for 0.5 s"
             assert loss.ranks == (2,)
             assert eye.loss(at_the_end=True) is None
+        # Each logs in a thread of its own, after it knows.
+        until(lambda: [r.getMessage() for r in caplog.records].count(str(loss)) >= 2)
         assert [r.getMessage() for r in caplog.records].count(str(loss)) == 2
     until(lambda: not zero.trouble and not one.trouble)
     assert "rank 2 (host host2) is heard of again" in caplog.text
