@@ -80,7 +80,7 @@ def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
         until(lambda: [r.getMessage() for r in caplog.records].count(str(loss)) >= 2)
         assert [r.getMessage() for r in caplog.records].count(str(loss)) == 2
     until(lambda: not zero.trouble and not one.trouble)
-    assert "rank 2 (host host2) is heard of again" in caplog.text
+    until(lambda: "rank 2 (host host2) is heard of again" in caplog.text)
     assert zero.loss() is None
 
 
