@@ -87,7 +87,7 @@ answer(same=deepspeed.get_accelerator() is acc, moved=bool((layer.weight.detach(
 
 
 @pytest.mark.parametrize("given", ["CPU_Accelerator", "CPU_Accelerator()"])
-def test_one_of_deepspeeds_own_is_set_as_it_is(child, on_cpu, given):
+def test_one_of_deepspeeds_own_is_set_as_it_is(child, asked, given):
     code = f"""
 import accel_core
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
@@ -103,7 +103,7 @@ answer(ours=isinstance(acc, accel_core.Accelerator), name=acc.name, stream=acc.c
        capable=acc.capabilities().is_synchronized_device, again=type(again) is type(acc),
        how=str(accel_core.selection().how.value), dtype=str(acc.FloatTensor([1.0]).dtype))
 """
-    ended = child(["-c", START + code], on_cpu)
+    ended = child(["-c", START + code], asked)
     assert ended.returncode == 0, ended.stderr
     (found,) = ended.answers
     own = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
