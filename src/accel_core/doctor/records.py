@@ -1,0 +1,141 @@
+"""What a doctor's visit gives: findings, in topics, in a report. They are never changed."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from accel_core.detection.survey import Survey, survey
+from accel_core.settings import Pin, Settings
+
+__all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
+
+
+class Level(str, enum.Enum):
+    """How serious a finding is."""
+
+    #: As it should be.
+    OK = "ok"
+    #: It works, and not as somebody would expect.
+    WARNING = "warning"
+    #: Something that is installed or present does not work.
+    ERROR = "error"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def mark(self) -> str:
+        """The sign for people: ✓, ! or ✗."""
+        return {Level.OK: "✓", Level.WARNING: "!", Level.ERROR: "✗"}[self]
+
+
+class Finding(NamedTuple):
+    """One thing that a topic says."""
+
+    level: Level
+    #: What kind of finding it is, for scripts: `"machine.driver-too-old"`.
+    code: str
+    #: One sentence without a full stop.
+    what: str
+    #: The next command or step; empty where nothing is to be done.
+    step: str = ""
+    #: The backend that it is about; empty for the machine.
+    about: str = ""
+    #: What was seen, by name, in the order in which people read it.
+    facts: Mapping[str, str] = {}
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        return {**self._asdict(), "level": self.level.value, "facts": dict(self.facts)}
+
+
+class Visit:
+    """What the topics look at: the settings, the environment, and the survey, which is made once."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], names: tuple[Pin, ...] = ()) -> None:
+        self.settings = settings
+        self.environ = environ
+        #: The backends that were asked for; empty for all of them.
+        self.names = names
+        self._lock = threading.Lock()
+        self._survey: Survey | None = None
+
+    def survey(self) -> Survey:
+        """Every candidate's verdict and the choice; whoever asks first makes it, the others wait."""
+        with self._lock:
+            if self._survey is None:
+                self._survey = survey(self.settings, self.environ)
+            return self._survey
+
+    def concerns(self, name: str, distribution: str) -> bool:
+        """Whether a backend of that name, from that distribution, was asked for."""
+        return not self.names or any(pin.matches(name, distribution) for pin in self.names)
+
+
+class Topic(NamedTuple):
+    """One matter that is looked into: a function that gives findings, and its titles."""
+
+    #: For scripts and `--topic`: `"visible-devices"`.
+    name: str
+    #: For people: `"Visible devices"`.
+    title: str
+    #: May raise anything; it must not import torch or a vendor in this process.
+    examine: Callable[[Visit], Iterable[Finding]]
+
+
+class Examined(NamedTuple):
+    """What came of one topic."""
+
+    name: str
+    title: str
+    findings: tuple[Finding, ...]
+    #: Milliseconds that it took.
+    ms: float
+    #: Why the topic itself failed; empty where it did not.
+    failed: str = ""
+
+    @property
+    def level(self) -> Level:
+        """The most serious of its findings; a topic that failed is a warning, for it says nothing."""
+        levels = {finding.level for finding in self.findings}
+        worst = Level.ERROR if Level.ERROR in levels else Level.WARNING
+        return worst if levels - {Level.OK} or self.failed else Level.OK
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        return {
+            **self._asdict(), "level": self.level.value, "findings": [f.to_dict() for f in self.findings],
+        }  # fmt: skip
+
+
+class Report(NamedTuple):
+    """The whole visit."""
+
+    #: One sentence: what is chosen, and whether something is wrong.
+    verdict: str
+    topics: tuple[Examined, ...]
+    #: Milliseconds in all.
+    ms: float
+
+    @property
+    def level(self) -> Level:
+        """The most serious level of all topics."""
+        return max((topic.level for topic in self.topics), key=list(Level).index, default=Level.OK)
+
+    @property
+    def exit_status(self) -> int:
+        """0 healthy, 1 degraded, 2 broken."""
+        return list(Level).index(self.level)
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it."""
+        return {
+            "verdict": self.verdict,
+            "level": self.level.value,
+            "exit_status": self.exit_status,
+            "ms": self.ms,
+            "topics": [topic.to_dict() for topic in self.topics],
+        }

@@ -1,0 +1,9 @@
+"""The matters that a doctor looks into, a module each, in the order of the report."""
+
+from __future__ import annotations
+
+from accel_core.doctor.records import Topic
+
+__all__ = ["TOPICS"]
+
+TOPICS: tuple[Topic, ...] = ()
