@@ -36,8 +36,10 @@ class Elf(NamedTuple):
     provides: frozenset[str]
 
 
-#: The largest of what one file may make us read: a table of a real library has some thousands of entries.
-_MOST_ENTRIES = 1 << 14
+#: Without waiting: opening a FIFO waits for somebody to write.
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
+#: The largest of what one file may make us read: a table of a real library has some hundreds of entries.
+_MOST_ENTRIES = 1 << 12
 _MOST_SEGMENTS = 1 << 10
 _LONGEST_STRING = 1 << 12
 
@@ -90,10 +92,7 @@ class _File:
     """An open ELF file: bytes at places that are in it, and numbers in its own form."""
 
     def __init__(self, path: str) -> None:
-        # A FIFO would wait for a writer, and a device is not to be touched.
-        self._descriptor = os.open(
-            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        )
+        self._descriptor = os.open(path, _FLAGS)
         try:
             status = os.fstat(self._descriptor)
             if not stat.S_ISREG(status.st_mode):

@@ -31,8 +31,9 @@ class Unmet(NamedTuple):
     why: str
 
 
-#: No package that we know has half as many; keeps chains that are made up from taking long.
+#: No package that we know has a tenth as many; keeps what is made up from taking long.
 _MOST_FILES = 1000
+_MOST_LOOKS = 100_000
 #: Bytes of the loader's cache that are read; that of a full desktop has 200 KiB.
 _LARGEST_CACHE = 16 << 20
 
@@ -66,6 +67,7 @@ class _Walk:
         self._cache = ld_cache(root)
         self._defaults = [host.below(root, folder) for folder in _default_folders()]
         self._main = _python()
+        self._looks = 0
         #: Those that are found, by the names under which the loader knows them from then on.
         self._found: dict[str, str] = {}
 
@@ -73,8 +75,11 @@ class _Walk:
         """Each need once for each who has it, nearest first."""
         waiting = deque((path, self._main) for path in paths)
         seen: set[str] = set()
-        while waiting and len(seen) < _MOST_FILES:
+        while waiting:
             path, by = waiting.popleft()
+            if len(seen) >= _MOST_FILES or self._looks >= _MOST_LOOKS:
+                yield Unmet(path, "", "it was not looked into: there are too many before it")
+                return
             if (real := os.path.realpath(path)) in seen:
                 continue
             seen.add(real)
@@ -101,6 +106,9 @@ class _Walk:
             return self._found[name], ""
         unsuitable = ""
         for path in [name] if "/" in name else self._places(name, loader):
+            self._looks += 1
+            if self._looks > _MOST_LOOKS:
+                return "", "too many places would have to be looked in"
             if not _is_regular(path):
                 continue
             try:
@@ -197,14 +205,14 @@ def _clause(error: Exception) -> str:
 
 
 # --- The loader's cache --------------------------------------------------------------------------------
-# glibc, sysdeps/generic/dl-cache.h: `struct cache_file_new`, behind `struct cache_file` in old systems' files.
+# glibc, sysdeps/generic/dl-cache.h: `struct cache_file_new`, in old files behind a `struct cache_file`.
 
 _OLD, _NEW = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1"
 _OLD_ENTRY, _HEADER, _ENTRY = 12, 48, 24
 
 
 def ld_cache(root: str = "/") -> dict[str, list[str]]:
-    """Paths by name, in the order in which the loader takes them; empty where there is no cache, or a bad one."""
+    """Paths by name, in the order in which the loader takes them; none where the cache is missing or bad."""
     data = _cache_bytes(host.below(root, "/etc/ld.so.cache"))
     start = 0
     if data.startswith(_OLD):
