@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accel_core.backend import PROJECT, Backend
+from accel_core.backend import PROJECT, Backend, shown
 from accel_core.detection.records import CAUGHT
 from accel_core.errors import InvalidBackendError
 
@@ -59,7 +59,7 @@ def _checked(declared: object) -> list[Backend]:
             )
         if not isinstance(item, Backend):
             raise InvalidBackendError(
-                f"accel_backends() returned {item!r} ({type(item).__name__}), "
+                f"accel_backends() returned {shown(item)} ({type(item).__name__}), "
                 "expected accel_core.Backend or a sequence of them"
             )
     return [item for item in items if isinstance(item, Backend)]
