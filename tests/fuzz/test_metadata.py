@@ -11,7 +11,7 @@ import pytest
 from accel_testing.fuzzing import fuzzed
 from accel_testing.layouts import GROUP
 from accel_testing.scanning import STANDARD, oracle, ours
-from hypothesis import assume, example
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from accel_core.detection import entry_points
@@ -20,18 +20,67 @@ from accel_core.detection.discovery import discover
 _runs = itertools.count()
 
 LINE = st.one_of(
-    st.sampled_from([
-        f"[{GROUP}]", "[other]", "[]", "[", "]", f"[{GROUP}", f"[[{GROUP}]]", f" [{GROUP}] ", "npu = accel_fuzz", "npu=accel_fuzz:x [extra]",
-        "= accel_fuzz", "npu =", "# npu = x", "; c", "a = b = c", "npu = .x", "npu = a..b", "npu = a:b:c", "npu = :x", "npu = \0", "\ufeff",
-    ]),
+    st.sampled_from(
+        [
+            f"[{GROUP}]",
+            "[other]",
+            "[]",
+            "[",
+            "]",
+            f"[{GROUP}",
+            f"[[{GROUP}]]",
+            f" [{GROUP}] ",
+            "npu = accel_fuzz",
+            "npu=accel_fuzz:x [extra]",
+            "= accel_fuzz",
+            "npu =",
+            "# npu = x",
+            "; c",
+            "a = b = c",
+            "npu = .x",
+            "npu = a..b",
+            "npu = a:b:c",
+            "npu = :x",
+            "npu = \0",
+            "\ufeff",
+        ]
+    ),
     st.text(max_size=30),
-)  # fmt: skip
+)
 FILE = st.lists(LINE, max_size=12).map("\n".join).map(lambda text: text.encode("utf-8", "surrogatepass"))
-BYTES = FILE | st.binary(max_size=200) | st.builds(bytes.__add__, st.just(f"[{GROUP}]\nnpu = accel_fuzz\n".encode()), st.binary(max_size=60))
+BYTES = (
+    FILE
+    | st.binary(max_size=200)
+    | st.builds(bytes.__add__, st.just(f"[{GROUP}]\nnpu = accel_fuzz\n".encode()), st.binary(max_size=60))
+)
 METADATA = st.lists(
-    st.sampled_from(["Name: accel-fuzz", "Name:", "Name", "Version: 1", "Version: \x1b[2J", " folded", "", "Name: \ud800", ":", "name: x\x85y"]) | st.text(max_size=20), max_size=6
-).map("\n".join).map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=100)  # fmt: skip
-FOLDER = st.sampled_from(["accel_fuzz-1.dist-info", "accel_fuzz.dist-info", "-.dist-info", ".dist-info", "A--b-1.egg-info", "x-1-2-3.DIST-INFO"])
+    st.sampled_from(
+        [
+            "Name: accel-fuzz",
+            "Name:",
+            "Name",
+            "Version: 1",
+            "Version: \x1b[2J",
+            " folded",
+            "",
+            "Name: \ud800",
+            ":",
+            "name: x\x85y",
+        ]
+    )
+    | st.text(max_size=20),
+    max_size=6,
+).map("\n".join).map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=100)
+FOLDER = st.sampled_from(
+    [
+        "accel_fuzz-1.dist-info",
+        "accel_fuzz.dist-info",
+        "-.dist-info",
+        ".dist-info",
+        "A--b-1.egg-info",
+        "x-1-2-3.DIST-INFO",
+    ]
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +104,9 @@ def test_any_metadata_is_read_or_passed_over(base, monkeypatch, folder, listed, 
     monkeypatch.setattr(sys, "path", [str(site), *STANDARD])
     monkeypatch.setattr(entry_points, "_memo", {})
     for found in entry_points.scan(GROUP).entry_points:
-        assert all(isinstance(part, str) for part in (found.name, found.value, found.distribution, found.version))
+        assert all(
+            isinstance(part, str) for part in (found.name, found.value, found.distribution, found.version)
+        )
     for candidate in discover():
         assert candidate.name is not None
         assert str(candidate)

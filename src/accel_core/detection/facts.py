@@ -346,9 +346,11 @@ def _requirements(backend: Backend) -> Outcome | None:
     for text in backend.requires:
         try:
             outcome = _requirement(text, backend)
-        # All of packaging's errors are of the first kind: of markers that compare what cannot be compared, too.
+        # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
-            return Outcome(Status.INVALID, f"its requirement {shown(text)} is malformed: {error}", error=error)
+            return Outcome(
+                Status.INVALID, f"its requirement {shown(text)} is malformed: {error}", error=error
+            )
         if outcome is not None:
             return outcome
     return None

@@ -1,7 +1,7 @@
 """Properties that hold for any input: each example has a deadline and a bound on memory.
 
-Session `tests` runs a few examples of each, the same on every run; session `fuzz` sets `FUZZ_EXAMPLES` and runs many,
-others each time. Whatever failed once is an `@example` beside the property, or a file in `tests/fuzz/corpus`.
+Session `tests` runs a few examples of each, the same on every run; session `fuzz` sets `FUZZ_EXAMPLES` and
+runs many, others each time. Whatever failed once is an `@example` beside the property.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["bounded", "fuzzed"]
 
 #: How many examples of each property; without it a few that are always the same.
 _MANY = int(os.environ.get("FUZZ_EXAMPLES", "0"))
-_FEW = 25
+_FEW = 15
 #: What one example may take: seconds (on a machine with other work), and bytes of Python's at their height.
 _SECONDS, _BYTES = 10.0, 64 << 20
 
@@ -32,8 +32,13 @@ _effort = settings(
     database=None,
     deadline=None,  # `bounded` ends what hangs, which this would only tell of
     phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if _MANY else [])],
+    print_blob=True,
     report_multiple_bugs=False,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.data_too_large,
+    ],
 )
 
 
