@@ -49,7 +49,8 @@ def test_device_driver_and_toolkit_that_are_there(write):
         "device nodes": "/dev/davinci0",
         "PCI devices": "19e5:d802 at 0000:c1:00.0 (driver devdrv)",
         "driver": "drv 24.1.0",
-        "toolkit": f"ASCEND_HOME_PATH={root}, ASCEND_OPP_PATH is not set, ASCEND_OLD_HOME=/no/such (not there)",
+        "toolkit": f"ASCEND_HOME_PATH={root}, ASCEND_OPP_PATH is not set, "
+        "ASCEND_OLD_HOME=/no/such (not there)",
     }
     assert lost_folders(NPU, environ) == {"ASCEND_OLD_HOME": "/no/such"}
 
