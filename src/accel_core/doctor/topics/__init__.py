@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from accel_core.doctor.records import Topic
-from accel_core.doctor.topics import candidates
+from accel_core.doctor.topics import candidates, machine, privateuse1, visible_devices
 
 __all__ = ["TOPICS"]
 
-TOPICS: tuple[Topic, ...] = (candidates.TOPIC,)
+TOPICS: tuple[Topic, ...] = (
+    candidates.TOPIC,
+    machine.TOPIC,
+    visible_devices.TOPIC,
+    privateuse1.TOPIC,
+)

@@ -107,7 +107,8 @@ def _torch(build: TorchBuild | None, present: Sequence[KnownHardware], visit: Vi
         fits = False
         code = "machine.cpu-build" if not (build.cuda or build.hip or build.xpu) else "machine.other-build"
         yield Finding(
-            _severity(visit, known.backend), code, f"{build} cannot drive the {known.label} ({known.evidence})",
+            _severity(visit, known.backend), code,
+            f"{build} cannot drive the {known.label} ({known.evidence})",
             f"install torch's {word} build: {_CHOOSE_BUILD}", known.backend,
         )  # fmt: skip
     if fits:
@@ -246,7 +247,7 @@ def _container(present: Sequence[KnownHardware], visit: Visit, root: str) -> Ite
         if known.label in with_nodes and known.evidence.pci and not known.evidence.nodes:
             yield Finding(
                 _severity(visit, known.backend), "machine.no-nodes",
-                f"the host has the {known.label} ({known.evidence}), and {place.name} has no device node of it",
+                f"the host has the {known.label} ({known.evidence}), {place.name} no device node of it",
                 f"start it with its devices; `accel why {known.backend}` says how, with {known.distribution}",
                 known.backend,
             )  # fmt: skip
@@ -275,10 +276,15 @@ def _memory(present: Sequence[KnownHardware], root: str) -> Iterator[Finding]:
 def _shared_memory(root: str) -> int | None:
     """Bytes that /dev/shm, through which data loaders' workers hand tensors over, can hold."""
     try:
-        status = os.statvfs(host.below(root, "/dev/shm"))  # noqa: S108 - it is asked about, not written to
+        status = os.statvfs(host.below(root, "/dev/shm"))
     except (AttributeError, OSError):  # Windows; no such folder
         return None
     return status.f_blocks * status.f_frsize
 
 
-TOPIC = Topic("machine", "Machine", findings)
+def _examine(visit: Visit) -> Iterator[Finding]:
+    asked = {pin.name.partition(".")[0] for pin in visit.names}
+    return (f for f in findings(visit) if not asked or not f.about or f.about in asked)
+
+
+TOPIC = Topic("machine", "Machine", _examine)
