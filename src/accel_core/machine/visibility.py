@@ -50,9 +50,10 @@ class Visibility(NamedTuple):
 
 
 def visibility(backend: Backend, environ: Mapping[str, str], count: int | None = None) -> Visibility:
-    """What `environ` lets a process see of `backend`'s devices, of which there are `count` where that is known.
+    """What `environ` lets a process see of `backend`'s devices.
 
-    Never raises: a value that is refused is told in its step.
+    `count`: how many there are, where that is known. Never raises: a value that is refused is told in its
+    step.
     """
     grammar = backend.visible_devices_grammar
     named = [name for name in backend.visible_devices if name in environ]

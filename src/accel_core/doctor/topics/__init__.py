@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel_core.doctor.records import Topic
-from accel_core.doctor.topics import candidates, machine, privateuse1, visible_devices
+from accel_core.doctor.topics import at_import, candidates, machine, privateuse1, visible_devices
 
 __all__ = ["TOPICS"]
 
@@ -11,5 +11,6 @@ TOPICS: tuple[Topic, ...] = (
     candidates.TOPIC,
     machine.TOPIC,
     visible_devices.TOPIC,
+    at_import.TOPIC,
     privateuse1.TOPIC,
 )

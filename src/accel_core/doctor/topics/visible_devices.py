@@ -178,7 +178,7 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
         yield Finding(
             Level.WARNING,
             "visible-devices.order",
-            "the GPUs are of several kinds, which CUDA numbers by speed and nvidia-smi by their place on the bus",
+            "the GPUs differ, and CUDA numbers them by speed, nvidia-smi by their place on the bus",
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             candidate.name,
         )
