@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel_core.doctor.records import Topic
-from accel_core.doctor.topics import at_import, candidates, machine, privateuse1, visible_devices
+from accel_core.doctor.topics import at_import, candidates, machine, patched, privateuse1, visible_devices
 
 __all__ = ["TOPICS"]
 
@@ -12,5 +12,6 @@ TOPICS: tuple[Topic, ...] = (
     machine.TOPIC,
     visible_devices.TOPIC,
     at_import.TOPIC,
+    patched.TOPIC,
     privateuse1.TOPIC,
 )
