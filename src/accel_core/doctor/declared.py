@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from accel_core.detection.discovery import discover
 from accel_core.detection.records import Candidate
 from accel_core.doctor.records import Visit
 from accel_core.machine import host
@@ -20,7 +19,7 @@ def declared(visit: Visit) -> tuple[Candidate, ...]:
     """The candidates that were asked for, in rank order, and that the policy leaves."""
     return tuple(
         candidate
-        for candidate in discover()
+        for candidate in visit.candidates()
         if isinstance(candidate, Candidate)
         and visit.concerns(candidate.name, candidate.distribution)
         and visit.settings.permits(candidate.name, candidate.distribution)

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core.detection.records import CAUGHT
+from accel_core.detection.discovery import discover
+from accel_core.detection.loading import Apart
+from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings
 
@@ -76,13 +78,21 @@ class Visit:
         self.names = names
         #: Whether to look also where it takes long: into the large files of vendors' packages.
         self.thorough = thorough
+        self._load = Apart(settings.probe_timeout)
+        self._loading = threading.Lock()
         self._lock = threading.Lock()
         self._survey: Survey | None = None
         self._failure: BaseException | None = None
 
+    def candidates(self) -> tuple[Candidate | Unloaded, ...]:
+        """Every backend that is built in or installed, in rank order; read in a child process, and once."""
+        with self._loading:
+            return discover(self.settings, self._load)
+
     def survey(self) -> Survey:
         """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
 
+        What torch's autoload spoils is not in it, for that would be tried after all else: a topic does.
         Where that fails, each of them gets the same error.
         """
         with self._lock:
@@ -90,7 +100,8 @@ class Visit:
                 raise self._failure
             if self._survey is None:
                 try:
-                    self._survey = survey(self.settings, self.environ)
+                    self.candidates()
+                    self._survey = survey(self.settings, self.environ, autoload=False, load=self._load)
                 except CAUGHT as error:
                     self._failure = error
                     raise
