@@ -141,4 +141,3 @@ def test_the_rules_are_theirs(tmp_path: Path) -> None:
         ):
             answer = rules[name](here)
             assert (answer.device, bool(answer.fails)) == (device, bool(error)), (name, here, error)
-
