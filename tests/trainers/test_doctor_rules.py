@@ -100,8 +100,8 @@ for available, importable, broken, environ in cases:
         there = name in available
         if own[name] is None:
             module = types.SimpleNamespace(
-                is_available=lambda there=there: there, device_count=lambda: 1, set_device=lambda device: None,
-                current_device=lambda: 0,
+                is_available=lambda there=there: there, set_device=lambda device: None,
+                device_count=lambda: 1, current_device=lambda: 0,
             )
             setattr(torch, name, module) if f"torch_{{name}}" in importable or name == "hpu" else None
         else:

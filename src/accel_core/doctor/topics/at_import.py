@@ -72,7 +72,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     found = scan_all(tuple(group.name for group in _GROUPS))
     acts: list[_Act] = []
     for group in _GROUPS:
-        entry_points = found[group.name].entry_points
+        entry_points = sorted(found[group.name].entry_points, key=lambda e: (e.distribution, e.name))
         if not entry_points:
             continue
         read = is_installed(group.reader)

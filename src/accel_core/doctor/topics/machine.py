@@ -73,7 +73,7 @@ def _seen(present: Sequence[KnownHardware], root: str, visit: Visit) -> Finding:
         left = host.cgroup_memory_available(root) or 0
         facts["memory, by the control group"] = f"{_size(limit)}, of which {_size(left)} are free"
     if place := placement(root, visit.environ):
-        where = [place.name] if place.container else []
+        where = [place.name.removeprefix("this ")] if place.container else []
         facts["runs in"] = ", ".join([*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))])
     for known in present:
         facts[known.label] = str(known.evidence)

@@ -133,15 +133,22 @@ def _kind(change: Change) -> tuple[Level, str, str]:
         if change.name.partition(".")[0] == "torch":
             return Level.OK, "patched.torch", "replaces"
         return Level.WARNING, "patched.python", "replaces Python's"
-    if change.kind == "environment":
-        if change.name.startswith(_SHARED):
-            return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
-        return Level.OK, "patched.variable", "sets the variable"
-    if change.kind in ("hook", "thread"):  # as many do, and they go on to the one before
-        verb = {"hook": "replaces", "thread": "leaves running the thread"}[change.kind]
-        return Level.OK, f"patched.{change.kind}", verb
-    verbs = {"signal": "handles", "process": "leaves running the process"}
-    return Level.WARNING, f"patched.{change.kind}", verbs.get(change.kind, "changes the")
+    if change.kind == "environment" and change.name.startswith(_SHARED):
+        return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
+    return _KINDS[change.kind]
+
+
+#: Hooks, threads and variables of their own are what many have, and do no harm.
+_KINDS = {
+    "environment": (Level.OK, "patched.variable", "sets the variable"),
+    "hook": (Level.OK, "patched.hook", "replaces"),
+    "thread": (Level.OK, "patched.thread", "leaves running the thread"),
+    "process": (Level.WARNING, "patched.process", "leaves running the process"),
+    "signal": (Level.WARNING, "patched.signal", "handles"),
+    "locale": (Level.WARNING, "patched.locale", "changes the"),
+    "umask": (Level.WARNING, "patched.umask", "changes the"),
+    "folder": (Level.WARNING, "patched.folder", "changes the working"),
+}
 
 
 TOPIC = Topic("patched", "Who patched what", _examine)
