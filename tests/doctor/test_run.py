@@ -50,12 +50,12 @@ def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
     broken = Finding(Level.ERROR, "bad.bad", "it is broken", "replace it", "npu")
     bad = Topic("bad", "Bad", lambda visit: [ODD, broken])
     report = visited(Visit(Settings(), {}), [bad, Topic("fine", "Fine", fine)])
-    assert report.verdict == "2 things are wrong, first of all: npu: it is broken."
+    assert report.verdict == "2 things are wrong, first npu: it is broken."
     assert (report.level, report.exit_status) == (Level.ERROR, 2)
     one = visited(Visit(Settings(), {}), [Topic("odd", "Odd", lambda visit: [ODD])])
-    assert (one.verdict, one.exit_status) == ("one thing is wrong: this is odd.", 1)
+    assert (one.verdict, one.exit_status) == ("One thing is wrong: this is odd.", 1)
     well = visited(Visit(Settings(), {}), [Topic("fine", "Fine", fine)])
-    assert (well.verdict, well.exit_status) == ("nothing is wrong.", 0)
+    assert (well.verdict, well.exit_status) == ("Nothing is wrong.", 0)
 
 
 def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):

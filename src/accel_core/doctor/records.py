@@ -138,7 +138,12 @@ class Examined(NamedTuple):
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         return {
-            **self._asdict(), "level": self.level.value, "findings": [f.to_dict() for f in self.findings],
+            "name": self.name,
+            "title": self.title,
+            "level": self.level.value,
+            "failed": self.failed,
+            "ms": round(self.ms, 3),
+            "findings": [f.to_dict() for f in self.findings],
         }  # fmt: skip
 
 
@@ -150,6 +155,8 @@ class Report(NamedTuple):
     topics: tuple[Examined, ...]
     #: Milliseconds in all.
     ms: float
+    #: The backend that is chosen; `None` where nothing is, or nobody looked.
+    chosen: str | None = None
 
     @property
     def level(self) -> Level:
@@ -165,8 +172,9 @@ class Report(NamedTuple):
         """The record as JSON can hold it."""
         return {
             "verdict": self.verdict,
+            "chosen": self.chosen,
             "level": self.level.value,
             "exit_status": self.exit_status,
-            "ms": self.ms,
+            "ms": round(self.ms, 3),
             "topics": [topic.to_dict() for topic in self.topics],
         }

@@ -22,7 +22,9 @@ def visited(visit: Visit, topics: Iterable[Topic]) -> Report:
     """The report of a whole visit."""
     start = time.perf_counter()
     examined = examine(visit, topics)
-    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3)
+    known = visit.surveyed
+    chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
+    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
 
 
 def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -> tuple[Examined, ...]:
