@@ -13,7 +13,7 @@ from typing import NamedTuple
 from accel_core.detection.autoload import Spoiler
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.discovery import discover, find
-from accel_core.detection.loading import Apart
+from accel_core.detection.loading import Apart, Load
 from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
@@ -74,14 +74,21 @@ class _LookUp:
         return inspect(candidate, self._settings, otherwise)
 
 
-def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
+def survey(
+    settings: Settings,
+    environ: Mapping[str, str] | None = None,
+    *,
+    probing: bool = True,
+    load: Load | None = None,
+) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
     Without `probing` no process is started but the one that reads the plugins' declarations: who passes the
-    steps that import nothing is `not_probed`, and what would be chosen is not known.
+    steps that import nothing is `not_probed`, and what would be chosen is not known. `load`: reads them, in
+    place of an `Apart` of its own.
     """
     start = time.perf_counter()
-    load = Apart(settings.probe_timeout)
+    load = load or Apart(settings.probe_timeout)
     group = Group.of(discover(settings, load))
     claims = conflicts(group.candidates, settings)
 

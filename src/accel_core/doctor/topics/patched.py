@@ -18,8 +18,9 @@ from accel_core.detection.conduct import Misstep, conduct, conducts
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.footprint import Change, changes, footprint
 from accel_core.detection.records import Candidate
-from accel_core.doctor.declared import declared, side_by_side
+from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.machine import host
 from accel_core.settings import VARIABLES
 
 __all__ = ["TOPIC", "import_in_child"]
@@ -79,7 +80,9 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     if not modules or not is_installed("torch"):
         return
     timeout = visit.settings.probe_timeout
-    told = side_by_side(lambda module: _changed_by(module, timeout), modules)
+    from accel_core._support import child
+
+    told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         own = f"torch.{candidate.backend.device_type}"
         yield from _findings(module, candidate, [c for c in found if not f"{c.name}.".startswith(f"{own}.")])
