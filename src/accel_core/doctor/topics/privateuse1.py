@@ -97,4 +97,4 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-TOPIC = Topic("private-use1", "PrivateUse1", _examine)
+TOPIC = Topic("privateuse1", "PrivateUse1", _examine)
