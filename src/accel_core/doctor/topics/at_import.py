@@ -101,7 +101,9 @@ def _examine(visit: Visit) -> Iterator[Finding]:
             for spoiler in spoilers(None, timeout)
         ]
 
-    for findings in side_by_side(lambda look: look(), [failing, spoiling]):  # each imports torch
+    from accel_core._support import child
+
+    for findings in child.each(lambda look: look(), [failing, spoiling], 2):  # each imports torch
         yield from findings
 
 
