@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import jsonschema
 import pytest
-from accel_testing import layouts
-from accel_testing.plugins import NO_DEVICE
+from accel_testing import children, layouts
+from accel_testing.plugins import NO_DEVICE, hook
 
 import accel_core.doctor
 
@@ -152,3 +155,34 @@ def test_documents_follow_the_schema_which_is_no_looser(broken_npu):
         assert not validator.is_valid(document)
         del part["another"]
     assert validator.is_valid(document)
+
+
+def test_a_plugin_that_ends_whoever_imports_it_ends_no_topic(accel):
+    accel.install("npu")
+    accel.world.plugin("deadly", "import os\nos._exit(7)\n")
+    document = accel.json("doctor", status=1)
+    assert [topic["failed"] for topic in document["topics"]] == [""] * len(document["topics"])
+    found = {f["about"]: f for f in document["topics"][0]["findings"] if ".files" not in f["code"]}
+    assert (found["deadly"]["code"], found["npu"]["what"]) == ("candidates.crashed", "usable, 2 devices")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")
+def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
+    for name in ("npu", "mlu", "sdaa"):
+        asleep = f"open({str(tmp_path / name)!r}, 'w').write(str(__import__('os').getpid()))\n"
+        probe = hook("accel_probe", "backend", f"{asleep}__import__('time').sleep(60)")
+        accel.world.backend(name, 990, extra=probe)
+    code = "import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
+    command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
+    started = children.start(["-c", *command], children.clean_environment())
+    limit = time.monotonic() + 60
+    while not list(tmp_path.glob("[nms]*[au]")):  # the first sleeps
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    before = time.monotonic()
+    os.kill(started.pid, signal.SIGINT)
+    done = children.finish(started, 30)
+    assert time.monotonic() - before < 10
+    assert (done.returncode, done.stdout) == (1, "")
+    pids = [int(file.read_text() or 0) for file in tmp_path.glob("[nms]*[au]")]
+    assert not [pid for pid in pids if pid and Path(f"/proc/{pid}").exists()]

@@ -42,8 +42,9 @@ class Survey(NamedTuple):
 class _LookUp:
     """A judge that looks verdicts up. A pinned backend needs no device, so that it must be tried anew."""
 
-    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...]) -> None:
+    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...], *, autoload: bool) -> None:
         self._verdicts = verdicts
+        self._autoload = autoload
         self._settings = settings
         self._prober = Prober(settings, isolated=True)
 
@@ -68,7 +69,7 @@ class _LookUp:
         return self.probe(candidate, among, pinned=False).usable
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-        return self._prober.autoload(chosen, fallback=fallback)
+        return self._prober.autoload(chosen, fallback=fallback) if self._autoload else ()
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         return inspect(candidate, self._settings, otherwise)
@@ -79,13 +80,15 @@ def survey(
     environ: Mapping[str, str] | None = None,
     *,
     probing: bool = True,
+    autoload: bool = True,
     load: Load | None = None,
 ) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
     Without `probing` no process is started but the one that reads the plugins' declarations: who passes the
-    steps that import nothing is `not_probed`, and what would be chosen is not known. `load`: reads them, in
-    place of an `Apart` of its own.
+    steps that import nothing is `not_probed`, and what would be chosen is not known. Without `autoload`
+    nobody tries what torch's autoload spoils, which takes a process of its own after all others. `load` has
+    read declarations before.
     """
     start = time.perf_counter()
     load = load or Apart(settings.probe_timeout)
@@ -108,7 +111,7 @@ def survey(
     choice = select(
         settings,
         lambda pin: group.candidates if pin is None else find(pin, settings, load),
-        _LookUp(settings, verdicts),
+        _LookUp(settings, verdicts, autoload=autoload),
         lambda _: missing,
     )
     env = os.environ if environ is None else environ

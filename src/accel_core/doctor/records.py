@@ -79,22 +79,20 @@ class Visit:
         #: Whether to look also where it takes long: into the large files of vendors' packages.
         self.thorough = thorough
         self._load = Apart(settings.probe_timeout)
-        self._discovering = threading.Lock()
-        self._candidates: tuple[Candidate | Unloaded, ...] | None = None
+        self._loading = threading.Lock()
         self._lock = threading.Lock()
         self._survey: Survey | None = None
         self._failure: BaseException | None = None
 
     def candidates(self) -> tuple[Candidate | Unloaded, ...]:
-        """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
-        with self._discovering:
-            if self._candidates is None:
-                self._candidates = discover(self.settings, self._load)
-            return self._candidates
+        """Every backend that is built in or installed, in rank order; read in a child process, and once."""
+        with self._loading:
+            return discover(self.settings, self._load)
 
     def survey(self) -> Survey:
         """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
 
+        What torch's autoload spoils is not in it, for that would be tried after all else: a topic does.
         Where that fails, each of them gets the same error.
         """
         with self._lock:
@@ -102,8 +100,8 @@ class Visit:
                 raise self._failure
             if self._survey is None:
                 try:
-                    self.candidates()  # read once for both
-                    self._survey = survey(self.settings, self.environ, load=self._load)
+                    self.candidates()
+                    self._survey = survey(self.settings, self.environ, autoload=False, load=self._load)
                 except CAUGHT as error:
                     self._failure = error
                     raise

@@ -85,11 +85,26 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     acts += [_start(file) for file in files]
     if not acts and not any(found[group.name].entry_points for group in _GROUPS):
         yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
-    for act, how in _failures(acts, visit.settings.probe_timeout):
-        yield Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
-    if is_installed("torch") and autoload_is_on():
-        for spoiler in spoilers(None, visit.settings.probe_timeout):
-            yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+    timeout = visit.settings.probe_timeout
+
+    def failing() -> list[Finding]:
+        return [
+            Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
+            for act, how in _failures(acts, timeout)
+        ]
+
+    def spoiling() -> list[Finding]:
+        if not (is_installed("torch") and autoload_is_on()):
+            return []
+        return [
+            Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+            for spoiler in spoilers(None, timeout)
+        ]
+
+    from accel_core._support import child
+
+    for findings in child.each(lambda look: look(), [failing, spoiling], 2):  # each imports torch
+        yield from findings
 
 
 def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
