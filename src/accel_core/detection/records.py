@@ -25,6 +25,7 @@ __all__ = [
     "Unloaded",
     "Verdict",
     "root_cause",
+    "root_place",
     "verdict",
 ]
 
@@ -70,6 +71,33 @@ class Outcome(Record):
     hint: str = ""
     devices: int | None = None
     error: BaseException | None = None
+    #: Type and message of the error, and where it was raised, where that was another process's.
+    cause: str = ""
+    where: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it, for another process."""
+        return {
+            "status": self.status.value,
+            "reason": self.reason,
+            "hint": self.hint,
+            "devices": self.devices,
+            "cause": root_cause(self.error) if self.error else self.cause,
+            "where": root_place(self.error) if self.error else self.where,
+        }
+
+    @classmethod
+    def of_dict(cls, told: Mapping[str, object]) -> Outcome:
+        """What `to_dict` gave in another process; raises `KeyError` or `ValueError` for anything else."""
+        devices = told["devices"]
+        return cls(
+            Status(told["status"]),
+            str(told["reason"]),
+            str(told["hint"]),
+            devices if isinstance(devices, int) else None,
+            cause=str(told["cause"]),
+            where=str(told["where"]),
+        )
 
 
 class _Known:
@@ -190,6 +218,8 @@ class Verdict(Record):
     hardware: str = ""
     #: Whether the device was looked for and is not on this machine, or cannot be.
     absent: bool = False
+    #: The file and line that raised the cause; empty where it was accel_core, or is not known.
+    where: str = ""
 
     @property
     def usable(self) -> bool:
@@ -223,6 +253,7 @@ class Verdict(Record):
             "reason": self.reason,
             "hint": self.hint,
             "cause": self.cause,
+            "where": self.where,
             "devices": self.devices,
             "evidence": self.evidence,
             "hardware": self.hardware,
@@ -252,7 +283,7 @@ def verdict(
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
         hint=_clause(clean(outcome.hint)),
-        cause=clean(root_cause(outcome.error)) if outcome.error else "",
+        cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),
         ms=ms,
@@ -267,6 +298,7 @@ def verdict(
         hardware=backend.hardware if backend else "",
         absent=(evidence is not None and not evidence)
         or not (backend is None or platform_matches(backend.platforms)),
+        where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
 
 
@@ -368,6 +400,26 @@ class Choice(Record):
 
 def root_cause(error: BaseException) -> str:
     """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
+    error = _root(error)
+    if isinstance(error, SystemExit):
+        return f"SystemExit: it tried to end the process with {error.code!r}"
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def root_place(error: BaseException) -> str:
+    """The file and line that raised the first exception of a chain; empty where accel_core did."""
+    place, trace = "", _root(error).__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith("<"):  # Python's own import
+            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core"
+            place = "" if own else f"{file}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def _root(error: BaseException) -> BaseException:
     seen = {id(error)}
     while (
         inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -376,10 +428,7 @@ def root_cause(error: BaseException) -> str:
             break
         seen.add(id(inner))
         error = inner
-    if isinstance(error, SystemExit):
-        return f"SystemExit: it tried to end the process with {error.code!r}"
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return error
 
 
 def _message(error: BaseException) -> str:

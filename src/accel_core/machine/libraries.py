@@ -17,7 +17,11 @@ from typing import NamedTuple
 from accel_core.machine import host
 from accel_core.machine.elf import Elf, architecture, read_elf
 
-__all__ = ["Unmet", "ld_cache", "unmet_needs"]
+__all__ = ["NOT_FOUND", "Unmet", "ld_cache", "unmet_needs"]
+
+
+#: `Unmet.why` of most.
+NOT_FOUND = "it is not found"
 
 
 class Unmet(NamedTuple):
@@ -44,8 +48,8 @@ def unmet_needs(
     """What the libraries `paths`, and those that they need in turn, need and would not get.
 
     `environ`: where `LD_LIBRARY_PATH` is sought. `loaded`: folders of libraries that are loaded before, or by
-    their paths; what has a name there is there. `root`: the folder under which the loader's own are sought.
-    One that cannot be read is an answer too, not an error.
+    their paths: what is not found, and has a name there, is there. `root`: the folder under which the
+    loader's own are sought. One that cannot be read is an answer too, not an error.
     """
     return tuple(_Walk(environ, loaded, root).unmet(paths))
 
@@ -90,11 +94,10 @@ class _Walk:
                 continue
             self._found.setdefault(loader.elf.soname, path)
             for name in loader.elf.needed:
-                if name in self._there:
-                    continue
                 found, why = self._find(name, loader)
                 if not found:
-                    yield Unmet(name, path, why)
+                    if name not in self._there:
+                        yield Unmet(name, path, why)
                     continue
                 self._found.setdefault(name, found)
                 yield from _lacking(name, found, loader)
@@ -119,7 +122,7 @@ class _Walk:
             if kind == loader.elf.architecture:
                 return path, ""
             unsuitable = unsuitable or f"{path} is for {kind}, not {loader.elf.architecture}"
-        return "", unsuitable or "it is not found"
+        return "", unsuitable or NOT_FOUND
 
     def _places(self, name: str, loader: _Loader) -> Iterator[str]:
         folders: list[str] = []
