@@ -399,7 +399,7 @@ def _type_faults(backend: Backend) -> list[str]:
         elif type(value) is not (expected := _TYPES.get(name, str)):
             # `type is`: True is an int to isinstance, and a priority of True is a mistake.
             faults.append(_misfit(name, value, expected.__name__))
-        elif expected is int and abs(value) > _LARGEST:
+        elif isinstance(value, int) and abs(value) > _LARGEST:
             faults.append(f"{name} is out of range, expected one from -{_LARGEST} to {_LARGEST}")
     return faults
 
