@@ -33,6 +33,8 @@ class Survey(NamedTuple):
     choice: Choice | None
     #: Hardware that is present while no plugin for it is installed, each with the command to run.
     missing_plugins: tuple[str, ...]
+    #: What the verdicts are on, one by one, in the same order.
+    candidates: tuple[Candidate | Unloaded, ...]
     #: What the one pin of the settings means; empty where there is none, or several.
     pinned: tuple[Candidate | Unloaded, ...]
 
@@ -95,7 +97,7 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
     missing = missing_plugins(c.name for c in group.candidates)
     pinned = find(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
     if not probing:
-        return Survey(verdicts, None, missing, pinned)
+        return Survey(verdicts, None, missing, group.candidates, pinned)
     choice = select(
         settings,
         lambda pin: group.candidates if pin is None else find(pin, settings, load),
@@ -103,7 +105,8 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
         lambda _: missing,
     )
     env = os.environ if environ is None else environ
-    return Survey(verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing, pinned)
+    choice = recorded(choice, env, (time.perf_counter() - start) * 1e3)
+    return Survey(verdicts, choice, missing, group.candidates, pinned)
 
 
 def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> tuple[Verdict, ...]:
