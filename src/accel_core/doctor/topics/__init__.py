@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accel_core.doctor.records import Topic
+from accel_core.doctor.topics import candidates
 
 __all__ = ["TOPICS"]
 
-TOPICS: tuple[Topic, ...] = ()
+TOPICS: tuple[Topic, ...] = (candidates.TOPIC,)
