@@ -19,14 +19,14 @@ from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.settings import VARIABLES
 
-__all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "may_be_told"]
+__all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
 
 #: What stands for a folder: of installed packages, whose files everybody has; the user's; any other.
 ENVIRONMENT, HOME, PATH = "<env>", "~", "<path>"
 
 #: Ours that hold a folder or a host.
 _OURS_PRIVATE = ("ACCEL_CACHE", "XDG_CACHE_HOME", "MASTER_ADDR")
-#: The variables whose values a bug report may hold; of every other it says that it is set. Stars as a shell's.
+#: The variables whose values a bug report may hold, with a shell's stars; others are only `set` in it.
 _TOLD = (
     *(variable.name for variable in VARIABLES if variable.name not in _OURS_PRIVATE),
     "*_VISIBLE_DEVICES", "*_VISIBLE_MODULES", "ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY",
@@ -46,10 +46,17 @@ _ORDINARY = {
     "true", "false", "none", "auto", "default", "enabled", "disabled", "python", "torch", "pytorch", "cuda",
     "linux", "darwin", "win32", "utf-8", "posix", "xterm", "bash", "http", "https", "warn", "error", "info",
 }  # fmt: skip
+#: Beginnings of the names of variables that matter here, whatever they hold.
+_MATTER = (
+    "ACCEL_", "ASCEND_", "BIREN_", "CANN_", "CNCL_", "CUDA_", "DS_", "HABANA_", "HCCL_", "HIP_", "HSA_",
+    "LD_LIBRARY_PATH", "LD_PRELOAD", "MASTER_", "MLU_", "NCCL_", "NEUWARE_", "NVIDIA_", "ONEAPI_", "PT_HPU_",
+    "PYTHONPATH", "PYTHONHOME", "PYTORCH_", "RANK", "ROCM_", "ROCR_", "SDAA_", "SLURM_JOB_ID", "SYCL_",
+    "TORCH_", "WORLD_SIZE", "XPU_", "ZE_",
+)  # fmt: skip
 #: Where the addresses of our messages, and of first-party plugins, lead; and what lies below.
 _PUBLIC_HOSTS = (
-    "github.com", "pypi.org", "pytorch.org", "python.org", "readthedocs.io", "nvidia.com", "amd.com", "intel.com",
-    "hiascend.com", "habana.ai", "cambricon.com", "apple.com", "gitee.com", "huggingface.co",
+    "github.com", "pypi.org", "pytorch.org", "python.org", "readthedocs.io", "nvidia.com", "amd.com",
+    "intel.com", "hiascend.com", "habana.ai", "cambricon.com", "apple.com", "gitee.com", "huggingface.co",
 )  # fmt: skip
 #: A shorter value is a flag or a number, which names nobody.
 _LEAST = 4
@@ -60,6 +67,11 @@ def may_be_told(name: str, value: str) -> bool:
     if name.endswith("_VERSION"):
         return _VERSION.fullmatch(value) is not None
     return _TOLD_NAMES.match(name) is not None
+
+
+def matters(name: str) -> bool:
+    """Whether a bug report says of the environment variable `name` at all that it is set."""
+    return name.startswith(_MATTER) or _TOLD_NAMES.match(name) is not None
 
 
 def is_public(host: str) -> bool:
@@ -81,7 +93,7 @@ class Identity(NamedTuple):
     @classmethod
     def here(cls, environ: Mapping[str, str]) -> Identity:
         """That of this process and its user; no name is looked up in a network."""
-        folders = {path: ENVIRONMENT for path in _installed()}
+        folders = dict.fromkeys(_installed(), ENVIRONMENT)
         with contextlib.suppress(OSError):
             folders.setdefault(os.getcwd(), PATH)  # noqa: PTH109 - it may be deleted
         for entry in (*sys.path, tempfile.gettempdir()):
@@ -89,7 +101,7 @@ class Identity(NamedTuple):
                 folders.setdefault(entry, PATH)
         for home in _homes(environ):
             folders[home] = HOME
-        names = {**{user: "<user>" for user in _users(environ)}, **{host: "<host>" for host in _hosts(environ)}}
+        names = {**dict.fromkeys(_users(environ), "<user>"), **dict.fromkeys(_hosts(environ), "<host>")}
         for name, value in environ.items():
             if not may_be_told(name, value):
                 for part in _parts(value):

@@ -33,36 +33,40 @@ _PRIVATE = re.compile("[\ue000-\uf8ff]")
 _SYSTEM = re.compile(
     r"/(?:dev|sys|proc|lib|lib32|lib64|bin|sbin|usr/(?:lib|lib32|lib64|libexec|bin|sbin|include|share)"
     r"|usr/local/(?:lib|lib64|bin|include|cuda[\w.-]*|Ascend)|opt/(?:rocm[\w.-]*|intel|habanalabs)"
-    r"|etc/(?:ld\.so[\w.]*|OpenCL|vulkan))(?:/[\w.+~:=@-]+)*/?"
+    r"|etc/(?:ld\.so[\w.]*|OpenCL|vulkan))(?:/[\w.+~:=@*?\[\]-]+)*/?"
 )
+#: Above folders that every machine has, and above Python's own on many.
+_ABOVE = ("/usr/local",)
 #: Files whose names tell of libraries and code, not of work.
 _CODE = re.compile(r"[\w.+-]+\.(?:so[\d.]*|py[cdi]?|dll|dylib|pth|cpp|cc|cu|h|hpp|whl|asd)")
 
 _WORD = r"[^\s'\"<>|`]"
+#: A space that may be one in a folder's name.
+_SPACE = r"(?<![,;:)])(?<!\.py)(?<!\.so)(?<!\.dll) "
 #: A path that begins at the root, at a home, at a drive or at a mark.
 _POSIX = re.compile(
     rf"(?:(?<![\w/.\ue000-\uf8ff])(?:~[\w.-]*)?/|[\ue000-\ue002])(?:{_WORD})*"
     # Folders with spaces in their names: words, and then one with a slash.
-    rf"(?:(?: (?!/){_WORD}+){{1,4}}?(?<=[^\s/])/{_WORD}*)*"
+    rf"(?:(?:{_SPACE}(?![/~]){_WORD}+){{1,4}}?(?<=[^\s/\\])[/\\]{_WORD}*)*"
 )
 _WINDOWS = re.compile(
     rf"(?:(?<![A-Za-z0-9])[A-Za-z]:[\\/]|(?<!\\)\\{{2,4}}[\w.$-]+\\){_WORD}*"
-    rf"(?:(?: {_WORD}+){{1,4}}?\\{_WORD}*)*"
+    rf"(?:(?:{_SPACE}{_WORD}+){{1,4}}?\\{_WORD}*)*"
 )
 _QUOTED = re.compile(r"""(['"`])((?:~?/|~[\w.-]+/|[A-Za-z]:[\\/]|\\\\|[\ue000-\ue002])[^'"`\n]*)\1""")
 _NAME = r"[\w.+\ue100-\uf8ff-]+"
 _RELATIVE = re.compile(rf"(?<![\w/\\.~\ue000-\uf8ff])(?:\.{{1,2}}[/\\])*{_NAME}(?:[/\\]{_NAME})+")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]+")
 
+_ENCODED = re.compile(r"\S*%[0-9A-Fa-f]{2}\S*")
 _ASSIGNED = re.compile(r"(?<!\w)([A-Z_][A-Z0-9_]{2,})(=)('[^'\n]*'|\"[^\"\n]*\"|[^\s,;)'\"]+)")
 _SECRET = re.compile(
-    r"(?i)((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?|serial(?: ?(?:number|no\.?))?)"
-    r"[\"']?\s*[=:]\s*|\bbearer\s+|\bserial (?:number )?(?=[\w-]*\d))(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;)]+)"
+    r"(?i)((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?"
+    r"|serial(?: ?(?:number|no\.?))?)[\"']?\s*[=:]\s*|\bbearer\s+|\bserial (?:number )?(?=[\w-]*\d))"
+    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;)]+)"
 )
 #: Hosts' keys of services: Hugging Face, GitHub, OpenAI, AWS, Slack, PyPI; JSON web tokens.
-_TOKEN = re.compile(
-    r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-|pypi-|glpat-|AKIA|eyJ)[\w.-]{8,}"
-)
+_TOKEN = re.compile(r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-|pypi-|glpat-|AKIA|eyJ)[\w.-]{8,}")
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (_TOKEN, "<secret>"),
     (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
@@ -75,7 +79,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
 _IPV4 = re.compile(r"(?<![\d.])(?<!so\.)(?<![=~<>]=)\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)")
 _IPV6 = re.compile(r"(?i)(?<![\w:])[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:.]*(?:%\w+)?(?![\w:])")
 #: Names of facts whose values name one machine.
-_TELLING = re.compile(r"(?i)serial|uuid|host ?name|^host$|^user$|user ?name|mac address|token|password|secret")
+_TELLING = re.compile(r"(?i)serial|uuid|host ?name|^host$|^user$|user ?name|mac address|token|passw|secret")
 
 
 class Redactor:
@@ -85,6 +89,8 @@ class Redactor:
         self._identity = identity
         table: dict[str, str] = {}
         for path, mark in identity.folders:
+            if path in _ABOVE or (mark == PATH and _SYSTEM.fullmatch(path)):
+                continue
             for form in _forms(path.rstrip("/\\")):
                 table.setdefault(form.casefold(), _MARKS[mark])
         for text, mark in identity.names:
@@ -135,14 +141,14 @@ class Redactor:
             return chr(_KEPT + len(settled) - 1) if len(settled) <= 0xF8FF - _KEPT else ""
 
         text = _PRIVATE.sub("\ufffd", unicodedata.normalize("NFC", text))
-        text = re.sub(r"\S*%[0-9A-Fa-f]{2}\S*", self._decoded, text)
+        text = _ENCODED.sub(lambda found: self._decoded(found[0], settle), text)
         text = self._known.sub(lambda found: self._known_mark(found[0], settle), text)
         text = _ADDRESS.sub(lambda found: _address(found[0], settle), text)
         text = _ASSIGNED.sub(_assigned, text)
         text = _SECRET.sub(lambda found: f"{found[1]}<secret>", text)
         text = _QUOTED.sub(lambda found: settle(f"{found[1]}{self._path(found[2])}{found[1]}"), text)
         text = _WINDOWS.sub(lambda found: settle(self._path(found[0])), text)
-        text = _POSIX.sub(lambda found: settle(self._path(found[0])), text)
+        text = self._posix(text, settle)
         text = _RELATIVE.sub(lambda found: settle(self._relative(found[0])), text)
         for pattern, mark in _PATTERNS:
             text = pattern.sub(mark, text)
@@ -155,19 +161,28 @@ class Redactor:
         return text
 
     def _known_mark(self, known: str, settle: Callable[[str], str]) -> str:
-        """A folder's mark, which a path goes on from; another's is settled, and a part of what is around it."""
+        """A folder's mark, from which a path goes on; any other is settled."""
         mark = self._table[known.casefold()]
         return mark if mark in _MARKS.values() else settle(mark)
 
-    def _decoded(self, found: re.Match[str]) -> str:
+    def _decoded(self, word: str, settle: Callable[[str], str]) -> str:
         """A word with per cent signs as it is where its plain form names nobody, else that form redacted."""
-        plain = found[0]
-        for _ in range(4):
-            if (decoded := unquote(plain)) == plain:
-                break
+        plain = word
+        while (decoded := unquote(plain)) != plain:  # it gets shorter each time
             plain = decoded
-        clean = self.text(plain) if "%" not in plain or plain != found[0] else plain
-        return found[0] if clean == plain else clean
+        if plain == word:
+            return word
+        told = self.text(plain)
+        return word if told == plain else settle(told)
+
+    def _posix(self, text: str, settle: Callable[[str], str]) -> str:
+        def settled(found: re.Match[str]) -> str:
+            first, space, more = found[0].partition(" ")
+            if space and _SYSTEM.fullmatch(first):  # no folder of the system has a space in its name
+                return f"{settle(first)} {self._posix(more, settle)}"
+            return settle(self._path(found[0]))
+
+        return _POSIX.sub(settled, text)
 
     def _path(self, path: str) -> str:
         """What of a path may be told: all of it within an environment or the system; else the file's name."""
@@ -181,9 +196,8 @@ class Redactor:
 
     def _one_path(self, path: str) -> str:
         parts = [part for part in re.split(r"[\\/]+", path) if part]
-        if ".." not in parts:
-            if path.startswith(_MARKS[ENVIRONMENT]) or _SYSTEM.fullmatch(path):
-                return path
+        if ".." not in parts and (path.startswith(_MARKS[ENVIRONMENT]) or _SYSTEM.fullmatch(path)):
+            return path
         mark = PATH
         if parts and (parts[0].startswith("~") or parts[0][0] in _MARKS.values()):
             mark = _MARKS[HOME] if parts[0] in ("~", _MARKS[HOME]) else PATH
