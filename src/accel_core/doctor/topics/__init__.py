@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from accel_core.doctor import checks
 from accel_core.doctor.records import Topic
 from accel_core.doctor.topics import candidates
 
 __all__ = ["TOPICS"]
 
-TOPICS: tuple[Topic, ...] = (candidates.TOPIC,)
+TOPICS: tuple[Topic, ...] = (candidates.TOPIC, checks.TOPIC)
