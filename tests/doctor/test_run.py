@@ -50,7 +50,7 @@ def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
     broken = Finding(Level.ERROR, "bad.bad", "it is broken", "replace it", "npu")
     bad = Topic("bad", "Bad", lambda visit: [ODD, broken])
     report = visited(Visit(Settings(), {}), [bad, Topic("fine", "Fine", fine)])
-    assert report.verdict == "2 things are wrong, first of all: npu: it is broken."
+    assert report.verdict == "2 things are wrong, first npu: it is broken."
     assert (report.level, report.exit_status) == (Level.ERROR, 2)
     one = visited(Visit(Settings(), {}), [Topic("odd", "Odd", lambda visit: [ODD])])
     assert (one.verdict, one.exit_status) == ("one thing is wrong: this is odd.", 1)

@@ -44,30 +44,28 @@ def _is_chosen(found: Verdict, selection: Selection) -> bool:
 
 def _choice(selection: Selection) -> str:
     if selection.chosen is None:
-        return f"nothing can be chosen: {selection.problem.partition(chr(10))[0].rstrip('.')}"
+        return "nothing can be chosen"
     how = "" if selection.how is How.RANKED else f" ({selection.how.words})"
     return f"{selection.chosen} is chosen{how}"
 
 
 def _wrong(topics: Sequence[Examined]) -> str:
     """What is wrong, as a clause: how many things, and the most serious one."""
-    wrong = sorted(_complaints(topics), key=lambda complaint: list(Level).index(complaint[0]), reverse=True)
-    if not wrong:
+    found = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
+    wrong = sorted(found, key=lambda finding: list(Level).index(finding.level), reverse=True)
+    # What is wrong with several backends alike is one thing.
+    said = list({finding.what: _short(finding) for finding in reversed(wrong)}.values())[::-1]
+    said += [f"{topic.title.lower()} could not be looked into" for topic in topics if topic.failed]
+    if not said:
         return "nothing is wrong"
-    what = wrong[0][1]
-    if len(wrong) == 1:
-        return f"one thing is wrong: {what}"
-    return f"{len(wrong)} things are wrong, first of all: {what}"
-
-
-def _complaints(topics: Sequence[Examined]) -> list[tuple[Level, str]]:
-    found: list[tuple[Level, str]] = []
-    for topic in topics:
-        found += [(f.level, _short(f)) for f in topic.findings if f.level is not Level.OK]
-        if topic.failed:
-            found.append((Level.WARNING, f"{topic.title} could not be looked into"))
-    return found
+    return (
+        f"one thing is wrong: {said[0]}"
+        if len(said) == 1
+        else f"{len(said)} things are wrong, first {said[0]}"
+    )
 
 
 def _short(finding: Finding) -> str:
-    return f"{finding.about}: {finding.what}" if finding.about else finding.what
+    """Its first clause, for the whole stands below."""
+    what = finding.what.partition("; ")[0]
+    return f"{finding.about}: {what}" if finding.about else what

@@ -233,6 +233,7 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("reason", text.clean(v.reason)),
                 ("hint", text.clean(v.hint)),
                 ("cause", cause if cause not in v.reason else ""),
+                ("raised by", text.clean(v.where)),
                 ("devices", "" if v.devices is None else str(v.devices)),
                 ("hardware", v.evidence),
                 ("rank", place),
