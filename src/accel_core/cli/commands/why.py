@@ -256,7 +256,10 @@ def _missteps(standing: _Standing) -> list[Part]:
         return []
     plugin = text.clean(standing.verdict.provenance.distribution)
     lines = [
-        paragraph((f"{text.clean(m.what)} ({text.clean(m.where)})", ""), (f"\ninstead: {m.instead}", "dim"))
+        paragraph(
+            (text.clean(m.what) + (f" ({text.clean(m.where)})" if m.where else ""), ""),
+            (f"\ninstead: {m.instead}", "dim"),
+        )
         for m in standing.missteps
     ]
     return [Heading(f"What {plugin} does while backends are merely looked for"), Bullets(lines)]
