@@ -281,8 +281,18 @@ def _lines(text: str, nonce: str) -> Iterator[dict[str, Any]]:
 
     Start-up files of Python print there too, before the channel is the child's own.
     """
-    for line in text.splitlines():
-        mark, _, said = line.partition(" ")
+    for written in text.splitlines():
+        mark, _, said = written.partition(" ")
         if mark == nonce:
             with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(said)
+                line = json.loads(said)
+                if _is_of_ours(line):
+                    yield line
+
+
+def _is_of_ours(line: object) -> bool:
+    """Whether a line has the form in which the child speaks: whatever runs in the child can write one too."""
+    if not isinstance(line, dict) or not isinstance(line.get("stage", ""), str):
+        return False
+    seconds = line.get("seconds", 0)
+    return type(seconds) in (int, float) and 0 <= seconds < float("inf")
