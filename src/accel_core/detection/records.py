@@ -71,9 +71,33 @@ class Outcome(Record):
     hint: str = ""
     devices: int | None = None
     error: BaseException | None = None
-    #: What the error was, and where, of one that stayed in a child process.
+    #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
     where: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it, for another process."""
+        return {
+            "status": self.status.value,
+            "reason": self.reason,
+            "hint": self.hint,
+            "devices": self.devices,
+            "cause": root_cause(self.error) if self.error else self.cause,
+            "where": root_place(self.error) if self.error else self.where,
+        }
+
+    @classmethod
+    def of_dict(cls, told: Mapping[str, object]) -> Outcome:
+        """What `to_dict` gave in another process; raises `KeyError` or `ValueError` for anything else."""
+        devices = told["devices"]
+        return cls(
+            Status(told["status"]),
+            str(told["reason"]),
+            str(told["hint"]),
+            devices if isinstance(devices, int) else None,
+            cause=str(told["cause"]),
+            where=str(told["where"]),
+        )
 
 
 class _Known:
@@ -259,7 +283,7 @@ def verdict(
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
         hint=_clause(clean(outcome.hint)),
-        cause=clean(outcome.cause or (root_cause(outcome.error) if outcome.error else "")),
+        cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),
         ms=ms,
