@@ -318,6 +318,10 @@ class Settings(Record):
         allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
         return allowed and not blocked
 
+    def bars(self, distribution: str) -> bool:
+        """Whether `block` names the distribution as a whole, whose code is then not to be imported at all."""
+        return any(not rule.name and rule.matches("", distribution) for rule in self.block)
+
     def source(self, variable: Variable[T], otherwise: str = "") -> str:
         """For messages, who says so: `"block = ['npu'] in /etc/accel/accel.toml, line 3"`.
 

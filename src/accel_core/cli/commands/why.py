@@ -179,7 +179,9 @@ def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str
         usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
     # Of several backends of one plugin the first has its missteps.
-    plugins = dict.fromkeys(v.provenance for v in meant if not v.builtin)
+    plugins = dict.fromkeys(
+        v.provenance for v in meant if not v.builtin and settings.permits(v.name, v.provenance.distribution)
+    )
     early = {provenance: conduct(provenance, settings.probe_timeout) for provenance in plugins}
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
     return [_standing(v, surveyed, settings, early.pop(v.provenance, ())) for v in meant], autoload
