@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from accel_core._support import log
 from accel_core.detection.builtin import announced
 from accel_core.detection.discovery import find
+from accel_core.detection.loading import Apart, Load, load_here
 from accel_core.detection.probe import Group, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
 from accel_core.detection.select import select
@@ -72,7 +73,13 @@ def choose(settings: Settings, environ: Mapping[str, str], *, isolated: bool = F
     `isolated`: probe in child processes only. `environ` is noted in the record as far as it mattered.
     """
     start = time.perf_counter()
-    choice = select(settings, find, Prober(settings, isolated=isolated), missing_plugins)
+    load: Load = Apart(settings.probe_timeout) if isolated or settings.isolated else load_here
+    choice = select(
+        settings,
+        lambda pin: find(pin, settings, load),
+        Prober(settings, isolated=isolated),
+        missing_plugins,
+    )
     return recorded(choice, environ, (time.perf_counter() - start) * 1e3)
 
 

@@ -5,20 +5,22 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
-import os
+import contextlib
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from accel_core._support import log
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
-from accel_core.backend import Backend, ProbeResult
+from accel_core.backend import ENTRY_POINT_GROUP, Backend, ProbeResult, Provenance
 from accel_core.detection import builtin
 from accel_core.detection.creation import create, installed_imports, private_use1_is_free
-from accel_core.detection.discovery import discover
+from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.facts import examine, is_absence
-from accel_core.detection.plugin import Hooks
+from accel_core.detection.loading import as_json, death, failure, load, no_child, of_json, origin, provenance
+from accel_core.detection.plugin import Hooks, Unimported
 from accel_core.detection.records import (
     CAUGHT,
     Candidate,
@@ -29,7 +31,13 @@ from accel_core.detection.records import (
     root_cause,
     verdict,
 )
-from accel_core.errors import AccelError, BackendUnavailableError, DeclinedError, InvalidAcceleratorError
+from accel_core.errors import (
+    AccelError,
+    BackendUnavailableError,
+    DeclinedError,
+    InvalidAcceleratorError,
+    InvalidBackendError,
+)
 from accel_core.machine import devices
 from accel_core.settings import Settings
 
@@ -41,21 +49,47 @@ class Group(Record):
 
     candidates: tuple[Candidate | Unloaded, ...]
     hooks: Hooks
+    #: Whether this process may import plugins for no more than a hint: a child may.
+    importing: bool = False
 
     @classmethod
-    def of(cls, candidates: Iterable[Candidate | Unloaded]) -> Group:
+    def of(cls, candidates: Iterable[Candidate | Unloaded], *, importing: bool = False) -> Group:
         """The group of these candidates."""
         items = tuple(candidates)
         plugins = [c.plugin for c in items if isinstance(c, Candidate)]
-        return cls(items, Hooks(plugins, direct=builtin))
+        return cls(items, Hooks(plugins, direct=builtin), importing)
 
     def declares(self, plugin: object) -> Backend:
         """The first backend of that plugin."""
         return next(c.backend for c in self.candidates if isinstance(c, Candidate) and c.plugin is plugin)
 
     def beside(self, candidate: Candidate) -> tuple[Backend, ...]:
-        """The other backends."""
-        return tuple(c.backend for c in self.candidates if isinstance(c, Candidate) and c is not candidate)
+        """The other backends.
+
+        To what is built in, which takes what nobody claims, also those that the policy refused unread.
+        """
+        others = tuple(c.backend for c in self.candidates if isinstance(c, Candidate) and c is not candidate)
+        return (*others, *self._claimed(others)) if candidate.builtin else others
+
+    def refused(self) -> list[Unloaded]:
+        """The plugins that the policy does not leave, and nobody loads."""
+        return [c for c in self.candidates if isinstance(c, Unloaded) and c.outcome.status is Status.BLOCKED]
+
+    def _claimed(self, others: tuple[Backend, ...]) -> Iterator[Backend]:
+        """Stand-ins for plugins that are not to be loaded: nobody knows which vendor's package is theirs.
+
+        So they claim every package that announces itself to torch and that no other backend claims, and the
+        device that is named as they are: what a user blocks must not come in by another door.
+        """
+        for candidate in self.refused():
+            packages = tuple(e.module for e in builtin.unclaimed(others)) or ("torch",)
+            with contextlib.suppress(InvalidBackendError):  # entry points may be called anything
+                yield Backend(
+                    name=candidate.name,
+                    priority=0,
+                    device_type=candidate.name.partition(".")[0],
+                    vendor_import=packages,
+                )
 
 
 def inspect(candidate: Candidate | Unloaded, settings: Settings, otherwise: Outcome) -> Verdict:
@@ -142,7 +176,7 @@ def _ask(
     untried = untried or (not pinned and _takes_the_slot(candidate, settings, group))
     elsewhere = candidate.backend.isolated_probe or candidate.backend.count_starts_device
     if isolated or settings.isolated or elsewhere or doubtful or untried:
-        outcome = _in_child(candidate, settings.probe_timeout, pinned=pinned)
+        outcome = _in_child(candidate, group, settings.probe_timeout, pinned=pinned)
         if isolated or outcome.status not in (Status.USABLE, Status.NO_DEVICE):
             return outcome
         if outcome.status is Status.NO_DEVICE and not pinned:
@@ -185,6 +219,12 @@ def ask_device(
         at = text
         stage(text)
 
+    if isinstance(candidate.plugin, Unimported):
+        step(f"import of {candidate.provenance.value}, the plugin of {candidate.provenance}")
+        try:
+            candidate.plugin.imported()
+        except CAUGHT as error:
+            return failure(candidate.plugin.entry_point, error)
     step(f"accel_probe() of {candidate.provenance}")
     answer = _plugin_answer(candidate, group)
     forgiven = answer is not None and pinned and is_absence(answer)
@@ -257,7 +297,7 @@ def _is_well_formed(answer: ProbeResult) -> bool:
 
 
 #: Steps in which a plugin's own code runs; in the others it is the vendor's.
-_OF_THE_PLUGIN = ("accel_probe()", "accel_create()", "accelerator=")
+_OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accelerator=")
 
 
 def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -> Outcome:
@@ -283,7 +323,7 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
 
 def _report_to(candidate: Candidate, at: str) -> str:
     """Who is to hear of a failure in the step `at`; empty where it is not the plugin's own."""
-    own = at.startswith(_OF_THE_PLUGIN)
+    own = at.startswith(_OF_THE_PLUGIN) or ", the plugin of " in at
     return f"report this to the maintainers of {candidate.distribution}" if own else ""
 
 
@@ -298,7 +338,11 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
 
     with stdout_to_stderr():
         answers = group.hooks.each(
-            "accel_explain", first=candidate.plugin, backend=candidate.backend, error=error
+            "accel_explain",
+            first=candidate.plugin,
+            importing=group.importing,
+            backend=candidate.backend,
+            error=error,
         )
         others: list[str] = []
         for plugin, hint in answers:
@@ -314,64 +358,67 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
 # --- In a child process --------------------------------------------------------------------------------
 
 
-def _in_child(candidate: Candidate, timeout: float, *, pinned: bool) -> Outcome:
+def _in_child(candidate: Candidate, group: Group, timeout: float, *, pinned: bool) -> Outcome:
     """The plugin and the device in a child process, whose end, whatever it was, is an ordinary outcome."""
     from accel_core._support import child  # here, as most processes start none
 
     job: dict[str, object] = {
-        "name": candidate.name,
-        "distribution": candidate.distribution,
-        "priority": candidate.priority,
+        "candidate": _told(candidate),
+        "others": [_told(c) for c in group.candidates if isinstance(c, Candidate) and c is not candidate],
+        "refused": [c.name for c in group.refused()],
         "pinned": pinned,
     }
     log.say(f"try {candidate} in a child process, for at most {timeout:g} s")
     try:
         report = child.run(answer_in_child, job, timeout)
     except OSError as error:
-        hint = "unset ACCEL_PROBE to probe in this process" if os.environ.get("ACCEL_PROBE") else ""
-        return Outcome(Status.CRASHED, f"no process could be started to probe it: {error}", hint, error=error)
+        return no_child("probe it", error)
     if report.answer is not None:
-        answer = report.answer
-        devices = answer["devices"]
-        return Outcome(
-            Status(answer["status"]),
-            str(answer["reason"]),
-            str(answer["hint"]),
-            devices if isinstance(devices, int) else None,
-        )
-    if report.timed_out:
-        return Outcome(
-            Status.TIMED_OUT,
-            f"no answer within {timeout:g} s; it was at: {report.stage}",
-            f"{_report_to(candidate, report.stage) or 'raise ACCEL_PROBE_TIMEOUT'}, or set "
-            f"ACCEL_BLOCK={candidate.name}",
-        )
-    mend = "reinstall the vendor's package"
-    last_line = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
-    return Outcome(
-        Status.CRASHED,
-        f"the process that probed it {report.ending} at: {report.stage}{last_line}",
-        f"{_report_to(candidate, report.stage) or mend}, or set ACCEL_BLOCK={candidate.name}",
-    )
+        return Outcome.of_dict(report.answer)
+    mend = "raise ACCEL_PROBE_TIMEOUT" if report.timed_out else "reinstall the vendor's package"
+    mend = _report_to(candidate, report.stage) or mend
+    return death(report, timeout, "probed it", mend, candidate.name)
 
 
-def answer_in_child(job: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: find the candidate again and ask its plugin and its device."""
-    stage("loading of the plugins")
+def _told(candidate: Candidate) -> dict[str, object]:
+    """A candidate for another process; what it needs of the plugin's code it imports itself."""
+    return {"backend": as_json(candidate.backend), "provenance": list(candidate.provenance)}
+
+
+def _candidate(told: dict[str, Any]) -> Candidate:
+    """What `_told` wrote."""
+    backend = of_json(told["backend"])._declared_by(Provenance(*told["provenance"]))
+    found = Candidate(backend, builtin)
+    return found if found.builtin else found._replace(plugin=Unimported(origin(found)))
+
+
+def answer_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: import the candidate's plugin, and no other, and ask it and its device."""
     builtin.on_step = stage
-    group = Group.of(discover())
-    wanted = (job["name"], job["distribution"], job["priority"])
-    for candidate in group.candidates:
-        if isinstance(candidate, Candidate) and wanted == (
-            candidate.name, candidate.distribution, candidate.priority,
-        ):  # fmt: skip
-            outcome = ask_device(candidate, group, pinned=bool(job["pinned"]), stage=stage)
-            break
-    else:
-        outcome = Outcome(Status.BROKEN, "the probing process did not find the plugin")
-    return {
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "hint": outcome.hint,
-        "devices": outcome.devices,
-    }
+    candidate = _candidate(job["candidate"])
+    if not candidate.builtin:
+        candidate, failed = _found_again(candidate, stage)
+        if failed is not None:
+            return failed.to_dict()
+    others = [
+        other._replace(plugin=candidate.plugin) if other.provenance == candidate.provenance else other
+        for other in map(_candidate, job["others"])
+    ]
+    blocked = Outcome(Status.BLOCKED)
+    refused = [Unloaded(name, Provenance("", ""), blocked) for name in job["refused"]]
+    group = Group.of([candidate, *others, *refused], importing=True)
+    return ask_device(candidate, group, pinned=bool(job["pinned"]), stage=stage).to_dict()
+
+
+def _found_again(candidate: Candidate, stage: Callable[[str], None]) -> tuple[Candidate, Outcome | None]:
+    """The same candidate with its plugin loaded; or why it is not found here."""
+    missing = Outcome(Status.BROKEN, "the probing process did not find the plugin")
+    installed = find_entry_points(ENTRY_POINT_GROUP)
+    entry_point = next((e for e in installed if provenance(e) == candidate.provenance), None)
+    loaded = load(entry_point, stage) if entry_point is not None else ()
+    for found in loaded:
+        if isinstance(found, Unloaded):
+            return candidate, found.outcome
+        if (found.name, found.priority) == (candidate.name, candidate.priority):
+            return found, None
+    return candidate, missing

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from accel_core.detection.autoload import Spoiler
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.discovery import discover, find
+from accel_core.detection.loading import Apart
 from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
@@ -32,6 +33,8 @@ class Survey(NamedTuple):
     choice: Choice | None
     #: Hardware that is present while no plugin for it is installed, each with the command to run.
     missing_plugins: tuple[str, ...]
+    #: What the one pin of the settings means; empty where there is none, or several.
+    pinned: tuple[Candidate | Unloaded, ...]
 
 
 class _LookUp:
@@ -72,11 +75,12 @@ class _LookUp:
 def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
-    Without `probing` no process is started: who passes the steps that import nothing is `not_probed`, and
-    what would be chosen is not known.
+    Without `probing` no process is started but the one that reads the plugins' declarations: who passes the
+    steps that import nothing is `not_probed`, and what would be chosen is not known.
     """
     start = time.perf_counter()
-    group = Group.of(discover())
+    load = Apart(settings.probe_timeout)
+    group = Group.of(discover(settings, load))
     claims = conflicts(group.candidates, settings)
 
     def without_probing(candidate: Candidate | Unloaded) -> Verdict:
@@ -89,16 +93,17 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
     if probing:
         verdicts = _probed(verdicts, settings, group)
     missing = missing_plugins(c.name for c in group.candidates)
+    pinned = find(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
     if not probing:
-        return Survey(verdicts, None, missing)
+        return Survey(verdicts, None, missing, pinned)
     choice = select(
         settings,
-        lambda pin: group.candidates if pin is None else find(pin),
+        lambda pin: group.candidates if pin is None else find(pin, settings, load),
         _LookUp(settings, verdicts),
         lambda _: missing,
     )
     env = os.environ if environ is None else environ
-    return Survey(verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing)
+    return Survey(verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing, pinned)
 
 
 def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> tuple[Verdict, ...]:
@@ -107,20 +112,12 @@ def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> 
     unsettled = [candidate for candidate, first in pairs if _says_more(candidate, first)]
     if not unsettled:
         return verdicts
-    # Here, for they take longer to import than all else, and on most machines nothing is left to probe.
-    from concurrent.futures import ThreadPoolExecutor
-
-    from accel_core._support import child
+    from accel_core._support import child  # here, as on most machines nothing is left to probe
 
     def judged(candidate: Candidate | Unloaded) -> Verdict:
         return in_full(candidate, probe(candidate, settings, group, isolated=True), settings, group)
 
-    with ThreadPoolExecutor(max_workers=min(len(unsettled), host.usable_cores())) as pool:
-        try:
-            probed = list(pool.map(judged, unsettled))
-        except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
-            child.end_all()
-            raise
+    probed = child.each(judged, unsettled, host.usable_cores())
     later = {id(candidate): verdict for candidate, verdict in zip(unsettled, probed, strict=True)}
     return tuple(later.get(id(candidate), first) for candidate, first in pairs)
 
