@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from accel_core._support import log
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
+from accel_core._support.torch_import import import_torch
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, ProbeResult, Provenance
 from accel_core.detection import builtin
 from accel_core.detection.creation import create, installed_imports, private_use1_is_free
@@ -222,7 +224,8 @@ def ask_device(
     if isinstance(candidate.plugin, Unimported):
         step(f"import of {candidate.provenance.value}, the plugin of {candidate.provenance}")
         try:
-            candidate.plugin.imported()
+            with Guest(candidate.provenance):
+                candidate.plugin.imported()
         except CAUGHT as error:
             return failure(candidate.plugin.entry_point, error)
     step(f"accel_probe() of {candidate.provenance}")
@@ -231,12 +234,17 @@ def ask_device(
     if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
     try:
-        accelerator = create(candidate, group.beside(candidate), group.hooks, step)
-        if answer is not None or counted is not None:
-            return answer or counted  # type: ignore[return-value]  # one of them is there
-        step(f"device_count() of {candidate.provenance}")
-        with stdout_to_stderr():
-            count: object = accelerator.device_count()
+        step("import of torch")
+        import_torch()  # before the guest comes: what torch sets is not the vendor's
+        with Guest(candidate.provenance) as guest:
+            accelerator = create(candidate, group.beside(candidate), group.hooks, step)
+            if answer is not None or counted is not None:
+                guest.stays = True
+                return answer or counted  # type: ignore[return-value]  # one of them is there
+            step(f"device_count() of {candidate.provenance}")
+            with stdout_to_stderr():
+                count: object = accelerator.device_count()
+            guest.stays = bool(count)
     except CAUGHT as error:
         stage(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
@@ -266,7 +274,7 @@ def _plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
             error=error,
         )
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), Guest(candidate.provenance):
             answers = group.hooks.of(
                 candidate.plugin, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
             )
