@@ -73,28 +73,6 @@ class Outcome(Record):
     #: Type and message of the error, where that was another process's.
     cause: str = ""
 
-    def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it, for another process."""
-        return {
-            "status": self.status.value,
-            "reason": self.reason,
-            "hint": self.hint,
-            "devices": self.devices,
-            "cause": root_cause(self.error) if self.error else self.cause,
-        }
-
-    @classmethod
-    def of_dict(cls, told: Mapping[str, object]) -> Outcome:
-        """What `to_dict` gave in another process; raises `KeyError` or `ValueError` for anything else."""
-        devices = told["devices"]
-        return cls(
-            Status(told["status"]),
-            str(told["reason"]),
-            str(told["hint"]),
-            devices if isinstance(devices, int) else None,
-            cause=str(told["cause"]),
-        )
-
 
 class _Known:
     """What a candidate and an unloaded plugin have in common."""
