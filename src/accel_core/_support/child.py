@@ -251,11 +251,11 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
     with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
         try:
             try:
-                later = [pool.submit(function, item) for item in given]
+                later = pool.map(function, given)
             except RuntimeError:  # "can't start new thread": as many processes as the user may have
                 pool.shutdown(cancel_futures=True)
                 return list(map(function, given))
-            return [future.result() for future in later]
+            return list(later)
         except BaseException:
             end_all()
             raise

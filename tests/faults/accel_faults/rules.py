@@ -32,6 +32,11 @@ def _leaves_no_note(fault: Fault) -> bool:
     return fault.kind is Kind.INTERRUPTS
 
 
+def _killed(fault: Fault, place: Place) -> bool:
+    """Whether a choice in-process does not survive it, of which a note tells until another version comes."""
+    return fault.kind in (Kind.DIES, Kind.HANGS) and not place.after_choice
+
+
 def meets(place: Place, mode: Mode) -> bool:
     """Whether the mode comes to that place at all."""
     if place is Place.KERNEL:
@@ -68,7 +73,7 @@ def _wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
     else:
         yield from _late(fault, place, mode, seen)
     yield from _kept(place, mode, seen)
-    if seen.notes and mode is not Mode.IN_PROCESS:
+    if seen.notes and not (_killed(fault, place) and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN)):
         yield f"left behind: {', '.join(seen.notes)}"
 
 
