@@ -7,16 +7,14 @@ import enum
 import json
 import os
 import re
-import signal
 import subprocess
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel_testing import children
+from accel_testing import children, processes
 
 from accel_faults.catalogue import DEADLINE, Fault, Kind, Place
 from accel_faults.installed import install
@@ -184,7 +182,7 @@ def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
         _read_command(seen, mode, stdout)
         if left:
             seen.changed.add("stdin")
-    if _alive(mark):
+    if processes.left_of(mark):
         seen.changed.add("children")
     children.kill(process)
     if len(stdout) > 1 << 20 and not mode.is_program:
@@ -240,26 +238,3 @@ def _read_command(seen: Seen, mode: Mode, stdout: str) -> None:
         listed = document.get("backends") or document.get("verdicts") or ()
         seen.verdicts = {v["name"]: v for v in listed}
         seen.chosen = document.get("chosen")
-
-
-def _alive(mark: str) -> bool:
-    """Whether a process that was started there lives on; it is ended."""
-    end = time.monotonic() + 1
-    while pids := _marked(mark):
-        if time.monotonic() > end:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def _marked(mark: str) -> list[int]:
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if mark.encode() in Path(entry.path, "environ").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
