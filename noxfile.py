@@ -6,9 +6,11 @@ Anything odd after a branch switch: delete `.nox`.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -50,11 +52,13 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs")
-shared(dict.fromkeys(("tests", "docs", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
+shared(dict.fromkeys(("tests", "docs", "fuzz", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
+# What our messages name of others' packages, read again where those are installed.
+NAMED = "tests/truth/test_outside.py"
 # One more than cores, as many tests wait for processes that they have started.
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # What needs neither a device nor built wheels, on several cores.
@@ -154,6 +158,26 @@ def tests_torchfree(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or found), env=CLEAN)
 
 
+#: Examples of each property between two looks at the clock: a minute or two in all.
+A_ROUND = "200"
+
+
+@nox.session(venv_backend="shared")
+def fuzz(session: nox.Session) -> None:
+    """Feed what people, plugins and machines may write to what reads it: ten minutes, or `--seconds N`."""
+    prepare(session, *WITH_TORCH, torch=True)
+    parser = argparse.ArgumentParser(prog="./dev fuzz")
+    parser.add_argument("--seconds", type=float, default=600.0, help="when to begin no new round [600]")
+    arguments, found = parser.parse_known_args(session.posargs)
+    env = {**CLEAN, "FUZZ_EXAMPLES": A_ROUND}
+    several = ["-n", WORKERS, "--dist", "worksteal", *(found or ["tests/fuzz"])]
+    end = time.monotonic() + arguments.seconds
+    while True:  # each round draws other examples; the first that fails ends the session
+        session.run("python", *PYTEST, *several, env=env)
+        if time.monotonic() >= end:
+            break
+
+
 @nox.session(venv_backend="shared")
 def gpu(session: nox.Session) -> None:
     """Run the tests that need a real CUDA or ROCm device, with whatever torch is there."""
@@ -223,7 +247,7 @@ def deepspeed(session: nox.Session) -> None:
     if key:
         session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
         filled(home, key)
-    own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py"]
+    own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py", NAMED]
     env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
@@ -263,7 +287,8 @@ def trainers(session: nox.Session) -> None:
         return
     session.run("python", "tools/run_documents.py", "README.md", "docs/trainers.md", env=CLEAN)
     ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py,{INTEGRATIONS}/transformers.py"
-    measured(session, ["-n", WORKERS, "--dist", "worksteal", "tests/trainers"], CLEAN, f"--include={ours}")
+    found = ["-n", WORKERS, "--dist", "worksteal", "tests/trainers", NAMED]
+    measured(session, found, CLEAN, f"--include={ours}")
 
 
 @nox.session(venv_backend="shared")

@@ -9,7 +9,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.detection import builtin
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.plugin import Unimported
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause, root_place
 
 __all__ = ["backend", "candidate", "outcome", "told", "told_outcome"]
 
@@ -47,6 +47,7 @@ def told_outcome(found: Outcome) -> dict[str, object]:
         "hint": found.hint,
         "devices": found.devices,
         "cause": root_cause(found.error) if found.error else found.cause,
+        "where": root_place(found.error) if found.error else found.where,
     }
 
 
@@ -59,6 +60,7 @@ def outcome(given: Mapping[str, Any]) -> Outcome:
         str(given["hint"]),
         devices if isinstance(devices, int) else None,
         cause=str(given["cause"]),
+        where=str(given["where"]),
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
-from accel_core.backend import PROJECT, Backend
+from accel_core.backend import PROJECT, Backend, shown
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.records import CAUGHT
 from accel_core.errors import InvalidBackendError
@@ -62,7 +62,7 @@ def _checked(declared: object) -> list[Backend]:
             )
         if not isinstance(item, Backend):
             raise InvalidBackendError(
-                f"accel_backends() returned {item!r} ({type(item).__name__}), "
+                f"accel_backends() returned {shown(item)} ({type(item).__name__}), "
                 "expected accel_core.Backend or a sequence of them"
             )
     return [item for item in items if isinstance(item, Backend)]

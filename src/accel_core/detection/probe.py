@@ -81,6 +81,7 @@ def in_full(candidate: Candidate | Unloaded, first: Verdict, settings: Settings,
         reason=f"{first.reason}; besides, {beyond.reason}",
         hint=beyond.hint,
         cause=beyond.cause,
+        where=beyond.where,
         ms=first.ms + beyond.ms,
         broken=True,
     )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from accel_core._support.record import Record
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
+from accel_core.detection.causes import CAUGHT, root_cause, root_place
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
@@ -25,11 +26,9 @@ __all__ = [
     "Unloaded",
     "Verdict",
     "root_cause",
+    "root_place",
     "verdict",
 ]
-
-#: What a plugin or a vendor may throw at us; `KeyboardInterrupt` passes.
-CAUGHT = (Exception, SystemExit)
 
 
 class Status(str, enum.Enum):
@@ -70,8 +69,9 @@ class Outcome(Record):
     hint: str = ""
     devices: int | None = None
     error: BaseException | None = None
-    #: Type and message of the error, where that was another process's.
+    #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
+    where: str = ""
 
 
 class _Known:
@@ -192,6 +192,8 @@ class Verdict(Record):
     hardware: str = ""
     #: Whether the device was looked for and is not on this machine, or cannot be.
     absent: bool = False
+    #: The file and line that raised the cause; empty where it was accel_core, or is not known.
+    where: str = ""
 
     @property
     def usable(self) -> bool:
@@ -225,6 +227,7 @@ class Verdict(Record):
             "reason": self.reason,
             "hint": self.hint,
             "cause": self.cause,
+            "where": self.where,
             "devices": self.devices,
             "evidence": self.evidence,
             "hardware": self.hardware,
@@ -269,6 +272,7 @@ def verdict(
         hardware=backend.hardware if backend else "",
         absent=(evidence is not None and not evidence)
         or not (backend is None or platform_matches(backend.platforms)),
+        where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
 
 
@@ -366,26 +370,3 @@ class Choice(Record):
     candidate: Candidate | None
     considered: tuple[Candidate | Unloaded, ...]
     error: AccelError | None = None
-
-
-def root_cause(error: BaseException) -> str:
-    """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
-    seen = {id(error)}
-    while (
-        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    ) is not None:
-        if id(inner) in seen:
-            break
-        seen.add(id(inner))
-        error = inner
-    if isinstance(error, SystemExit):
-        return f"SystemExit: it tried to end the process with {error.code!r}"
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
-        return "(its message cannot be read)"

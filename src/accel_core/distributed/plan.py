@@ -26,6 +26,10 @@ __all__ = [
 ]
 
 
+#: More than any host has cores: a slip of the finger must not start as many as memory holds.
+_MOST_RANKS = 1 << 12
+
+
 class Machine(NamedTuple):
     """What the accelerator says of this host."""
 
@@ -96,6 +100,8 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
         count = _torch_count(wanted)
     if count < 1:
         raise LaunchError(f"--nproc-per-node {wanted}: expected 1 or more ranks")
+    if count > _MOST_RANKS:
+        raise LaunchError(f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host")
     if count > machine.devices and not machine.is_cpu:
         raise LaunchError(
             f"--nproc-per-node {wanted}: {count} ranks and {machine.devices} {machine.name} "

@@ -7,6 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from accel_core.detection.apart import Apart
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings
 
@@ -16,11 +19,12 @@ __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 class Level(str, enum.Enum):
     """How serious a finding is."""
 
-    #: As it should be.
+    #: As it should be; also hardware, and a vendor's package, that is not here.
     OK = "ok"
-    #: It works, and not as somebody would expect.
+    #: It works, and not as somebody would expect; or a package is broken that nothing here needs.
     WARNING = "warning"
-    #: Something that is installed or present does not work.
+    #: What this machine has, or was told to use, cannot be used: nothing is usable, a pin or a device that is
+    #: present is not, torch cannot be imported.
     ERROR = "error"
 
     def __str__(self) -> str:
@@ -30,6 +34,11 @@ class Level(str, enum.Enum):
     def mark(self) -> str:
         """The sign for people: ✓, ! or ✗."""
         return {Level.OK: "✓", Level.WARNING: "!", Level.ERROR: "✗"}[self]
+
+    @property
+    def plain_mark(self) -> str:
+        """The sign in ASCII: +, ! or x."""
+        return {Level.OK: "+", Level.WARNING: "!", Level.ERROR: "x"}[self]
 
 
 class Finding(NamedTuple):
@@ -55,20 +64,56 @@ class Finding(NamedTuple):
 class Visit:
     """What the topics look at: the settings, the environment, and the survey, which is made once."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], names: tuple[Pin, ...] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        names: tuple[Pin, ...] = (),
+        *,
+        thorough: bool = False,
+    ) -> None:
         self.settings = settings
         self.environ = environ
         #: The backends that were asked for; empty for all of them.
         self.names = names
+        #: Whether to look also where it takes long: into the large files of vendors' packages.
+        self.thorough = thorough
+        self._load = Apart(settings.probe_timeout)
+        self._discovering = threading.Lock()
+        self._candidates: tuple[Candidate | Unloaded, ...] | None = None
         self._lock = threading.Lock()
         self._survey: Survey | None = None
+        self._failure: BaseException | None = None
+
+    def candidates(self) -> tuple[Candidate | Unloaded, ...]:
+        """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
+        with self._discovering:
+            if self._candidates is None:
+                self._candidates = discover(self.settings, self._load)
+            return self._candidates
 
     def survey(self) -> Survey:
-        """Every candidate's verdict and the choice; whoever asks first makes it, the others wait."""
+        """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
+
+        What torch's autoload spoils is not in it, for that would be tried after all else: a topic does.
+        Where that fails, each of them gets the same error.
+        """
         with self._lock:
+            if self._failure is not None:
+                raise self._failure
             if self._survey is None:
-                self._survey = survey(self.settings, self.environ)
+                try:
+                    self.candidates()  # read once for both
+                    self._survey = survey(self.settings, self.environ, autoload=False, load=self._load)
+                except CAUGHT as error:
+                    self._failure = error
+                    raise
             return self._survey
+
+    @property
+    def surveyed(self) -> Survey | None:
+        """The survey where it has been made; nobody waits for it."""
+        return self._survey
 
     def concerns(self, name: str, distribution: str) -> bool:
         """Whether a backend of that name, from that distribution, was asked for."""
@@ -107,7 +152,12 @@ class Examined(NamedTuple):
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         return {
-            **self._asdict(), "level": self.level.value, "findings": [f.to_dict() for f in self.findings],
+            "name": self.name,
+            "title": self.title,
+            "level": self.level.value,
+            "failed": self.failed,
+            "ms": round(self.ms, 3),
+            "findings": [f.to_dict() for f in self.findings],
         }  # fmt: skip
 
 
@@ -119,6 +169,8 @@ class Report(NamedTuple):
     topics: tuple[Examined, ...]
     #: Milliseconds in all.
     ms: float
+    #: The backend that is chosen; `None` where nothing is, or nobody looked.
+    chosen: str | None = None
 
     @property
     def level(self) -> Level:
@@ -134,8 +186,9 @@ class Report(NamedTuple):
         """The record as JSON can hold it."""
         return {
             "verdict": self.verdict,
+            "chosen": self.chosen,
             "level": self.level.value,
             "exit_status": self.exit_status,
-            "ms": self.ms,
+            "ms": round(self.ms, 3),
             "topics": [topic.to_dict() for topic in self.topics],
         }
