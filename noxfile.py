@@ -67,7 +67,8 @@ APART = [
     f"--ignore=tests/{name}"
     for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site")
 ]
-EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu", *APART]
+ORDINARY = "not wheel and not gpu and not faults and not soak"
+EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", ORDINARY, *APART]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
 

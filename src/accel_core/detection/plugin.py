@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core.backend import PROJECT, Backend, shown
 from accel_core.detection.entry_points import EntryPoint
@@ -143,7 +144,8 @@ class Hooks:
             if isinstance(plugin, Unimported) and not (plugin is first or importing or plugin.is_imported):
                 continue
             try:
-                answers = self.of(plugin, hook, **arguments)
+                with Guest(getattr(plugin, "__name__", plugin)):
+                    answers = self.of(plugin, hook, **arguments)
             except CAUGHT:
                 continue
             for answer in answers:
