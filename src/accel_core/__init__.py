@@ -29,6 +29,7 @@ _HOMES = {
         "BackendUnavailableError",
         "CommunicationError",
         "DeclinedError",
+        "EarlierCrashWarning",
         "IntegrationError",
         "IntegrationMissingError",
         "InvalidAcceleratorError",

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from accel_core.doctor import checks
 from accel_core.doctor.records import Topic
-from accel_core.doctor.topics import at_import, candidates, machine, patched, privateuse1, visible_devices
+from accel_core.doctor.topics import (
+    at_import,
+    candidates,
+    machine,
+    others,
+    patched,
+    privateuse1,
+    visible_devices,
+)
 
 __all__ = ["TOPICS"]
 
@@ -15,5 +23,6 @@ TOPICS: tuple[Topic, ...] = (
     at_import.TOPIC,
     patched.TOPIC,
     privateuse1.TOPIC,
+    others.TOPIC,
     checks.TOPIC,
 )
