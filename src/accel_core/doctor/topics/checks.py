@@ -16,8 +16,8 @@ from accel_core._support import child
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.check import LEVELS, Check, CheckResult, Fix
-from accel_core.detection.discovery import load
 from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.loading import load
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import CAUGHT, Candidate, Status, root_cause
 from accel_core.doctor.records import Finding, Level, Topic, Visit
