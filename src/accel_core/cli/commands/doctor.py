@@ -10,6 +10,7 @@ import click
 from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
+from accel_core.cli.progress import Progress
 from accel_core.doctor.records import Examined, Finding, Level, Report, Visit
 from accel_core.doctor.run import end_given_up, visited
 from accel_core.doctor.topics import TOPICS
@@ -52,7 +53,9 @@ def command(
     """
     with answering(as_json=as_json) as output:
         visit = Visit(options.read_settings(timeout), os.environ, names, thorough=verbose)
-        report = visited(visit, [topic for topic in TOPICS if not topics or topic.name in topics])
+        wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
+        with Progress(len(wanted)) as progress:
+            report = visited(visit, wanted, progress.show)
         if as_json:
             output.write_json(report.to_dict())
         else:
