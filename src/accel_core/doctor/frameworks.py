@@ -278,7 +278,7 @@ FRAMEWORKS = (
         "ray",
         "d5afd030, _private/accelerators; air/_internal/device_manager",
         _ray,
-        to_ours="ray start --resources to count it, and torch.device('{}') in the worker",
+        to_ours="count it as a resource of Ray's yourself, and name torch.device('{}') in the worker",
         to_cpu="give its workers no accelerator: ScalingConfig(use_gpu=False)",
     ),
 )

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from accel_core.detection.apart import Apart
 from accel_core.detection.discovery import discover
-from accel_core.detection.loading import Apart
 from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings

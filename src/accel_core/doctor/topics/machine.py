@@ -256,7 +256,7 @@ def _memory(present: Sequence[KnownHardware], root: str) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING, "machine.little-memory",
             f"the control group leaves {_size(left)} of {_size(limit)}: the kernel ends who takes more",
-            "give the container or job more memory (docker run --memory, #SBATCH --mem)",
+            "give the container or job more memory",
         )  # fmt: skip
     shared = _shared_memory(root)
     if shared is not None:
