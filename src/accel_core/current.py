@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support.guest import Guest
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
@@ -214,12 +215,14 @@ def _build(choice: Choice, note: Note) -> Accelerator:
         return known
     group = Group.of(choice.considered)
     try:
-        built = creation.create(
-            candidate,
-            group.beside(candidate),
-            group.hooks,
-            lambda what: note.step(candidate.provenance, candidate.name, PROBING, what),
-        )
+        with Guest(candidate.provenance) as guest:
+            built = creation.create(
+                candidate,
+                group.beside(candidate),
+                group.hooks,
+                lambda what: note.step(candidate.provenance, candidate.name, PROBING, what),
+            )
+            guest.stays = True
     except AccelError as error:
         if not failed_before():
             raise
