@@ -61,7 +61,7 @@ def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
 def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
     asked = []
 
-    def failing(*_, **more):
+    def failing(*_, **__):
         asked.append(1)
         raise OSError("no process")
 

@@ -12,7 +12,7 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
 
     For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
-    next step for a user; upper and lower case are one.
+    next step for a user; upper and lower case are one. One that is no pattern is passed over.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
@@ -20,4 +20,11 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
         chain.append(link)
         link = link.__cause__ or link.__context__
     text = "\n".join(map(str, chain))
-    return next((hint for pattern, hint in hints if re.search(pattern, text, re.IGNORECASE)), None)
+    return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
+
+
+def _is_in(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text, re.IGNORECASE) is not None
+    except (re.error, OverflowError, RecursionError):  # none that `re` knows: the error is what matters now
+        return False

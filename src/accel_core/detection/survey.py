@@ -10,10 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accel_core.detection.apart import Apart
 from accel_core.detection.autoload import Spoiler
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.discovery import discover, find
-from accel_core.detection.loading import Apart, Load
+from accel_core.detection.loading import Load
 from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select

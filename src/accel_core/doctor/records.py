@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from accel_core.detection.apart import Apart
 from accel_core.detection.discovery import discover
-from accel_core.detection.loading import Apart
 from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings
@@ -79,15 +79,18 @@ class Visit:
         #: Whether to look also where it takes long: into the large files of vendors' packages.
         self.thorough = thorough
         self._load = Apart(settings.probe_timeout)
-        self._loading = threading.Lock()
+        self._discovering = threading.Lock()
+        self._candidates: tuple[Candidate | Unloaded, ...] | None = None
         self._lock = threading.Lock()
         self._survey: Survey | None = None
         self._failure: BaseException | None = None
 
     def candidates(self) -> tuple[Candidate | Unloaded, ...]:
-        """Every backend that is built in or installed, in rank order; read in a child process, and once."""
-        with self._loading:
-            return discover(self.settings, self._load)
+        """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
+        with self._discovering:
+            if self._candidates is None:
+                self._candidates = discover(self.settings, self._load)
+            return self._candidates
 
     def survey(self) -> Survey:
         """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
@@ -100,7 +103,7 @@ class Visit:
                 raise self._failure
             if self._survey is None:
                 try:
-                    self.candidates()
+                    self.candidates()  # read once for both
                     self._survey = survey(self.settings, self.environ, autoload=False, load=self._load)
                 except CAUGHT as error:
                     self._failure = error

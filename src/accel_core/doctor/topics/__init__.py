@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accel_core.doctor import checks
 from accel_core.doctor.records import Topic
 from accel_core.doctor.topics import (
     at_import,
@@ -23,4 +24,5 @@ TOPICS: tuple[Topic, ...] = (
     patched.TOPIC,
     privateuse1.TOPIC,
     others.TOPIC,
+    checks.TOPIC,
 )

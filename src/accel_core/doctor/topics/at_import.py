@@ -80,7 +80,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         read = is_installed(group.reader)
         yield _acting(group, entry_points, read=read)
         if read and group.name not in _TRIED:
-            acts += [_act(group, entry_point) for entry_point in entry_points]
+            acts += [_act(group, e) for e in entry_points if not visit.settings.bars(e.distribution)]
     files = start_files()
     if files:
         yield _starting(files)
