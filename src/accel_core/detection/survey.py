@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from accel_core.detection.apart import Apart
@@ -74,14 +74,20 @@ class _LookUp:
         return inspect(candidate, self._settings, otherwise)
 
 
-def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
+def survey(
+    settings: Settings,
+    environ: Mapping[str, str] | None = None,
+    *,
+    probing: bool = True,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
     Without `probing` no process is started but the one that reads the plugins' declarations: who passes the
     steps that import nothing is `not_probed`, and what would be chosen is not known.
     """
     start = time.perf_counter()
-    load = Apart(settings.probe_timeout)
+    load = Apart(settings.probe_timeout, meanwhile)
     group = Group.of(discover(settings, load))
     claims = conflicts(group.candidates, settings)
 

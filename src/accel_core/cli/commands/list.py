@@ -46,7 +46,9 @@ def command(
         raise click.UsageError("--export is for the page, and --json prints none.")
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        surveyed = survey(settings, probing=not no_probe)
+        # A page takes rich, whose import is free while a child process starts.
+        prepare = (lambda: None) if as_json else output.prepare
+        surveyed = survey(settings, probing=not no_probe, meanwhile=prepare)
         marked = _marked(surveyed, settings)
         if as_json:
             output.write_json(_document(surveyed, marked))
