@@ -40,6 +40,8 @@ class Stage(Protocol):
 
 #: The children that run now, so that a caller who is interrupted can end them.
 _running: set[subprocess.Popen[bytes]] = set()
+#: Whether this process ends, so that its threads are to start no more of them.
+_over = False
 
 #: Seconds in which a child must have started Python; what it is given after that is the caller's to say.
 START_LIMIT = 60.0
@@ -117,8 +119,10 @@ def run(
     status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
     once instead. `meanwhile` is called once the child is started. The child has this Python's options,
     torch's autoload off unless it is to be `as_we_are`, and ends when this process does (not on Windows).
-    Raises `OSError` when no child can be started.
+    Raises `OSError` when no child can be started, also after `end_all(for_good=True)`.
     """
+    if _over:
+        raise OSError("this process ends, and starts no other any more")
     nonce = os.urandom(8).hex()
     job = json.dumps({
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -130,7 +134,7 @@ def run(
         "arguments": arguments,
     })  # fmt: skip
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with tempfile.TemporaryFile() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
+    with _unnamed_file() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
         given.write(job.encode())
         given.seek(0)
         process = subprocess.Popen(
@@ -142,6 +146,8 @@ def run(
             start_new_session=True,
         )
         _running.add(process)
+        if _over:  # by now
+            end_group(process)
         try:
             meanwhile()
             _await(process, out, err, lambda: None if out.size > 0 else START_LIMIT)
@@ -164,11 +170,19 @@ def run(
         return ChildReport(answer, code, stage, _said(err.text()))
 
 
+def _unnamed_file() -> IO[bytes]:
+    """A file that nobody else finds: in memory where there is such, as a disk may be full or read-only."""
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # an old kernel, or a sandbox
+            return os.fdopen(os.memfd_create("accel"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 class _Output:
     """A file that takes a child's output, of which no more is kept than its end."""
 
     def __init__(self, kept: int) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
+        self.file = _unnamed_file()
         self._kept = kept
         self._before = b""
         if fcntl is not None:  # else a child would go on at its old place in a file that was emptied
@@ -237,21 +251,33 @@ def _await_stages(
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
     """What `function`, which runs a child, gives for each item, at most so many at once.
 
-    An interrupt ends the children: they are sessions of their own, and do not hear Ctrl-C.
+    Where no thread can be started, one after the other. An interrupt ends the children: they are sessions of
+    their own, and do not hear Ctrl-C.
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
     given = list(items)
     with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
         try:
-            return list(pool.map(function, given))
+            try:
+                later = pool.map(function, given)
+            except RuntimeError:  # "can't start new thread": as many processes as the user may have
+                pool.shutdown(cancel_futures=True)
+                return list(map(function, given))
+            return list(later)
         except BaseException:
             end_all()
             raise
 
 
-def end_all() -> None:
-    """End every child that runs now; whoever waits for one learns that it died."""
+def end_all(*, for_good: bool = False) -> None:
+    """End every child that runs now; whoever waits for one learns that it died.
+
+    `for_good`: this process ends, and threads of its own that still work, whom Python waits for at its end,
+    start no more of them.
+    """
+    global _over
+    _over = _over or for_good
     for process in tuple(_running):
         end_group(process)
 
@@ -271,8 +297,18 @@ def _lines(text: str, nonce: str) -> Iterator[dict[str, Any]]:
 
     Start-up files of Python print there too, before the channel is the child's own.
     """
-    for line in text.splitlines():
-        mark, _, said = line.partition(" ")
+    for written in text.splitlines():
+        mark, _, said = written.partition(" ")
         if mark == nonce:
             with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(said)
+                line = json.loads(said)
+                if _is_of_ours(line):
+                    yield line
+
+
+def _is_of_ours(line: object) -> bool:
+    """Whether a line has the form in which the child speaks: whatever runs in the child can write one too."""
+    if not isinstance(line, dict) or not isinstance(line.get("stage", ""), str):
+        return False
+    seconds = line.get("seconds", 0)
+    return type(seconds) in (int, float) and 0 <= seconds < float("inf")

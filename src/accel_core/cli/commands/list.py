@@ -9,6 +9,7 @@ from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.detection import plain
+from accel_core.detection.apart import Apart
 from accel_core.detection.records import Status, Verdict
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Settings
@@ -48,7 +49,8 @@ def command(
         settings = options.read_settings(timeout)
         # A page takes rich, whose import is free while a child process starts.
         prepare = (lambda: None) if as_json else output.prepare
-        surveyed = survey(settings, probing=not no_probe, meanwhile=prepare)
+        load = Apart(settings.probe_timeout, prepare)
+        surveyed = survey(settings, probing=not no_probe, load=load)
         marked = _marked(surveyed, settings)
         if as_json:
             output.write_json(_document(surveyed, marked))
@@ -178,7 +180,7 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cel
     if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
     if choice.candidate is not None:
-        return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
+        return f"* {choice.candidate.name} would be chosen: {choice.selection.how_in_words}. {more}", ""
     if any(verdict.usable for verdict in surveyed.verdicts):
         # What is usable and yet not chosen is the CPU, which the settings refuse.
         return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"
