@@ -326,7 +326,8 @@ def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world
     world.module(
         "the_job",
         f"import time\n\ndef work(job, stage):\n    with open({str(work)!r}, 'a') as log:\n"
-        "        log.write('begin ')\n        log.flush()\n        time.sleep(0.4)\n        log.write('end ')\n"
+        "        log.write('begin ')\n        log.flush()\n        time.sleep(0.4)\n"
+        "        log.write('end ')\n"
         "    return {'ok': True}\n",
     )
     sys.modules.pop("the_job", None)
