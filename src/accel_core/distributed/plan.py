@@ -74,6 +74,8 @@ def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/")
         raise LaunchError(f"--one-device-per-rank cannot be had: {machine.not_alone}")
     if arguments.one_device_per_rank and bypasses_worker(arguments):
         raise LaunchError("--one-device-per-rank goes neither with --run-path nor with --virtual-local-rank")
+    if arguments.doctor and bypasses_worker(arguments):
+        raise LaunchError("--doctor goes neither with --run-path nor with --virtual-local-rank")
     shares = _shares(arguments, machine, count, root)
     plans = []
     for rank in range(count):
