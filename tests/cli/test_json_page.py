@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from accel_testing.plugins import hook
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
@@ -47,6 +48,10 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
     accel.world.plugin("early", "import torch\n")
+    check = (
+        "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
+    )
+    accel.world.backend("checked", 1, api_level=2, extra=hook("accel_checks", "backend", check))
     a_backend = pages.pop("A backend")
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
@@ -59,6 +64,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel info": accel.json("info"),
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
+        "accel doctor --list": accel.json("doctor", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),
     }
     assert pages.keys() == said.keys()
