@@ -24,6 +24,7 @@ from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection.adapters import adapted
+from accel_core.detection.causes import root_cause
 from accel_core.detection.choose import choose
 from accel_core.detection.probe import Group
 from accel_core.detection.records import Choice, How, Selection
@@ -231,9 +232,7 @@ def _build(choice: Choice, note: Note) -> Accelerator:
         why = "".join(f". {spoiler}" for spoiler in spoilers(None, read().probe_timeout))
         raise BackendUnavailableError(f"{error}{why}") from error
     except (Exception, SystemExit) as error:
-        raise BackendUnavailableError(
-            f"{candidate} cannot be built: {type(error).__name__}: {error}"
-        ) from error
+        raise BackendUnavailableError(f"{candidate} cannot be built: {root_cause(error)}") from error
     built._op_providers = _op_providers
     built._by_name = accelerator
     return _built.setdefault(candidate.backend, built)

@@ -16,11 +16,18 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
-    while link is not None and link not in chain:  # a chain may be a ring
+    while link is not None and not any(link is known for known in chain):  # a chain may be a ring
         chain.append(link)
         link = link.__cause__ or link.__context__
-    text = "\n".join(map(str, chain))
+    text = "\n".join(map(_text, chain))
     return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # its own message fails, and that of another in the chain may say enough
+        return ""
 
 
 def _is_in(pattern: str, text: str) -> bool:

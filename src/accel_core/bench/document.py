@@ -124,13 +124,14 @@ def read(path: Path) -> Run:
     if version != SCHEMA_VERSION:
         raise ValueError(f"its schema is {version!r}, and this accel-core reads {SCHEMA_VERSION}")
     try:
-        return _run(document)
+        return of_dict(document)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"it is damaged: {what}") from None
 
 
-def _run(document: dict[str, Any]) -> Run:
+def of_dict(document: dict[str, Any]) -> Run:
+    """The run that `to_dict` wrote; raises `KeyError`, `TypeError` or `ValueError` where it is none."""
     return Run(
         time=_typed(document["time"], str),
         seconds=_typed(document["seconds"], (int, float)),
