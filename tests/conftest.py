@@ -212,6 +212,9 @@ def world(
     fresh: None,
 ) -> Iterator[World]:
     """A machine without torch and without plugins, to install some; this process sees it."""
+    # What a test's processes die of is noted in the user's cache, and is no other test's business.
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     aside = {name: sys.modules.pop(name) for name in [n for n in sys.modules if _steps_aside(n)]}
     world = World(tmp_path, base_path, libraries[1], monkeypatch)
     yield world

@@ -28,6 +28,7 @@ _HOMES = {
         "BackendUnavailableError",
         "CommunicationError",
         "DeclinedError",
+        "EarlierCrashWarning",
         "IntegrationError",
         "IntegrationMissingError",
         "InvalidAcceleratorError",

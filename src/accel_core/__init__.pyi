@@ -98,6 +98,9 @@ from accel_core.errors import (
     DeclinedError as DeclinedError,
 )
 from accel_core.errors import (
+    EarlierCrashWarning as EarlierCrashWarning,
+)
+from accel_core.errors import (
     IntegrationError as IntegrationError,
 )
 from accel_core.errors import (

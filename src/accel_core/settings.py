@@ -246,7 +246,7 @@ ACCEL_COMPILE = Variable(
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 XDG_CONFIG_HOME = Variable(
-    "XDG_CONFIG_HOME", str, "", "Where your accel/accel.toml is on Linux [default: ~/.config]."
+    "XDG_CONFIG_HOME", str, "", "Your configuration folder on Linux [default: ~/.config]."
 )
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",

@@ -11,7 +11,7 @@ from accel_testing.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
 from accel_core._support import child
-from accel_core.detection import loading
+from accel_core.detection import apart, passing
 from accel_core.detection.discovery import discover, find
 from accel_core.detection.plugin import Unimported
 from accel_core.detection.records import Candidate, Status, Unloaded
@@ -52,8 +52,7 @@ def test_declarations_come_through_a_child_as_they_are(torch_world):
             assert (far.backend, far.provenance) == (near.backend, near.provenance)
             assert far.builtin or isinstance(far.plugin, Unimported)
         else:
-            told = far.outcome.to_dict()  # type: ignore[union-attr]
-            assert told == near.outcome.to_dict()
+            assert passing.told(far) == passing.told(near)
 
 
 @posix
@@ -222,16 +221,16 @@ def test_no_child_is_started_for_no_plugin_and_one_for_many(torch_world, monkeyp
     assert ran == []
     for name in ("aa", "bb", "cc"):
         torch_world.backend(name)
-    load = loading.Apart(20)
+    load = apart.Apart(20)
     discover(ISOLATED, load)
     assert [c.name for c in find(Pin("bb"), ISOLATED, load)] == ["bb"]
-    assert ran == [loading.declare_in_child]
+    assert ran == [apart.declare_in_child]
 
 
 @posix
 def test_what_a_plugin_makes_of_its_child_is_checked(torch_world):
     """A plugin runs in the child that speaks for it, and may make it say anything."""
-    lie = "import accel_core.detection.loading as own\nown.as_json = lambda backend: {'name': 5}\n"
+    lie = "import accel_core.detection.passing as own\nown._fields = lambda backend: {'name': 5}\n"
     torch_world.plugin("liar", lie + declaring(arguments("liar")))
     found = next(c for c in discover(ISOLATED) if c.name == "liar")
     assert isinstance(found, Unloaded)

@@ -13,7 +13,7 @@ import pytest
 from accel_testing.plugins import hook
 
 from accel_core._support import child as isolation
-from accel_core.detection import loading, survey
+from accel_core.detection import apart, survey
 from accel_core.detection.records import Status, Verdict
 from accel_core.settings import Settings, read
 
@@ -75,7 +75,7 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
     found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
     assert found["mlu"] == ("not_probed", "installed, and not probed")
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
-    assert ran == [loading.declare_in_child]
+    assert ran == [apart.declare_in_child]
     assert not {"accel_mlu", "accel_npu"} & set(sys.modules)
 
 

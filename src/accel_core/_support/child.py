@@ -40,6 +40,8 @@ class Stage(Protocol):
 
 #: The children that run now, so that a caller who is interrupted can end them.
 _running: set[subprocess.Popen[bytes]] = set()
+#: Whether this process ends, so that its threads are to start no more of them.
+_over = False
 
 #: Seconds in which a child must have started Python; what it is given after that is the caller's to say.
 START_LIMIT = 60.0
@@ -115,8 +117,11 @@ def run(
     come to, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
     status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
     once instead. The child has this Python's options, torch's autoload off unless it is to be `as_we_are`,
-    and ends when this process does (not on Windows). Raises `OSError` when no child can be started.
+    and ends when this process does (not on Windows). Raises `OSError` when no child can be started, also
+    after `end_all(for_good=True)`.
     """
+    if _over:
+        raise OSError("this process ends, and starts no other any more")
     nonce = os.urandom(8).hex()
     job = json.dumps({
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -140,6 +145,8 @@ def run(
             start_new_session=True,
         )
         _running.add(process)
+        if _over:  # by now
+            end_group(process)
         try:
             _await(process, out, err, lambda: None if out.size > 0 else START_LIMIT)
             if each_stage:
@@ -247,8 +254,14 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
             raise
 
 
-def end_all() -> None:
-    """End every child that runs now; whoever waits for one learns that it died."""
+def end_all(*, for_good: bool = False) -> None:
+    """End every child that runs now; whoever waits for one learns that it died.
+
+    `for_good`: this process ends, and threads of its own that still work, whom Python waits for at its end,
+    start no more of them.
+    """
+    global _over
+    _over = _over or for_good
     for process in tuple(_running):
         end_group(process)
 

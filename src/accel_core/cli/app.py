@@ -20,6 +20,7 @@ _EXAMPLES = (
     ("accel list", "the backends, and which of them can be used here"),
     ("accel why", "what would be chosen, and why not the others"),
     ("accel why npu", "why npu is or is not usable, in detail"),
+    ("accel doctor", "what is wrong here, and the next command for each of it"),
     ("accel info", "what the chosen accelerator is and can do"),
     ("accel info cuda --json", "the same of cuda, as JSON"),
     ("accel bench --json", "how fast it copies, multiplies, launches and communicates"),

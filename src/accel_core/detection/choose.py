@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core.detection.builtin import announced
-from accel_core.detection.discovery import find
-from accel_core.detection.loading import Apart, Load, load_here
+from accel_core.detection.discovery import find, loader
 from accel_core.detection.probe import Group, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
 from accel_core.detection.select import select
+from accel_core.detection.trying import Note
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import VARIABLES, XDG_CONFIG_HOME, Settings
 
@@ -26,8 +26,9 @@ __all__ = ["Prober", "choose", "recorded"]
 class Prober:
     """A judge that probes; `isolated`: in child processes only, so that this one imports no torch."""
 
-    def __init__(self, settings: Settings, *, isolated: bool = False) -> None:
+    def __init__(self, settings: Settings, *, isolated: bool = False, note: Note | None = None) -> None:
         self._settings = settings
+        self._note = note
         self._isolated = isolated
         self._group = Group.of(())
 
@@ -36,7 +37,9 @@ class Prober:
     ) -> Verdict:
         """The verdict of `detection.probe`, beside the backends that the choice looks at."""
         group = self._beside(among)
-        found = probe(candidate, self._settings, group, pinned=pinned, isolated=self._isolated)
+        found = probe(
+            candidate, self._settings, group, pinned=pinned, isolated=self._isolated, note=self._note
+        )
         return self.in_full(candidate, found, among) if self._isolated and not pinned else found
 
     def in_full(
@@ -67,17 +70,23 @@ class Prober:
         return inspect(candidate, self._settings, otherwise)
 
 
-def choose(settings: Settings, environ: Mapping[str, str], *, isolated: bool = False) -> Choice:
+def choose(
+    settings: Settings, environ: Mapping[str, str], *, isolated: bool = False, note: Note | None = None
+) -> Choice:
     """Choose as `settings` say; a choice that fails comes back with its error, and still with its record.
 
-    `isolated`: probe in child processes only. `environ` is noted in the record as far as it mattered.
+    `isolated`: load plugins and probe in child processes only. `environ` is noted in the record as far as it
+    mattered. `note`: of what is tried, which the caller ends when the accelerator is built.
     """
+    if note is None:
+        with Note(settings.probe_timeout) as own:
+            return choose(settings, environ, isolated=isolated, note=own)
     start = time.perf_counter()
-    load: Load = Apart(settings.probe_timeout) if isolated or settings.isolated else load_here
+    load = loader(settings, note, isolated=isolated)
     choice = select(
         settings,
         lambda pin: find(pin, settings, load),
-        Prober(settings, isolated=isolated),
+        Prober(settings, isolated=isolated, note=note),
         missing_plugins,
     )
     return recorded(choice, environ, (time.perf_counter() - start) * 1e3)

@@ -6,6 +6,7 @@ exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core._text import clean
@@ -13,11 +14,12 @@ from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin
 from accel_core.detection.entry_points import EntryPoint, Unread, find_entry_points, scan
-from accel_core.detection.loading import Apart, Load, load_here, name_of, provenance
+from accel_core.detection.loading import ENDED, Load, after, load, name_of, provenance, tried_apart
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.detection.trying import LOADING, Death, Note
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
-__all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_names", "rank"]
+__all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]
 
 
 def discover(settings: Settings | None = None, load: Load | None = None) -> tuple[Candidate | Unloaded, ...]:
@@ -65,15 +67,60 @@ def find(
 
 
 def _loaded(
-    entry_points: Iterable[EntryPoint], settings: Settings, load: Load | None
+    entry_points: Iterable[EntryPoint], settings: Settings, wanted: Load | None
 ) -> list[Candidate | Unloaded]:
     """What the plugins declare; one that the policy refuses is not imported by anybody, to say so."""
     given = list(entry_points)
     left = [e for e in given if _may_be_loaded(e, settings)]
-    if load is None:
-        load = Apart(settings.probe_timeout) if settings.isolated else load_here
     refused = [_refused(e) for e in given if e not in left]
-    return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
+    with Note(settings.probe_timeout) as note:
+        loaded = (wanted or loader(settings, note))(left)
+    return [*refused, *(candidate for candidates in loaded for candidate in candidates)]
+
+
+def loader(settings: Settings, note: Note, *, isolated: bool = False) -> Load:
+    """What loads plugins: child processes where the settings or the caller say so, else this process."""
+    if isolated or settings.isolated:
+        from accel_core.detection.apart import Apart  # here, as most processes have no use for it
+
+        return Apart(settings.probe_timeout)
+    return _Here(note, settings.probe_timeout)
+
+
+class _Here:
+    """Loads plugins in this process, each step noted before it begins.
+
+    One that an earlier process did not survive is loaded in a child process first.
+    """
+
+    def __init__(self, note: Note, timeout: float) -> None:
+        self._note = note
+        self._timeout = timeout
+
+    def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
+        """What each of them declares."""
+        return list(map(self._load, entry_points))
+
+    def _load(self, entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
+        note, source, name = self._note, provenance(entry_point), name_of(entry_point)
+        death = note.earlier(source, LOADING)
+        note.installed(source)
+        if death is not None:
+            note.said.append(tried_apart(name, source, death))
+            from accel_core.detection.apart import Apart  # here, as nearly no process comes here
+
+            (found,) = Apart(self._timeout)([entry_point])
+            if all(isinstance(c, Unloaded) and c.outcome.status in ENDED for c in found):
+                return tuple(map(functools.partial(_again, death=death), found))
+        loaded = load(entry_point, lambda what: note.step(source, name, LOADING, what))
+        note.survived(source, LOADING)
+        return loaded
+
+
+def _again(candidate: Candidate | Unloaded, death: Death) -> Candidate | Unloaded:
+    if isinstance(candidate, Candidate):
+        return candidate
+    return candidate._replace(outcome=after(candidate.outcome, death))
 
 
 def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:

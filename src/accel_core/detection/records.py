@@ -9,6 +9,7 @@ from types import MappingProxyType
 from accel_core._support.record import Record
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
+from accel_core.detection.causes import CAUGHT, root_cause, root_place
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
@@ -28,9 +29,6 @@ __all__ = [
     "root_place",
     "verdict",
 ]
-
-#: What a plugin or a vendor may throw at us; `KeyboardInterrupt` passes.
-CAUGHT = (Exception, SystemExit)
 
 
 class Status(str, enum.Enum):
@@ -74,30 +72,6 @@ class Outcome(Record):
     #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
     where: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it, for another process."""
-        return {
-            "status": self.status.value,
-            "reason": self.reason,
-            "hint": self.hint,
-            "devices": self.devices,
-            "cause": root_cause(self.error) if self.error else self.cause,
-            "where": root_place(self.error) if self.error else self.where,
-        }
-
-    @classmethod
-    def of_dict(cls, told: Mapping[str, object]) -> Outcome:
-        """What `to_dict` gave in another process; raises `KeyError` or `ValueError` for anything else."""
-        devices = told["devices"]
-        return cls(
-            Status(told["status"]),
-            str(told["reason"]),
-            str(told["hint"]),
-            devices if isinstance(devices, int) else None,
-            cause=str(told["cause"]),
-            where=str(told["where"]),
-        )
 
 
 class _Known:
@@ -406,43 +380,3 @@ class Choice(Record):
     candidate: Candidate | None
     considered: tuple[Candidate | Unloaded, ...]
     error: AccelError | None = None
-
-
-def root_cause(error: BaseException) -> str:
-    """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
-    error = _root(error)
-    if isinstance(error, SystemExit):
-        return f"SystemExit: it tried to end the process with {error.code!r}"
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def root_place(error: BaseException) -> str:
-    """The file and line that raised the first exception of a chain; empty where accel_core did."""
-    place, trace = "", _root(error).__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith("<"):  # Python's own import
-            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core"
-            place = "" if own else f"{file}, line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
-
-
-def _root(error: BaseException) -> BaseException:
-    seen = {id(error)}
-    while (
-        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    ) is not None:
-        if id(inner) in seen:
-            break
-        seen.add(id(inner))
-        error = inner
-    return error
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
-        return "(its message cannot be read)"

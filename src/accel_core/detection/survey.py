@@ -10,10 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accel_core.detection.apart import Apart
 from accel_core.detection.autoload import Spoiler
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.discovery import discover, find
-from accel_core.detection.loading import Apart
+from accel_core.detection.loading import Load
 from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
@@ -42,8 +43,9 @@ class Survey(NamedTuple):
 class _LookUp:
     """A judge that looks verdicts up. A pinned backend needs no device, so that it must be tried anew."""
 
-    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...]) -> None:
+    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...], *, autoload: bool) -> None:
         self._verdicts = verdicts
+        self._autoload = autoload
         self._settings = settings
         self._prober = Prober(settings, isolated=True)
 
@@ -68,20 +70,29 @@ class _LookUp:
         return self.probe(candidate, among, pinned=False).usable
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-        return self._prober.autoload(chosen, fallback=fallback)
+        return self._prober.autoload(chosen, fallback=fallback) if self._autoload else ()
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         return inspect(candidate, self._settings, otherwise)
 
 
-def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
+def survey(
+    settings: Settings,
+    environ: Mapping[str, str] | None = None,
+    *,
+    probing: bool = True,
+    autoload: bool = True,
+    load: Load | None = None,
+) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
     Without `probing` no process is started but the one that reads the plugins' declarations: who passes the
-    steps that import nothing is `not_probed`, and what would be chosen is not known.
+    steps that import nothing is `not_probed`, and what would be chosen is not known. Without `autoload`
+    nobody tries what torch's autoload spoils, which takes a process of its own after all others. `load` has
+    read declarations before.
     """
     start = time.perf_counter()
-    load = Apart(settings.probe_timeout)
+    load = load or Apart(settings.probe_timeout)
     group = Group.of(discover(settings, load))
     claims = conflicts(group.candidates, settings)
 
@@ -101,7 +112,7 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
     choice = select(
         settings,
         lambda pin: group.candidates if pin is None else find(pin, settings, load),
-        _LookUp(settings, verdicts),
+        _LookUp(settings, verdicts, autoload=autoload),
         lambda _: missing,
     )
     env = os.environ if environ is None else environ

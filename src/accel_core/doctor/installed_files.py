@@ -57,6 +57,8 @@ def compare(folder: str, largest: int | None, seconds: float) -> Compared:
             else:
                 compared += 1
                 altered += [(name, how)] if how else []
+    except FileNotFoundError:
+        return Compared(0, 0, (), "it has no RECORD")
     except (OSError, ValueError, csv.Error) as error:
         words = getattr(error, "strerror", None) or str(error)
         return Compared(compared, left_out, tuple(altered), f"its RECORD cannot be read: {words}")

@@ -11,7 +11,7 @@ from accel_core.detection.records import CAUGHT, root_cause
 from accel_core.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_core.doctor.verdict import verdict
 
-__all__ = ["examine", "visited"]
+__all__ = ["end_given_up", "examine", "visited"]
 
 #: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
 _ITSELF = 10.0
@@ -22,7 +22,9 @@ def visited(visit: Visit, topics: Iterable[Topic]) -> Report:
     """The report of a whole visit."""
     start = time.perf_counter()
     examined = examine(visit, topics)
-    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3)
+    known = visit.surveyed
+    chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
+    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
 
 
 def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -> tuple[Examined, ...]:
@@ -39,12 +41,15 @@ def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -
         for examination in examinations:
             examination.join(max(0.0, end - time.monotonic()))
     except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
-        child.end_all()
+        child.end_all(for_good=True)
         raise
-    examined = tuple(examination.so_far(limit) for examination in examinations)
-    if any(examination.is_alive() for examination in examinations):
-        child.end_all()  # nobody waits for their answers any more
-    return examined
+    return tuple(examination.so_far(limit) for examination in examinations)
+
+
+def end_given_up() -> None:
+    """End what topics that were given up still do, at the end of the process, which would wait for it."""
+    if any(isinstance(thread, _Examination) for thread in threading.enumerate()):
+        child.end_all(for_good=True)
 
 
 class _Examination(threading.Thread):

@@ -11,7 +11,7 @@ from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
 from accel_core.doctor.records import Examined, Finding, Level, Report, Visit
-from accel_core.doctor.run import visited
+from accel_core.doctor.run import end_given_up, visited
 from accel_core.doctor.topics import TOPICS
 from accel_core.settings import Pin
 
@@ -57,6 +57,7 @@ def command(
             output.write_json(report.to_dict())
         else:
             output.write_page(_page(report, output, everything=verbose))
+    end_given_up()
     ctx.exit(report.exit_status)
 
 

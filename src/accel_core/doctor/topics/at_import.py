@@ -18,9 +18,9 @@ from accel_core.detection.autoload import spoilers
 from accel_core.detection.builtin import TORCH_GROUP
 from accel_core.detection.entry_points import EntryPoint, scan_all
 from accel_core.detection.records import CAUGHT, root_cause
-from accel_core.doctor.declared import side_by_side
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.start_files import StartFile, start_files
+from accel_core.machine import host
 
 __all__ = ["TOPIC", "try_in_child"]
 
@@ -72,7 +72,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     found = scan_all(tuple(group.name for group in _GROUPS))
     acts: list[_Act] = []
     for group in _GROUPS:
-        entry_points = found[group.name].entry_points
+        entry_points = sorted(found[group.name].entry_points, key=lambda e: (e.distribution, e.name))
         if not entry_points:
             continue
         read = is_installed(group.reader)
@@ -85,11 +85,26 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     acts += [_start(file) for file in files]
     if not acts and not any(found[group.name].entry_points for group in _GROUPS):
         yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
-    for act, how in _failures(acts, visit.settings.probe_timeout):
-        yield Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
-    if is_installed("torch") and autoload_is_on():
-        for spoiler in spoilers(None, visit.settings.probe_timeout):
-            yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+    timeout = visit.settings.probe_timeout
+
+    def failing() -> list[Finding]:
+        return [
+            Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
+            for act, how in _failures(acts, timeout)
+        ]
+
+    def spoiling() -> list[Finding]:
+        if not (is_installed("torch") and autoload_is_on()):
+            return []
+        return [
+            Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+            for spoiler in spoilers(None, timeout)
+        ]
+
+    from accel_core._support import child
+
+    for findings in child.each(lambda look: look(), [failing, spoiling], 2):  # each imports torch
+        yield from findings
 
 
 def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
@@ -130,18 +145,18 @@ def _start(file: StartFile) -> _Act:
 
 
 def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
-    """Those that fail, each with how; `timeout`: seconds for all, and for each where that is short."""
+    """Those that fail, each with how; `timeout`: seconds for each."""
     if not acts:
         return []
+    from accel_core._support import child
+
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
-    # Who was at work when the process ended need not be to blame: time may have been short for all.
-    rest = list(range(tried.at, len(acts))) if tried.ending else []
-    for index, alone in zip(
-        rest, side_by_side(lambda i: _tried(acts[i : i + 1], timeout), rest), strict=True
-    ):
-        if how := alone.wrong.get(0) or alone.ending:
-            wrong[index] = how
+    if tried.ending:  # who was at work need not be to blame: another's thread may have ended the process
+        rest = range(tried.at, len(acts))
+        alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, host.usable_cores())
+        hows = ((index, found.wrong.get(0) or found.ending) for index, found in zip(rest, alone, strict=True))
+        wrong.update((index, how) for index, how in hows if how)
     return [(acts[index], wrong[index]) for index in sorted(wrong)]
 
 
@@ -159,7 +174,7 @@ class _Tried(NamedTuple):
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     from accel_core._support import child
 
-    report = child.run(try_in_child, {"jobs": [act.job for act in acts]}, timeout)
+    report = child.run(try_in_child, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
     if report.answer is not None:
         return _Tried({int(index): str(how) for index, how in report.answer.items()})
     ending = (

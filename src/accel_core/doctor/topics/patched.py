@@ -18,8 +18,9 @@ from accel_core.detection.conduct import Misstep, conduct, conducts
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.footprint import Change, changes, footprint
 from accel_core.detection.records import Candidate
-from accel_core.doctor.declared import declared, side_by_side
+from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.machine import host
 from accel_core.settings import VARIABLES
 
 __all__ = ["TOPIC", "import_in_child"]
@@ -79,7 +80,9 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     if not modules or not is_installed("torch"):
         return
     timeout = visit.settings.probe_timeout
-    told = side_by_side(lambda module: _changed_by(module, timeout), modules)
+    from accel_core._support import child
+
+    told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         own = f"torch.{candidate.backend.device_type}"
         yield from _findings(module, candidate, [c for c in found if not f"{c.name}.".startswith(f"{own}.")])
@@ -133,15 +136,22 @@ def _kind(change: Change) -> tuple[Level, str, str]:
         if change.name.partition(".")[0] == "torch":
             return Level.OK, "patched.torch", "replaces"
         return Level.WARNING, "patched.python", "replaces Python's"
-    if change.kind == "environment":
-        if change.name.startswith(_SHARED):
-            return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
-        return Level.OK, "patched.variable", "sets the variable"
-    if change.kind in ("hook", "thread"):  # as many do, and they go on to the one before
-        verb = {"hook": "replaces", "thread": "leaves running the thread"}[change.kind]
-        return Level.OK, f"patched.{change.kind}", verb
-    verbs = {"signal": "handles", "process": "leaves running the process"}
-    return Level.WARNING, f"patched.{change.kind}", verbs.get(change.kind, "changes the")
+    if change.kind == "environment" and change.name.startswith(_SHARED):
+        return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
+    return _KINDS[change.kind]
+
+
+#: Hooks, threads and variables of their own are what many have, and do no harm.
+_KINDS = {
+    "environment": (Level.OK, "patched.variable", "sets the variable"),
+    "hook": (Level.OK, "patched.hook", "replaces"),
+    "thread": (Level.OK, "patched.thread", "leaves running the thread"),
+    "process": (Level.WARNING, "patched.process", "leaves running the process"),
+    "signal": (Level.WARNING, "patched.signal", "handles"),
+    "locale": (Level.WARNING, "patched.locale", "changes the"),
+    "umask": (Level.WARNING, "patched.umask", "changes the"),
+    "folder": (Level.WARNING, "patched.folder", "changes the working"),
+}
 
 
 TOPIC = Topic("patched", "Who patched what", _examine)
