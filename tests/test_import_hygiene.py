@@ -72,6 +72,8 @@ def test_importing_the_root_imports_nothing_else():
                 "inspect",
                 "ast",
                 "pathlib",
+                "tomllib",
+                "tomli",
             ],
         ),
         ("import accel_core; accel_core.get_accelerator", ["torch", "rich", "click", "packaging"]),

@@ -180,7 +180,9 @@ def test_no_command_imports_what_is_blocked_or_writes_what_is_not_in_the_table(w
     text = log.read_text("utf-8")
     # Of a name relative to an open folder the event does not tell the folder: notes on what is tried.
     notes = places["caches"] / "accel-core" / "trying"
-    text = re.sub(rf"{re.escape(str(places['work']))}/(?=[0-9a-f]{{16}}$)", f"{notes}/", text, flags=re.M)
+    text = re.sub(
+        rf"{re.escape(str(places['work']))}/(?=[0-9a-f]{{16}}$)", f"{notes}/", text, flags=re.MULTILINE
+    )
     written = set(text.splitlines())
     allowed = patterns(places["caches"] / "accel-core", places["temporary"])
     allowed.append(re.compile(re.escape(str(page))))

@@ -180,3 +180,17 @@ def test_one_file_instead_of_the_search_or_none(levels, tmp_path):
     assert (found.pins, found.block, found.strict) == ((), (Pin("npu"),), "")
     with pytest.raises(SettingError, match=r"ACCEL_CONFIG='gone.toml': there is no .*ACCEL_CONFIG=none"):
         levels.read(ACCEL_CONFIG="gone.toml")
+
+
+def test_without_a_file_a_few_questions_a_folder_are_all_that_a_choice_pays(levels, monkeypatch):
+    """No file is opened, and what reads them is not even imported: `tests/test_import_hygiene.py`."""
+    deep = levels.project / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    asked = []
+    real = os.access, os.stat
+    monkeypatch.setattr(configuration.os, "access", lambda *given: asked.append(given) or real[0](*given))
+    monkeypatch.setattr(configuration.os, "stat", lambda *given: asked.append(given) or real[1](*given))
+    monkeypatch.setattr(configuration.os, "open", lambda *given: pytest.fail("it is not there"))
+    assert configuration.search(levels.environ) == ()
+    assert len(asked) <= 5 + 5 * 6  # five below the home folder, and it
