@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support.guest import Guest
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection.adapters import adapted
+from accel_core.detection.causes import root_cause
 from accel_core.detection.choose import choose
 from accel_core.detection.probe import Group
 from accel_core.detection.records import Choice, How, Selection
@@ -214,12 +216,14 @@ def _build(choice: Choice, note: Note) -> Accelerator:
         return known
     group = Group.of(choice.considered)
     try:
-        built = creation.create(
-            candidate,
-            group.beside(candidate),
-            group.hooks,
-            lambda what: note.step(candidate.provenance, candidate.name, PROBING, what),
-        )
+        with Guest(candidate.provenance) as guest:
+            built = creation.create(
+                candidate,
+                group.beside(candidate),
+                group.hooks,
+                lambda what: note.step(candidate.provenance, candidate.name, PROBING, what),
+            )
+            guest.stays = True
     except AccelError as error:
         if not failed_before():
             raise
@@ -228,9 +232,7 @@ def _build(choice: Choice, note: Note) -> Accelerator:
         why = "".join(f". {spoiler}" for spoiler in spoilers(None, read().probe_timeout))
         raise BackendUnavailableError(f"{error}{why}") from error
     except (Exception, SystemExit) as error:
-        raise BackendUnavailableError(
-            f"{candidate} cannot be built: {type(error).__name__}: {error}"
-        ) from error
+        raise BackendUnavailableError(f"{candidate} cannot be built: {root_cause(error)}") from error
     built._op_providers = _op_providers
     built._by_name = accelerator
     return _built.setdefault(candidate.backend, built)

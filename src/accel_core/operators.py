@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core.backend import Backend, Provenance
 from accel_core.detection.discovery import discover
@@ -55,7 +56,7 @@ def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
 def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
     provenance = Provenance(entry_point.distribution, entry_point.version)
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), Guest(provenance):
             plugin = entry_point.load()
         hooks = Hooks([plugin])
         if not hooks.implements(plugin, _HOOK):
@@ -72,7 +73,7 @@ def _ask(
 ) -> list[OpProvider]:
     """What one distribution answers, named after it; what it prints goes to stderr."""
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), Guest(provenance):
             answers = hooks.of(plugin, _HOOK, backend=backend)
             return [_whole(answer, str(provenance), kind) for answer in answers]
     except CAUGHT as error:

@@ -133,7 +133,7 @@ def run(
         "arguments": arguments,
     })  # fmt: skip
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with tempfile.TemporaryFile() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
+    with _unnamed_file() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
         given.write(job.encode())
         given.seek(0)
         process = subprocess.Popen(
@@ -168,11 +168,19 @@ def run(
         return ChildReport(answer, code, stage, _said(err.text()))
 
 
+def _unnamed_file() -> IO[bytes]:
+    """A file that nobody else finds: in memory where there is such, as a disk may be full or read-only."""
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # an old kernel, or a sandbox
+            return os.fdopen(os.memfd_create("accel"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 class _Output:
     """A file that takes a child's output, of which no more is kept than its end."""
 
     def __init__(self, kept: int) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
+        self.file = _unnamed_file()
         self._kept = kept
         self._before = b""
         if fcntl is not None:  # else a child would go on at its old place in a file that was emptied
@@ -241,14 +249,20 @@ def _await_stages(
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
     """What `function`, which runs a child, gives for each item, at most so many at once.
 
-    An interrupt ends the children: they are sessions of their own, and do not hear Ctrl-C.
+    Where no thread can be started, one after the other. An interrupt ends the children: they are sessions of
+    their own, and do not hear Ctrl-C.
     """
     from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
 
     given = list(items)
     with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
         try:
-            return list(pool.map(function, given))
+            try:
+                later = pool.map(function, given)
+            except RuntimeError:  # "can't start new thread": as many processes as the user may have
+                pool.shutdown(cancel_futures=True)
+                return list(map(function, given))
+            return list(later)
         except BaseException:
             end_all()
             raise
@@ -281,8 +295,18 @@ def _lines(text: str, nonce: str) -> Iterator[dict[str, Any]]:
 
     Start-up files of Python print there too, before the channel is the child's own.
     """
-    for line in text.splitlines():
-        mark, _, said = line.partition(" ")
+    for written in text.splitlines():
+        mark, _, said = written.partition(" ")
         if mark == nonce:
             with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(said)
+                line = json.loads(said)
+                if _is_of_ours(line):
+                    yield line
+
+
+def _is_of_ours(line: object) -> bool:
+    """Whether a line has the form in which the child speaks: whatever runs in the child can write one too."""
+    if not isinstance(line, dict) or not isinstance(line.get("stage", ""), str):
+        return False
+    seconds = line.get("seconds", 0)
+    return type(seconds) in (int, float) and 0 <= seconds < float("inf")

@@ -9,8 +9,10 @@ import contextlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
+from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin
 from accel_core.detection.creation import create
@@ -101,7 +103,8 @@ def ask_device(
     if isinstance(candidate.plugin, Unimported):
         step(f"import of {candidate.provenance.value}, the plugin of {candidate.provenance}")
         try:
-            candidate.plugin.imported()
+            with Guest(candidate.provenance):
+                candidate.plugin.imported()
         except CAUGHT as error:
             return failure(candidate.plugin.entry_point, error)
     step(f"accel_probe() of {candidate.provenance}")
@@ -110,12 +113,17 @@ def ask_device(
     if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
     try:
-        accelerator = create(candidate, group.beside(candidate), group.hooks, step)
-        if answer is not None or counted is not None:
-            return answer or counted  # type: ignore[return-value]  # one of them is there
-        step(f"device_count() of {candidate.provenance}")
-        with stdout_to_stderr():
-            count: object = accelerator.device_count()
+        step("import of torch")
+        import_torch()  # before the guest comes: what torch sets is not the vendor's
+        with Guest(candidate.provenance) as guest:
+            accelerator = create(candidate, group.beside(candidate), group.hooks, step)
+            if answer is not None or counted is not None:
+                guest.stays = True
+                return answer or counted  # type: ignore[return-value]  # one of them is there
+            step(f"device_count() of {candidate.provenance}")
+            with stdout_to_stderr():
+                count: object = accelerator.device_count()
+            guest.stays = bool(count)
     except CAUGHT as error:
         stage(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
@@ -145,7 +153,7 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
             error=error,
         )
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), Guest(candidate.provenance):
             answers = group.hooks.of(
                 candidate.plugin, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
             )

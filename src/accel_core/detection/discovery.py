@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 
+from accel_core._support.guest import Guest
 from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
@@ -96,6 +97,7 @@ class _Here:
     def __init__(self, note: Note, timeout: float) -> None:
         self._note = note
         self._timeout = timeout
+        self._guest = Guest()
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
         """What each of them declares."""
@@ -112,7 +114,7 @@ class _Here:
             (found,) = Apart(self._timeout)([entry_point])
             if all(isinstance(c, Unloaded) and c.outcome.status in ENDED for c in found):
                 return tuple(map(functools.partial(_again, death=death), found))
-        loaded = load(entry_point, lambda what: note.step(source, name, LOADING, what))
+        loaded = load(entry_point, lambda what: note.step(source, name, LOADING, what), self._guest)
         note.survived(source, LOADING)
         return loaded
 

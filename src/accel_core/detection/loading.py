@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from accel_core._support import log
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._text import clean
 from accel_core.backend import Provenance
@@ -33,18 +34,21 @@ Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"
 
 
 def load(
-    entry_point: EntryPoint, step: Callable[[str], None] = lambda _: None
+    entry_point: EntryPoint, step: Callable[[str], None] = lambda _: None, guest: Guest | None = None
 ) -> tuple[Candidate | Unloaded, ...]:
     """Import one plugin's module and read its declarations; `step` is told of each before it begins.
 
-    What the plugin prints goes to stderr: stdout belongs to the program that is running.
+    What the plugin prints goes to stderr: stdout belongs to the program that is running. `guest` serves
+    several plugins.
     """
     source = provenance(entry_point)
+    guest = guest or Guest()
+    guest.who = source
     log.say(f"load the plugin {entry_point.value} of {source}")
     importing, declaring = steps(entry_point)
     step(importing)
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), guest:
             if not entry_point.name:
                 raise InvalidBackendError("the entry point has no name, expected that of its backend")
             if not entry_point.module:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
-from accel_core.backend import PROJECT, Backend
+from accel_core.backend import PROJECT, Backend, shown
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.records import CAUGHT
 from accel_core.errors import InvalidBackendError
@@ -61,7 +62,7 @@ def _checked(declared: object) -> list[Backend]:
             )
         if not isinstance(item, Backend):
             raise InvalidBackendError(
-                f"accel_backends() returned {item!r} ({type(item).__name__}), "
+                f"accel_backends() returned {shown(item)} ({type(item).__name__}), "
                 "expected accel_core.Backend or a sequence of them"
             )
     return [item for item in items if isinstance(item, Backend)]
@@ -143,7 +144,8 @@ class Hooks:
             if isinstance(plugin, Unimported) and not (plugin is first or importing or plugin.is_imported):
                 continue
             try:
-                answers = self.of(plugin, hook, **arguments)
+                with Guest(getattr(plugin, "__name__", plugin)):
+                    answers = self.of(plugin, hook, **arguments)
             except CAUGHT:
                 continue
             for answer in answers:

@@ -6,6 +6,7 @@ from accel_core.doctor.records import Topic
 from accel_core.doctor.topics import (
     at_import,
     candidates,
+    checks,
     machine,
     others,
     patched,
@@ -23,4 +24,5 @@ TOPICS: tuple[Topic, ...] = (
     patched.TOPIC,
     privateuse1.TOPIC,
     others.TOPIC,
+    checks.TOPIC,
 )
