@@ -73,7 +73,7 @@ def test_what_is_handed_on_gives_the_same_settings_elsewhere(levels, monkeypatch
     monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "accel.toml").write_text('accelerator = "mlu"\n', encoding="utf-8")
     there = levels.read(**handed)
-    assert there == here._replace(sources=())
+    assert there == here._replace(sources=(), blocking=())
     assert levels.read().pins == (Pin("mlu"),)
     levels.write("user", "")
     (tmp_path / "elsewhere" / "accel.toml").unlink()
