@@ -188,9 +188,12 @@ def test_without_a_file_a_few_questions_a_folder_are_all_that_a_choice_pays(leve
     deep.mkdir(parents=True)
     monkeypatch.chdir(deep)
     asked = []
-    real = os.access, os.stat
+    real = os.access, os.stat, os.path.lexists
     monkeypatch.setattr(configuration.os, "access", lambda *given: asked.append(given) or real[0](*given))
     monkeypatch.setattr(configuration.os, "stat", lambda *given: asked.append(given) or real[1](*given))
+    monkeypatch.setattr(
+        configuration.os.path, "lexists", lambda *given: asked.append(given) or real[2](*given)
+    )
     monkeypatch.setattr(configuration.os, "open", lambda *given: pytest.fail("it is not there"))
     assert configuration.search(levels.environ) == ()
     assert len(asked) <= 5 + 5 * 6  # five below the home folder, and it
