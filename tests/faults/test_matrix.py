@@ -21,15 +21,24 @@ from accel_testing.children import SIMULATED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell leaves is read in /proc")
 
-#: `accel run` takes a second for torch's launcher, of the real torch. The others meet a simulated one.
-ON_SIMULATED = [mode for mode in Mode if mode is not Mode.DRY_RUN]
-#: Each fault where plugins and vendors are imported; each place with a fault of each kind.
+#: These take seconds: torch's launcher is the real torch's, and a doctor looks at everything.
+SLOW = (Mode.DRY_RUN, Mode.DOCTOR)
+QUICK = [mode for mode in Mode if mode not in SLOW]
+#: Who asks for a plugin's own checks is the doctor alone.
+PLACES = [place for place in Place if place is not Place.CHECKS]
+#: So those meet each fault where plugins and vendors are imported, and each place with a fault of each kind.
 _OF_EACH_KIND = ("raises RuntimeError", "os._exit(3)", "hangs")
-ON_REAL = [
-    (fault, place)
-    for fault, place in itertools.product(FAULTS, Place)
-    if place in (Place.IMPORT, Place.VENDOR) or fault.name in _OF_EACH_KIND
-]
+
+
+def pairs(*everywhere: Place) -> list[tuple[Fault, Place]]:
+    """Each fault in these places, and a fault of each kind in all that come into question."""
+    both = itertools.product(FAULTS, [*PLACES, *everywhere])
+    return list(dict.fromkeys((f, p) for f, p in both if p in everywhere or f.name in _OF_EACH_KIND))
+
+
+def _id(one: Fault | Place) -> str:
+    return one.name if isinstance(one, Fault) else one.value
+
 
 Held = Callable[[Fault, Place, Sequence[Mode], Path], None]
 
@@ -50,25 +59,31 @@ def held(tmp_path: Path, base_path: tuple[str, ...]) -> Held:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("place", Place, ids=lambda place: place.value)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.value)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_every_fault_in_every_place(held: Held, fault: Fault, place: Place):
-    held(fault, place, ON_SIMULATED, SIMULATED)
+    held(fault, place, QUICK, SIMULATED)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("fault", "place"), ON_REAL, ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize(("fault", "place"), pairs(Place.IMPORT, Place.VENDOR), ids=_id)
 def test_the_launcher(held: Held, fault: Fault, place: Place, libraries: tuple[Path, Path]):
     held(fault, place, [Mode.DRY_RUN], libraries[1])
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize(("fault", "place"), pairs(Place.IMPORT, Place.VENDOR, Place.CHECKS), ids=_id)
+def test_the_doctor(held: Held, fault: Fault, place: Place):
+    held(fault, place, [Mode.DOCTOR], SIMULATED)
+
+
 # As many modes as places less one: so the pairs differ all the way.
-DIAGONAL = list(zip(FAULTS, itertools.cycle(Place), itertools.cycle(ON_SIMULATED), strict=False))
+DIAGONAL = list(zip(FAULTS, itertools.cycle(PLACES), itertools.cycle(QUICK), strict=False))
 
 
 def test_the_diagonal_passes_everything_once():
     faults, places, modes = map(set, zip(*DIAGONAL, strict=True))
-    assert (faults, places, modes) == (set(FAULTS), set(Place), set(ON_SIMULATED))
+    assert (faults, places, modes) == (set(FAULTS), set(PLACES), set(QUICK))
     assert {(fault.kind, mode.is_program) for fault, _, mode in DIAGONAL} >= {
         (Kind.DIES, True), (Kind.DIES, False), (Kind.DISTURBS, True), (Kind.DISTURBS, False),
     }  # fmt: skip
