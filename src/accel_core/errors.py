@@ -102,7 +102,7 @@ class InvalidDeviceError(AccelError, ValueError):
 
 
 class SettingError(AccelError, ValueError):
-    """An environment variable holds a value that cannot be understood."""
+    """An environment variable or a file of settings cannot be understood, or asks for what is locked."""
 
 
 class RecursiveChoiceError(AccelError, RuntimeError):

@@ -18,7 +18,7 @@ from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import CAUGHT, Candidate, root_cause
 from accel_core.ops.providers import OpProvider
-from accel_core.settings import normalize_distribution
+from accel_core.settings import normalize_distribution, read
 
 __all__ = ["GROUP", "providers"]
 
@@ -31,7 +31,8 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     """All who bring operators for `backend`, in the order in which they are asked.
 
     Plugins first, the backend's own distribution before the others, which stand in rank order; then the
-    entry points of `accel.op_builders`, by name. One that fails has no builders, and says why in `advice`.
+    entry points of `accel.op_builders`, by name, but those of a distribution that is blocked as a whole. One
+    that fails has no builders, and says why in `advice`.
     """
     return (*_plugins(backend), *_providers_without_backend(backend))
 
@@ -46,7 +47,8 @@ def _plugins(backend: Backend) -> Iterator[OpProvider]:
 
 
 def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
-    entry_points = find_entry_points(GROUP)
+    settings = read()
+    entry_points = [e for e in find_entry_points(GROUP) if not settings.bars(e.distribution)]
     for entry_point in sorted(entry_points, key=lambda e: (e.name, normalize_distribution(e.distribution))):
         yield from _load_and_ask(entry_point, backend)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -11,11 +12,16 @@ from pathlib import Path
 import jsonschema
 import pytest
 from accel_testing import children, layouts
+from accel_testing.libraries import COMPILER, Libraries
 from accel_testing.plugins import NO_DEVICE, hook
 
 import accel_core.doctor
+from accel_core.detection.records import Status
 
-SCHEMA = json.loads(Path(accel_core.doctor.__file__).with_name("schema.json").read_text("utf-8"))
+SOURCES = Path(accel_core.doctor.__file__).parent
+SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
+CODE = "".join(file.read_text("utf-8") for file in sorted(SOURCES.rglob("*.py")))
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor.md"
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
@@ -125,6 +131,38 @@ def test_colours_and_signs_fit_the_terminal(broken_npu):
     assert "✓  cpu: usable" in broken_npu(*ONE, "-v", PYTHONIOENCODING="utf-8").stdout
 
 
+@pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")
+def test_what_the_libraries_of_a_broken_package_lack_is_told(broken_npu):
+    libraries = Libraries(broken_npu.world.site)
+    for name in ("gone/libhccl.so", "gone/libascendcl.so"):
+        libraries.build(name)
+    rt = "vendor_npu/lib/librt_npu.so"
+    libraries.build(rt, versions="RT_1 { global: old; };\nRT_2 { global: rt_npu; } RT_1;\n")
+    needs = ("gone/libhccl.so", "gone/libascendcl.so", rt)
+    libraries.build("vendor_npu/_C.so", *needs, flags=("-Wl,-rpath,$ORIGIN/lib",))
+    older = libraries.build(rt, versions="RT_1 { global: rt_npu; };\n")
+    finding = findings(broken_npu.json(*ONE, "npu", status=1))["npu"]
+    failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
+    lacking = f"libascendcl.so is missing too; {older} lacks RT_2"
+    assert finding["what"] == f"{failed}; {lacking}; and no Ascend NPU found"
+    assert finding["step"] == "install what brings libhccl.so, or add its folder to LD_LIBRARY_PATH"
+    assert finding["facts"]["missing libraries"] == (
+        f"libhccl.so (for _C.so); libascendcl.so (for _C.so); librt_npu.so (for _C.so: {older} lacks RT_2)"
+    )
+    gone = str(broken_npu.world.site / "gone")
+    assert (
+        "missing" not in findings(broken_npu.json(*ONE, "npu", status=1, LD_LIBRARY_PATH=gone))["npu"]["what"]
+    )
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
+def test_the_page_has_the_codes_of_the_sources():
+    given = set(re.findall(r'"candidates\.[a-z-]+"', CODE))
+    told = set(re.findall(r"`candidates\.[a-z-]+`", PAGE.read_text("utf-8")))
+    statuses = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
+    assert {code.strip('"') for code in given} == {code.strip("`") for code in told} - statuses
+
+
 def closed(schema, at="$"):
     """Objects of the schema that would let anything through."""
     if isinstance(schema, dict):
@@ -183,6 +221,8 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
     os.kill(started.pid, signal.SIGINT)
     done = children.finish(started, 30)
     assert time.monotonic() - before < 10
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
     pids = [int(file.read_text() or 0) for file in tmp_path.glob("[nms]*[au]")]
-    assert not [pid for pid in pids if pid and Path(f"/proc/{pid}").exists()]
+    while any(pid and Path(f"/proc/{pid}").exists() for pid in pids):  # they end after us
+        assert time.monotonic() - before < 10
+        time.sleep(0.02)

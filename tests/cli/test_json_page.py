@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
-FREE = ("environ", "problems", "op_builders", "topics[].findings[].facts")
+FREE = ("environ", "sources", "problems", "op_builders", "topics[].findings[].facts")
 
 
 def keys_of(value: object, at: str = "") -> Iterator[str]:

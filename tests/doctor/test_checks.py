@@ -6,9 +6,9 @@ import pytest
 from accel_testing.plugins import hook
 
 from accel_core import settings
-from accel_core.doctor import checks
 from accel_core.doctor.records import Level, Visit
 from accel_core.doctor.run import examine
+from accel_core.doctor.topics import checks
 
 HEAD = "\nfrom accel_core import Check, CheckResult, Fix\n"
 
@@ -69,7 +69,9 @@ def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp
     torch_world.backend(
         "hangs", 400, extra=bringing(check("hung", "time.sleep(60)"), fine("later"), before="import time\n")
     )
-    torch_world.backend("blocked", 300, extra=bringing(fine("never")))
+    imported = tmp_path / "imported"
+    touch = f"\nimport pathlib\npathlib.Path({str(imported)!r}).touch()\n"
+    torch_world.backend("blocked", 300, extra=touch + bringing(fine("never")))
     torch_world.backend("none", 200)
     said, findings = found(visit(ACCEL_BLOCK="blocked", ACCEL_PROBE_TIMEOUT="1.5"))
     expected = "expected accel_core.CheckResult of the level ok, warning, error"
@@ -95,6 +97,7 @@ def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp
     assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
     assert "gave no answer within 1.5 s" in said["hangs"][0][1]
     assert set(said) == {"good", "dies", "hangs"}
+    assert not imported.exists()  # what is blocked is never imported
     wrong = findings[1]
     assert (wrong.level, wrong.step) == (Level.ERROR, "mend it")
     assert wrong.facts == {"at": "home", "check": "The wrong (accel-good 1.0)"}

@@ -56,6 +56,25 @@ def test_large_files_are_asked_for_their_size_alone_and_time_ends_it(site):
     assert compare(info, None, 0) == Compared(0, 2, ())
 
 
+def test_an_editable_installation_has_its_code_elsewhere(site):
+    info = recorded(site, {"_card.pth": b"/checkout/src"})
+    (site / "_card.pth").write_bytes(b"/moved/src")
+    for text, editable in (
+        ('{"url": "file:///checkout", "dir_info": {"editable": true}}', True),
+        ('{"url": "file:///checkout", "dir_info": {}}', False),
+        ("[" * 100_000, False),
+        ("7", False),
+    ):
+        (site / "card-1.dist-info/direct_url.json").write_text(text)
+        compared = compare(info, None, 10)
+        assert (compared.problem.startswith("it is installed as editable"), bool(compared.altered)) == (
+            editable, not editable,
+        )  # fmt: skip
+    with (site / "card-1.dist-info/RECORD").open("a") as record:
+        record.write("\n_editable_impl_card.pth,sha256=x,1\n")
+    assert compare(info, None, 10).problem.startswith("it is installed as editable")
+
+
 def test_a_record_that_cannot_be_read_is_told(site):
     info = recorded(site, {"a.py": b"a"})
     record = site / "card-1.dist-info/RECORD"

@@ -218,7 +218,9 @@ def test_this_process_and_its_user_are_known(tmp_path, monkeypatch):
     work.mkdir()
     monkeypatch.chdir(work)
     monkeypatch.setattr("socket.gethostname", lambda: "box42.lab.example")
-    redactor = Redactor(Identity.here({**ENVIRON, "HOME": str(tmp_path)}))
+    numbers = {"PIN": "48151623", "WAIT": "1800", "TOOL": "2.13.0", "PEER": "203.0.113.7"}
+    redactor = Redactor(Identity.here({**ENVIRON, **numbers, "HOME": str(tmp_path)}))
+    assert redactor.text("48151623 1800 2.13.0 203.0.113.7") == "<$PIN> 1800 2.13.0 <$PEER>"
     assert redactor.text(f"{work}/x.py") == "<path>/x.py"
     assert redactor.text(f"{tmp_path}/other/x.py") == "~/x.py"
     assert redactor.text(f"{os.__file__}: no") == "<env>/os.py: no"

@@ -99,10 +99,15 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
 def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     torch_world.module("torch_aurora", "import os; os._exit(3)")
     torch_world.backend("aurora", vendor_import="torch_aurora")
-    assert [f.code for f in said()] == ["patched.nothing"]
+    [finding] = said()
+    assert (finding.level, finding.code, finding.about) == (Level.OK, "patched.unknown", "aurora")
     torch_world.module("torch_borealis", PATCHES)
     torch_world.backend("borealis", vendor_import="torch_borealis")
-    assert [f.code for f in said(ACCEL_BLOCK="borealis")] == ["patched.nothing"]
+    assert [f.code for f in said(ACCEL_BLOCK="borealis,aurora")] == ["patched.nothing"]
+    left = "import os\nos.environ['AURORA_FAILED'] = '1'\nraise ImportError('libaurora.so')\n"
+    torch_world.module("torch_aurora", left)
+    [finding] = said(ACCEL_BLOCK="borealis")
+    assert (finding.code, dict(finding.facts)) == ("patched.variable", {"AURORA_FAILED": "1"})
 
 
 def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):

@@ -11,8 +11,8 @@ import click
 
 from accel_core.cli.output import Output
 from accel_core.cli.page import Heading, Table
-from accel_core.doctor import checks
 from accel_core.doctor.records import Level, Report, Topic, Visit
+from accel_core.doctor.topics import checks
 
 __all__ = ["Mending", "options", "write_list"]
 

@@ -21,7 +21,7 @@ from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
-from accel_core.settings import Settings
+from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -101,9 +101,12 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
 
 def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
     if candidate.matches(settings.block):
-        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {candidate.name} out of ACCEL_BLOCK")
+        source = settings.source(ACCEL_BLOCK)
+        rule = next(rule for rule in settings.block if rule.matches(candidate.name, candidate.distribution))
+        return Outcome(Status.BLOCKED, f"{source} names it", f"take {rule} out of {source}")
     if settings.allow and not candidate.matches(settings.allow):
-        return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {candidate.name} to ACCEL_ALLOW")
+        source = settings.source(ACCEL_ALLOW)
+        return Outcome(Status.BLOCKED, f"{source} does not name it", f"add {candidate.name} to {source}")
     return None
 
 

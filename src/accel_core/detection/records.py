@@ -13,7 +13,7 @@ from accel_core.detection.causes import CAUGHT, root_cause, root_place
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
-from accel_core.settings import Pin
+from accel_core.settings import DS_ACCELERATOR, Pin
 
 __all__ = [
     "CAUGHT",
@@ -332,6 +332,14 @@ class Selection(Record):
     #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
     #: it was looked for, and no verdict says it.
     autoload: tuple[str, ...] = ()
+    #: Where values come from that configuration files give, by variable: `"block = ['npu'] in …, line 3"`.
+    sources: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def how_in_words(self) -> str:
+        """How it came to be chosen, as a clause; a pin with the file that it stands in."""
+        name = DS_ACCELERATOR.name
+        return self.how.words.replace(name, self.sources.get(name, name))
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -343,6 +351,7 @@ class Selection(Record):
             "pid": self.pid,
             "ms": round(self.ms, 3),
             "environ": dict(self.environ),
+            "sources": dict(self.sources),
             "missing_plugins": list(self.missing_plugins),
             "problem": self.problem,
             "notes": list(self.notes),
@@ -354,9 +363,10 @@ class Selection(Record):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+            lines = [f"{self.chosen} ({self.provenance}): {self.how_in_words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
+        lines += [f"  {name}: {source}" for name, source in self.sources.items()]
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")

@@ -135,9 +135,12 @@ def _pci(accelerator: Any, index: int) -> str | None:
 # --- the launch ----------------------------------------------------------------------------------------
 
 
-def launch(arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan]) -> None:
+def launch(
+    arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan], before: str = ""
+) -> None:
     """Hand over to torchrun's agent; returns when all ranks on this host have succeeded.
 
+    `before`: a module that each rank runs before its script.
     Raises torch's `ChildFailedError` when ranks failed and no restart is left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
@@ -153,11 +156,11 @@ def launch(arguments: argparse.Namespace, machine: Machine, plans: Sequence[Rank
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     arguments.nproc_per_node = str(len(plans))
     if not bypasses_worker(arguments):
-        _insert_worker(arguments, plans)
+        _insert_worker(arguments, plans, before)
     record(run)(arguments)
 
 
-def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> None:
+def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan], before: str) -> None:
     """Make the command of each rank our worker's, which becomes the script's.
 
     torchrun names a job in its messages by the first argument without a dash, which stays the script.
@@ -169,6 +172,7 @@ def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> 
     arguments.training_script_args = [
         "-maccel_core.distributed.worker",
         f"--plan={plan}",
+        *([f"--before={before}"] if before else []),
         kind,
         arguments.training_script,
         *arguments.training_script_args,

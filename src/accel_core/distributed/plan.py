@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accel_core.errors import LaunchError
 from accel_core.machine import devices, host
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR
+from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR, handed_on
 
 __all__ = [
     "Cores",
@@ -74,6 +74,8 @@ def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/")
         raise LaunchError(f"--one-device-per-rank cannot be had: {machine.not_alone}")
     if arguments.one_device_per_rank and bypasses_worker(arguments):
         raise LaunchError("--one-device-per-rank goes neither with --run-path nor with --virtual-local-rank")
+    if arguments.doctor and bypasses_worker(arguments):
+        raise LaunchError("--doctor goes neither with --run-path nor with --virtual-local-rank")
     shares = _shares(arguments, machine, count, root)
     plans = []
     for rank in range(count):
@@ -215,7 +217,7 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     """The variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    return {**machine.defaults, **machine.kept, **chosen}
+    return {**handed_on(), **machine.defaults, **machine.kept, **chosen}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

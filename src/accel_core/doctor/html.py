@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
 from accel_core._text import clean
@@ -16,40 +17,8 @@ from accel_core.doctor.records import Examined, Finding, Level
 
 __all__ = ["page"]
 
-#: Each colour has a contrast of at least 4.5 with the background that it stands on (WCAG 2.1, 1.4.3).
-_STYLE = """
-:root { color-scheme: light dark; --page: #ffffff; --card: #f6f8fa; --line: #d0d7de; --text: #1f2328;
-  --quiet: #59636e; --ok: #1a7f37; --warning: #8a5a00; --error: #c21c28; --bar: #0969da; --track: #e3e8ee; }
-@media (prefers-color-scheme: dark) { :root { --page: #0d1117; --card: #161b22; --line: #30363d;
-  --text: #e6edf3; --quiet: #9da7b1; --ok: #4ac26b; --warning: #d9a83a; --error: #ff7b72; --bar: #58a6ff;
-  --track: #262d36; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 60rem; background: var(--page); color: var(--text);
-  font: 1rem/1.5 system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.1rem; margin: 0; color: var(--quiet); font-weight: 600; }
-h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
-h3 { font-size: 1rem; margin: 0; }
-.verdict { font-size: 1.35rem; line-height: 1.35; margin: .25rem 0 1rem; font-weight: 600; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .75rem 1rem;
-  margin: .5rem 0; }
-.ok { color: var(--ok); } .warning { color: var(--warning); } .error { color: var(--error); }
-.quiet { color: var(--quiet); } .step { color: var(--quiet); margin: .25rem 0 0; }
-p { margin: .5rem 0; }
-ul { list-style: none; margin: .5rem 0; padding: 0; } li { margin: .6rem 0; }
-dl { display: grid; grid-template-columns: minmax(6rem, max-content) 1fr; gap: .1rem 1rem; margin: .3rem 0;
-  font-size: .9rem; } dt { color: var(--quiet); } dd { margin: 0; }
-summary { cursor: pointer; color: var(--quiet); }
-table { border-collapse: collapse; font-size: .9rem; } th { text-align: left; }
-th, td { padding: .15rem 1rem .15rem 0; vertical-align: top; border-bottom: 1px solid var(--line); }
-svg { display: block; width: 100%; max-width: 30rem; height: auto; font-family: inherit; }
-svg text { fill: var(--text); font-size: 12px; } svg .small { font-size: 10.5px; fill: var(--quiet); }
-svg .strong { font-weight: 600; font-size: 13px; } svg .track { fill: var(--track); }
-svg .bar { fill: var(--bar); } svg text.ok { fill: var(--ok); } svg text.warning { fill: var(--warning); }
-svg text.error { fill: var(--error); } svg rect.ok { fill: var(--ok); } svg rect.error { fill: var(--error); }
-svg rect.quiet { fill: var(--quiet); } svg text.quiet { fill: var(--quiet); }
-footer { margin: 2rem 0 1rem; color: var(--quiet); font-size: .9rem; }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr; } dd { margin: 0 0 .3rem; } }
-"""
+#: The style sheet, which is written into the page.
+_STYLE = Path(__file__).with_name("page.css")
 #: So that a browser would refuse what a finding's text might ask for, had it got through the escaping.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -82,7 +51,8 @@ def page(outgoing: Outgoing) -> str:
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>accel doctor: {_WORDS[report.level]}</title>\n<style>{_STYLE}</style>\n</head>\n<body>",
+            f"<title>accel doctor: {_WORDS[report.level]}</title>",
+            f"<style>{_STYLE.read_text(encoding='ascii')}</style>\n</head>\n<body>",
             *sections,
             f"</main>\n<footer>{_FOOT}</footer>\n</body>\n</html>\n",
         ]

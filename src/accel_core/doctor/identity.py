@@ -31,9 +31,9 @@ _TOLD = (
     *(variable.name for variable in VARIABLES if variable.name not in _OURS_PRIVATE),
     "*_VISIBLE_DEVICES", "*_VISIBLE_MODULES", "ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY",
     "ONEAPI_DEVICE_SELECTOR", "CUDA_DEVICE_ORDER", "HSA_OVERRIDE_GFX_VERSION", "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_DISABLE_REQUIRE", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTORCH_*ALLOC_CONF", "OMP_NUM_THREADS",
-    "LOCAL_WORLD_SIZE", "ACCELERATE_USE_CPU", "ACCELERATE_TORCH_DEVICE", "PT_HPU_LAZY_MODE",
-    "PT_HPU_LAZY_ACC_PAR_MODE", "DEV_STREAM_PRIORITY",
+    "NVIDIA_DISABLE_REQUIRE", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NPU_ALLOC_CONF", "OMP_NUM_THREADS", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_CPU",
+    "ACCELERATE_TORCH_DEVICE", "PT_HPU_LAZY_MODE", "PT_HPU_LAZY_ACC_PAR_MODE",
 )  # fmt: skip
 _TOLD_NAMES = re.compile("|".join(map(fnmatch.translate, _TOLD)))
 #: And those of which the value is told where it is a version: `CUDA_VERSION=12.8.1`.
@@ -58,6 +58,8 @@ _PUBLIC_HOSTS = (
     "github.com", "pypi.org", "pytorch.org", "python.org", "readthedocs.io", "nvidia.com", "amd.com",
     "intel.com", "hiascend.com", "habana.ai", "cambricon.com", "apple.com", "gitee.com", "huggingface.co",
 )  # fmt: skip
+#: Ports, counts and versions say nothing either, and stand in many sentences.
+_NUMBER = re.compile(r"v?\d{1,5}(\.\d{1,4}){0,2}")
 #: A shorter value is a flag or a number, which names nobody.
 _LEAST = 4
 
@@ -187,5 +189,5 @@ def _parts(value: str) -> Iterator[str]:
             people += [name for name in (address.username, address.password) if name and len(name) > 1]
             if address.hostname and not is_public(address.hostname):
                 entries.append(address.hostname)
-    long = [entry for entry in map(str.strip, entries) if len(entry) >= _LEAST and not entry.isdecimal()]
+    long = [e for e in map(str.strip, entries) if len(e) >= _LEAST and not _NUMBER.fullmatch(e)]
     yield from (part for part in dict.fromkeys([*long, *people]) if part.lower() not in _ORDINARY)

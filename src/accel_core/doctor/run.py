@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from accel_core._support import child
 from accel_core.detection.records import CAUGHT, root_cause
@@ -18,19 +18,27 @@ _ITSELF = 10.0
 _PROBES = 6
 
 
-def visited(visit: Visit, topics: Iterable[Topic]) -> Report:
-    """The report of a whole visit."""
+def visited(
+    visit: Visit, topics: Iterable[Topic], awaiting: Callable[[str], None] = lambda _: None
+) -> Report:
+    """The report of a whole visit; `awaiting` is told the title of each topic that is waited for."""
     start = time.perf_counter()
-    examined = examine(visit, topics)
+    examined = examine(visit, topics, awaiting=awaiting)
     known = visit.surveyed
     chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
     return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
 
 
-def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -> tuple[Examined, ...]:
+def examine(
+    visit: Visit,
+    topics: Iterable[Topic],
+    limit: float | None = None,
+    awaiting: Callable[[str], None] = lambda _: None,
+) -> tuple[Examined, ...]:
     """What each topic finds, in their order; one that raises or hangs says so, and the others go on.
 
-    `limit`: seconds after which those that are not done are given up; what they had found is kept.
+    `limit`: seconds after which those that are not done are given up; what they had found is kept. `awaiting`
+    is told the title of each that is waited for.
     """
     limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
     end = time.monotonic() + limit
@@ -39,6 +47,7 @@ def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -
         for examination in examinations:
             examination.start()
         for examination in examinations:
+            awaiting(examination.title)
             examination.join(max(0.0, end - time.monotonic()))
     except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
         child.end_all(for_good=True)
@@ -63,6 +72,11 @@ class _Examination(threading.Thread):
         self._failed = ""
         self._began = time.perf_counter()
         self._took: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The topic's title."""
+        return self._topic.title
 
     def run(self) -> None:
         try:

@@ -150,8 +150,9 @@ def _in_process(fault: Fault, mode: Mode) -> bool:
 def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
     """A command that asks the chosen accelerator more than whether it is there."""
     if fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS):
-        if "accel-faulty" not in seen.text and "faulty" not in str(seen.document):
-            yield f"who ended it is not named: {_end_of(seen)}"
+        told = f"{seen.text} {seen.document}"
+        if "accel-faulty" not in told or (fault.ending or "did not finish") not in told:
+            yield f"who ended it, and how, is not told: {told}"
     elif not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
     elif fault.kind is Kind.RAISES:

@@ -10,6 +10,7 @@ import click
 from accel_core.cli import handing_on, mending, options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
+from accel_core.cli.progress import Progress
 from accel_core.doctor.records import Examined, Finding, Level, Report, Visit
 from accel_core.doctor.run import end_given_up, visited
 from accel_core.doctor.topics import TOPICS
@@ -61,8 +62,9 @@ def command(
         if mend.listing:
             mending.write_list(visit, TOPICS, output, as_json=as_json)
             ctx.exit(0)
-        with outlets.log() as lines:
-            report = visited(visit, [topic for topic in TOPICS if not topics or topic.name in topics])
+        wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
+        with outlets.log() as lines, Progress(len(wanted)) as progress:
+            report = visited(visit, wanted, progress.show)
         issue = outlets.write(visit, report, lines)
         if issue:
             output.write(issue)

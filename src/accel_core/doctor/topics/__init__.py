@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from accel_core.doctor import checks
 from accel_core.doctor.records import Topic
 from accel_core.doctor.topics import (
     at_import,
     candidates,
+    checks,
     machine,
     others,
     patched,

@@ -14,7 +14,7 @@ from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import autoload_is_on
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection.autoload import spoilers
+from accel_core.detection.autoload import Spoiler, spoilers
 from accel_core.detection.builtin import TORCH_GROUP
 from accel_core.detection.entry_points import EntryPoint, scan_all
 from accel_core.detection.records import CAUGHT, root_cause
@@ -60,8 +60,10 @@ _TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
 class _Act(NamedTuple):
     """One thing to try."""
 
-    #: Who it is and where it stands, for people.
+    #: The distribution with its version, or the file.
     who: str
+    #: Where it stands: `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
+    where: str
     when: str
     #: What helps against it.
     step: str
@@ -78,33 +80,36 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         read = is_installed(group.reader)
         yield _acting(group, entry_points, read=read)
         if read and group.name not in _TRIED:
-            acts += [_act(group, entry_point) for entry_point in entry_points]
+            acts += [_act(group, e) for e in entry_points if not visit.settings.bars(e.distribution)]
     files = start_files()
     if files:
         yield _starting(files)
     acts += [_start(file) for file in files]
     if not acts and not any(found[group.name].entry_points for group in _GROUPS):
         yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
-    timeout = visit.settings.probe_timeout
+    yield from _tried_all(acts, visit.settings.probe_timeout)
 
-    def failing() -> list[Finding]:
-        return [
-            Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
-            for act, how in _failures(acts, timeout)
-        ]
 
-    def spoiling() -> list[Finding]:
-        if not (is_installed("torch") and autoload_is_on()):
-            return []
-        return [
-            Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
-            for spoiler in spoilers(None, timeout)
-        ]
-
+def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
+    """What fails of `acts`, and of what torch loads; what fails for the same reason is told once."""
     from accel_core._support import child
 
-    for findings in child.each(lambda look: look(), [failing, spoiling], 2):  # each imports torch
-        yield from findings
+    looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
+    failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
+    alike: dict[tuple[str, str, str], list[_Act]] = {}
+    for act, how in failures:
+        if not any(act.who in spoiler.reason and how in spoiler.reason for spoiler in spoiling):
+            alike.setdefault((act.who, act.when, how), []).append(act)
+    for (who, when, how), group in alike.items():
+        where = "; ".join(act.where for act in group)
+        what = f"{who} ({where}) fails {when}: {how}"
+        yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
+    for spoiler in spoiling:
+        yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+
+
+def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
+    return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
 def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
@@ -126,8 +131,8 @@ def _starting(files: Sequence[StartFile]) -> Finding:
 
 def _act(group: _Group, package: EntryPoint) -> _Act:
     return _Act(
-        f"{clean(package.distribution)} {clean(package.version)} "
-        f"({group.name}: {clean(package.name)} = {clean(package.value)})",
+        f"{clean(package.distribution)} {clean(package.version)}",
+        f"{group.name}: {clean(package.name)} = {clean(package.value)}",
         group.when,
         f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
         {"entry_point": tuple(package), "call": group.called},
@@ -137,8 +142,13 @@ def _act(group: _Group, package: EntryPoint) -> _Act:
 def _start(file: StartFile) -> _Act:
     name = file.distribution.partition(" ")[0]
     step = f"pip install --force-reinstall {name}" if name else f"mend or remove {file.path}"
-    who = f"{file.path} ({file.distribution or 'of no distribution'})"
-    return _Act(who, "whenever Python starts", step, {"lines": file.lines})
+    return _Act(
+        file.path,
+        file.distribution or "of no distribution",
+        "whenever Python starts",
+        step,
+        {"lines": file.lines},
+    )
 
 
 # --- In child processes --------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from accel_core.doctor.vendor_package import (
     vendor_package,
 )
 from accel_core.machine.devices import enumerated
-from accel_core.machine.libraries import Unmet
+from accel_core.machine.libraries import NOT_FOUND, Unmet
 
 __all__ = ["TOPIC"]
 
@@ -231,15 +231,15 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
 
 
 def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
-    """The libraries beyond the first, which the loader's message names."""
-    names = tuple(dict.fromkeys(need.name for need in unmet))
-    others = tuple(name for name in names if name not in verdict.reason)
-    failed = verdict.status.is_failure or verdict.broken
-    return (
-        f"; {enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"
-        if failed and others
-        else ""
-    )
+    """What else the libraries lack: the loader's message names the first alone."""
+    if not (verdict.status.is_failure or verdict.broken):
+        return ""
+    missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
+    others = tuple(name for name in missing if name not in verdict.reason)
+    clauses = [f"{enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+    unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
+    clauses += [enumerated(tuple(unfit), 2)] if unfit else []
+    return "".join(f"; {clause}" for clause in clauses)
 
 
 def _installed(package: VendorPackage) -> str:
