@@ -52,7 +52,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs")
-shared(dict.fromkeys(("tests", "docs", "faults", "fuzz", "gpu", "simulated", "ipex_real", "multinode", "soak"), "tests"))
+shared(
+    dict.fromkeys(
+        ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "ipex_real", "multinode", "soak"), "tests"
+    )
+)
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"

@@ -47,7 +47,9 @@ def written(record: dict[str, Any]) -> str:
 def main(arguments: list[str]) -> int:
     """Read the folder, and write the file."""
     if len(arguments) != 1 or not Path(arguments[0]).is_dir():
-        print(f"fault_record.py: expected one folder, not {' '.join(arguments) or 'nothing'}", file=sys.stderr)
+        print(
+            f"fault_record.py: expected one folder, not {' '.join(arguments) or 'nothing'}", file=sys.stderr
+        )
         return 2
     before = json.loads(RECORD.read_text(encoding="utf-8")) if RECORD.is_file() else {}
     found = seen(Path(arguments[0]))

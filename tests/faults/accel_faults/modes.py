@@ -215,7 +215,7 @@ def _patience(fault: Fault, mode: Mode) -> float:
     """Seconds after which the user ends what does not end."""
     if fault.kind is Kind.HANGS and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN):
         return DEADLINE + 1 if mode is Mode.IN_PROCESS else 5 * DEADLINE
-    return 120
+    return 200  # `accel ops` gives operators two minutes
 
 
 def _ended(process: subprocess.Popen[str], limit: float) -> tuple[str, str, bool]:
