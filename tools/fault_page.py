@@ -1,12 +1,13 @@
 """Write docs/explanation/fault-matrix.md from what was recorded; `--check` only compares.
 
-`./dev faults` records: each fault in each place of a plugin, in everything that a user runs. `./dev docs` checks,
-`./dev docs --write` writes. Nothing of accel-core is imported.
+`./dev faults` records: each fault in each place of a plugin, in everything that a user runs. `./dev docs`
+checks, `./dev docs --write` writes. Nothing of accel-core is imported.
 """
 
 from __future__ import annotations
 
 import json
+import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,17 +27,42 @@ PLACES = (
 ENDS = ("dies", "hangs", "interrupted")
 FIRST, NEXT = "get_accelerator()", "the next run"
 
-HEAD = """\
+TITLE = """\
 # The fault matrix
 
 <!-- Written by tools/fault_page.py from fault-matrix.json; ./dev docs --write -->
-
-What a plugin may do wrong, in each place where its code runs, met by everything that a user runs. Each cell is a real
-distribution with that one fault, ranked above a healthy one, in a process of its own. It is held against rules that were
-written before: the right backend is chosen, the verdict says what happened and names the distribution, the user's
-process keeps its state, and nothing is left behind. `./dev faults` runs it all; the ordinary tests run each fault, each
-place and each command once. [Probing and faults](faults.md) says how it is done.
 """
+HEAD = (
+    "What a plugin may do wrong, in each place where its code runs, met by everything that a user runs. Each "
+    "cell is a real distribution with that one fault, ranked above a healthy one, in a process of its own. It "
+    "is held against rules that were written before: the right backend is chosen, the verdict says what "
+    "happened and names the distribution, the user's process keeps its state, and nothing is left behind. "
+    "`./dev faults` runs it all; the ordinary tests run each fault, each place and each command once. "
+    "[Probing and faults](faults.md) says how it is done."
+)
+ENDED = (
+    "No code in a process guards against what ends, crashes or hangs that process. The first "
+    "`get_accelerator()` that meets it goes down with it; the next one knows, asks in a child process first, "
+    "and says so. What is met after the choice, when the program asks for operators or starts a kernel, is "
+    "the program's own, whichever run it is. `KeyboardInterrupt` is the user's, and always passes."
+)
+SIGNS = (
+    "✓ as promised in everything that ran. ¹ the first choice in the user's own process ends with it, and "
+    "later ones go on without that plugin. ² whoever meets it in a process of one's own ends with it, each "
+    "time. ³ something stays changed that nobody can put back, below. ✗ not as promised, below."
+)
+STAYS = (
+    "The working directory, the umask, the environment, the locale, signal handlers, `sys.modules['torch']`, "
+    "`torch.cuda` and `os.environ.get` are put back as they were; the environment and `torch.cuda` not after "
+    "the vendor's package of the backend that is chosen, which may need them. The rest nobody can put back. "
+    "It stays where a plugin is imported into the program: always without `ACCEL_PROBE=isolated`, and with it "
+    "for the plugin that is chosen."
+)
+
+
+def filled(text: str) -> str:
+    """Give a paragraph in lines of the documents' length."""
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def cells(record: dict[str, Any]) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
@@ -66,10 +92,7 @@ def counted(record: dict[str, Any]) -> list[str]:
         *(line.replace(f"`{NEXT}`", NEXT) for line in lines),
         every,
         "",
-        "No code in a process guards against what ends, crashes or hangs that process. The first `get_accelerator()`",
-        "that meets it goes down with it; the next one knows, asks in a child process first, and says so. What is met",
-        "after the choice, when the program asks for operators or starts a kernel, is the program's own, whichever run",
-        "it is. `KeyboardInterrupt` is the user's, and always passes.",
+        filled(ENDED),
     ]
 
 
@@ -101,9 +124,7 @@ def table(record: dict[str, Any]) -> list[str]:
         f"|---|{':---:|' * len(PLACES)}",
         *rows,
         "",
-        "✓ as promised in everything that ran. ¹ the first choice in the user's own process ends with it, and later ones",
-        "go on without that plugin. ² whoever meets it in a process of one's own ends with it, each time. ³ something",
-        "stays changed that nobody can put back, below. ✗ not as promised, below.",
+        filled(SIGNS),
     ]
 
 
@@ -120,11 +141,7 @@ def stays(record: dict[str, Any]) -> list[str]:
     return [
         "## What stays changed",
         "",
-        "The working directory, the umask, the environment, the locale, signal handlers, `sys.modules['torch']`,",
-        "`torch.cuda` and `os.environ.get` are put back as they were; the environment and `torch.cuda` not after the",
-        "vendor's package of the backend that is chosen, which may need them. The rest nobody can put back. It stays",
-        "where a plugin is imported into the program: always without `ACCEL_PROBE=isolated`, and with it for the plugin",
-        "that is chosen.",
+        filled(STAYS),
         "",
         "| fault | what stays | seen in |",
         "|---|---|---|",
@@ -147,7 +164,19 @@ def broken(record: dict[str, Any]) -> list[str]:
 def page(record: dict[str, Any]) -> str:
     """Write the whole page."""
     where = f"Recorded with Python {record['python']} on {record['system']}."
-    parts = [HEAD, where, "", *counted(record), "", *table(record), "", *stays(record), *broken(record)]
+    parts = [
+        TITLE,
+        filled(HEAD),
+        "",
+        where,
+        "",
+        *counted(record),
+        "",
+        *table(record),
+        "",
+        *stays(record),
+        *broken(record),
+    ]
     return "\n".join(parts) + "\n"
 
 

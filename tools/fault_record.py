@@ -1,7 +1,7 @@
 """Put what the session `faults` has seen into docs/explanation/fault-matrix.json: `fault_record.py FOLDER`.
 
-FOLDER has a file for each fault in each place and the commands that ran there; what it does not have stays as it
-was recorded before.
+FOLDER has a file for each fault in each place and the commands that ran there; what it does not have stays as
+it was recorded before.
 """
 
 from __future__ import annotations
