@@ -37,7 +37,7 @@ HEAD = (
     "cell is a real distribution with that one fault, ranked above a healthy one, in a process of its own. It "
     "is held against rules that were written before: the right backend is chosen, the verdict says what "
     "happened and names the distribution, the user's process keeps its state, and nothing is left behind. "
-    "`./dev faults` runs it all; the ordinary tests run each fault, each place and each command once. "
+    "`./dev faults` runs it all; the ordinary tests run each fault, place and command once. "
     "[Probing and faults](faults.md) says how it is done."
 )
 ENDED = (

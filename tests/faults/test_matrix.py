@@ -1,12 +1,11 @@
 """Whatever a plugin does, the right backend is chosen, a verdict says why, the process stays the user's.
 
-Everything runs in session `faults`, which writes docs/explanation/fault-matrix.md; here each
-fault, each place and each command runs once.
+Everything runs in session `faults`, which writes docs/explanation/fault-matrix.md; here each fault, each
+place and each command runs once.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,32 +14,18 @@ from pathlib import Path
 import pytest
 from accel_faults import record
 from accel_faults.catalogue import FAULTS, Fault, Kind, Place
+from accel_faults.cells import DIAGONAL, OF_DOCTOR, OF_LAUNCHER, PLACES, QUICK
 from accel_faults.modes import Mode, run
 from accel_faults.rules import wrong
 from accel_testing.children import SIMULATED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell leaves is read in /proc")
 
-#: These take seconds: torch's launcher is the real torch's, and a doctor looks at everything.
-SLOW = (Mode.DRY_RUN, Mode.DOCTOR)
-QUICK = [mode for mode in Mode if mode not in SLOW]
-#: Who asks for a plugin's own checks is the doctor alone.
-PLACES = [place for place in Place if place is not Place.CHECKS]
-#: So those meet each fault where plugins and vendors are imported, and each place with a fault of each kind.
-_OF_EACH_KIND = ("raises RuntimeError", "os._exit(3)", "hangs")
-
-
-def pairs(*everywhere: Place) -> list[tuple[Fault, Place]]:
-    """Each fault in these places, and a fault of each kind in all that come into question."""
-    both = itertools.product(FAULTS, [*PLACES, *everywhere])
-    return list(dict.fromkeys((f, p) for f, p in both if p in everywhere or f.name in _OF_EACH_KIND))
+Held = Callable[[Fault, Place, Sequence[Mode], Path], None]
 
 
 def _id(one: Fault | Place) -> str:
     return one.name if isinstance(one, Fault) else one.value
-
-
-Held = Callable[[Fault, Place, Sequence[Mode], Path], None]
 
 
 @pytest.fixture
@@ -59,26 +44,22 @@ def held(tmp_path: Path, base_path: tuple[str, ...]) -> Held:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.value)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("place", PLACES, ids=_id)
+@pytest.mark.parametrize("fault", FAULTS, ids=_id)
 def test_every_fault_in_every_place(held: Held, fault: Fault, place: Place):
     held(fault, place, QUICK, SIMULATED)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("fault", "place"), pairs(Place.IMPORT, Place.VENDOR), ids=_id)
+@pytest.mark.parametrize(("fault", "place"), OF_LAUNCHER, ids=_id)
 def test_the_launcher(held: Held, fault: Fault, place: Place, libraries: tuple[Path, Path]):
     held(fault, place, [Mode.DRY_RUN], libraries[1])
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("fault", "place"), pairs(Place.IMPORT, Place.VENDOR, Place.CHECKS), ids=_id)
+@pytest.mark.parametrize(("fault", "place"), OF_DOCTOR, ids=_id)
 def test_the_doctor(held: Held, fault: Fault, place: Place):
     held(fault, place, [Mode.DOCTOR], SIMULATED)
-
-
-# As many modes as places less one: so the pairs differ all the way.
-DIAGONAL = list(zip(FAULTS, itertools.cycle(PLACES), itertools.cycle(QUICK), strict=False))
 
 
 def test_the_diagonal_passes_everything_once():
