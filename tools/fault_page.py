@@ -34,8 +34,8 @@ TITLE = """\
 """
 HEAD = (
     "What a plugin may do wrong, in each place where its code runs, met by everything that a user runs. Each "
-    "cell is a real distribution with that one fault, ranked above a healthy one, in a process of its own. It "
-    "is held against rules that were written before: the right backend is chosen, the verdict says what "
+    "cell is a real distribution with that one fault, ranked above a healthy one, in a process of its own. "
+    "It is held against rules that were written before: the right backend is chosen, the verdict says what "
     "happened and names the distribution, the user's process keeps its state, and nothing is left behind. "
     "`./dev faults` runs it all; the ordinary tests run each fault, place and command once. "
     "[Probing and faults](faults.md) says how it is done."
@@ -55,8 +55,8 @@ STAYS = (
     "The working directory, the umask, the environment, the locale, signal handlers, `sys.modules['torch']`, "
     "`torch.cuda` and `os.environ.get` are put back as they were; the environment and `torch.cuda` not after "
     "the vendor's package of the backend that is chosen, which may need them. The rest nobody can put back. "
-    "It stays where a plugin is imported into the program: always without `ACCEL_PROBE=isolated`, and with it "
-    "for the plugin that is chosen."
+    "It stays where a plugin is imported into the program: always without `ACCEL_PROBE=isolated`, and with "
+    "it for the plugin that is chosen."
 )
 
 
