@@ -105,7 +105,7 @@ def read(found: Found, keys: Mapping[str, Key]) -> File:
 
 def _opened(path: str, *, follow: bool) -> int:
     """A descriptor of a regular file; `follow`: the path was a symbolic link, whose owner was judged."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
