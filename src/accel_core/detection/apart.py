@@ -7,7 +7,6 @@ of its own, and the guilty one is `Unloaded` with how its child ended.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from accel_core.detection.plugin import Unimported
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError
 from accel_core.machine import host
+from accel_core.settings import ACCEL_PROBE, read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
@@ -100,7 +100,8 @@ def _ended(entry_point: EntryPoint, report: ChildReport, timeout: float) -> Outc
 
 def no_child(purpose: str, error: OSError) -> Outcome:
     """The outcome where no child can be started."""
-    hint = "unset ACCEL_PROBE to probe in this process" if os.environ.get("ACCEL_PROBE") else ""
+    settings = read()
+    hint = f"unset {settings.source(ACCEL_PROBE)} to probe in this process" if settings.isolated else ""
     return Outcome(Status.CRASHED, f"no process could be started to {purpose}: {error}", hint, error=error)
 
 

@@ -8,6 +8,7 @@ from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
+from accel_core.cli.provenance import described
 from accel_core.detection import plain
 from accel_core.detection.apart import Apart
 from accel_core.detection.records import Status, Verdict
@@ -86,7 +87,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
         "how": choice.selection.how.value if choice and marked else None,
         "missing_plugins": list(surveyed.missing_plugins),
         "autoload": list(choice.selection.autoload) if choice else [],
-        "backends": [{**v.to_dict(), "marked": v is marked} for v in surveyed.verdicts],
+        "backends": [{**described(v), "marked": v is marked} for v in surveyed.verdicts],
     }
 
 
