@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from accel_testing import plugins
+from accel_testing.plugins import hook
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
@@ -51,6 +52,10 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     accel.world.module("torch_vendored.__init__", "raise OSError('libvendored.so: no such file')")
     early = plugins.declaring(plugins.arguments("early", vendor_import="torch_vendored"))
     accel.world.plugin("early", f"import torch\n{early}")
+    check = (
+        "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
+    )
+    accel.world.backend("checked", 1, api_level=2, extra=hook("accel_checks", "backend", check))
     a_backend = pages.pop("A backend")
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
@@ -63,6 +68,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel info": accel.json("info"),
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
+        "accel doctor --list": accel.json("doctor", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),
     }
     (origin,) = said["accel why NAME"]["backends"]

@@ -23,8 +23,9 @@ PYPROJECT = "pyproject.toml"
 #: Bytes that a configuration file may have.
 LARGEST = 1 << 20
 
-#: How `pyproject.toml` says anything to us, in all the forms that TOML has for it.
-_SAID = rb"""(?m)^\s*\[?\s*["']?tool["']?\s*(\]|\.\s*["']?accel["']?\s*[\].=])"""
+#: How `pyproject.toml` says anything to us, in all the forms that TOML has for it. No two of its stars take
+#: the same spaces: a file of many would keep every process waiting for hours.
+_SAID = rb"""(?m)^[ \t]*(?:\[[ \t]*)?["']?tool["']?[ \t]*([\]=]|\.[ \t]*["']?accel["']?[ \t]*[\].=])"""
 #: What marks the top of somebody's work, above which nothing belongs to it.
 _TOPS = (".git", ".hg")
 

@@ -295,7 +295,6 @@ def _locked(table: Mapping[str, Any], values: Mapping[str, Value], where: str, l
     return tuple(names)
 
 
-_HEADER = re.compile(r"\s*\[+\s*([^\]]*?)\s*\]+")
 _ASSIGNED = re.compile(r"""\s*["']?([\w-]+)["']?\s*=""")
 
 
@@ -307,8 +306,9 @@ def _lines(content: str, *, in_pyproject: bool) -> dict[str, int]:
     ours, inside = "tool.accel" if in_pyproject else "", not in_pyproject
     lines: dict[str, int] = {}
     for number, line in enumerate(content.split("\n"), 1):
-        if header := _HEADER.fullmatch(line.partition("#")[0].rstrip()):
-            inside = re.sub(r"[\s\"']", "", header[1]) == ours
+        header = line.partition("#")[0].strip()
+        if header.startswith("[") and header.endswith("]") and "]" not in header.strip("[]"):
+            inside = re.sub(r"[\s\"']", "", header.strip("[]")) == ours
         elif inside and (key := _ASSIGNED.match(line)):
             lines.setdefault(key[1], number)
     return lines

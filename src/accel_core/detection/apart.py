@@ -31,11 +31,13 @@ class Apart:
     """Loads plugins in child processes, each once, and imports none of them here.
 
     The candidates' plugins are `Unimported`. `timeout`: seconds for each plugin's import and for each
-    `accel_backends()`, the first counted from the child's first sign of life.
+    `accel_backends()`, the first counted from the child's first sign of life. `meanwhile` is called while
+    the first child starts: what else the caller has to import costs nothing then.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._timeout = timeout
+        self._meanwhile = meanwhile
         self._known: dict[EntryPoint, tuple[Candidate | Unloaded, ...]] = {}
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
@@ -74,7 +76,9 @@ class Apart:
 
         try:
             job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
-            report = child.run(declare_in_child, job, self._timeout, each_stage=True)
+            report = child.run(
+                declare_in_child, job, self._timeout, each_stage=True, meanwhile=self._meanwhile
+            )
         except OSError as error:
             outcome = no_child("load its plugin", error)
             return {e: unloaded(e, outcome) for e in entry_points}

@@ -162,11 +162,12 @@ class Place(enum.Enum):
     EXPLAIN = "accel_explain"
     OP_BUILDERS = "accel_op_builders"
     KERNEL = "first kernel"
+    CHECKS = "accel_checks"
 
     @property
     def after_choice(self) -> bool:
         """Whether nobody who merely chooses comes here."""
-        return self in (Place.OP_BUILDERS, Place.KERNEL)
+        return self in (Place.OP_BUILDERS, Place.KERNEL, Place.CHECKS)
 
     @property
     def loads(self) -> bool:

@@ -129,8 +129,8 @@ def _typed(code: str) -> Iterator[list[str]]:
 def _options(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
     """Long options, with the program that stands last before them in the same command."""
     for found in OPTION.finditer(text.body):
-        if text.body[found.end() : found.end() + 1] == ":" and text.body[found.end() + 1 :][:1] == "#":
-            continue  # a colour of a style sheet
+        if f"var({found[0]})" in text.body:
+            continue  # a variable of a style sheet
         before = re.split(r"[`|;&\n(]", text.body[: found.start()])[-1]
         before = re.split(r"\.py ", before)[-1]  # what follows a script is its own
         within = max((*programs, OURS), key=lambda name: (_last(name, before), len(name)))

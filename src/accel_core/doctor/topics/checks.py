@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from accel_core._support import child
+from accel_core._support.guest import Guest
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.check import LEVELS, Check, CheckResult, Fix
@@ -189,7 +190,8 @@ def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tu
 def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        answers = Hooks([plugin]).of(plugin, "accel_checks", backend=backend)
+        with Guest(whole.origin):
+            answers = Hooks([plugin]).of(plugin, "accel_checks", backend=backend)
         checks = list(answers[0])[:_MOST] if answers else []
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
@@ -230,7 +232,8 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        result: object = check.run()
+        with Guest(row.origin):
+            result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")
     if not isinstance(result, CheckResult) or result.level not in LEVELS or not isinstance(result.what, str):
