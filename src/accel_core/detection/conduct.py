@@ -141,7 +141,8 @@ def _line_of_plugin(frame: FrameType | None) -> str:
         module = str(frame.f_globals.get("__name__"))
         if module == __name__:
             break
-        if module.partition(".")[0] not in ("accel_core", "importlib") and "importlib" not in module:
+        # `os` carries out what the plugin asks for, and what we do to put its changes back.
+        if module.partition(".")[0] not in ("accel_core", "importlib", "os") and "importlib" not in module:
             file = frame.f_code.co_filename
             found = f"{_short(file)}, line {frame.f_lineno}"
         frame = frame.f_back
