@@ -52,7 +52,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs")
-shared(dict.fromkeys(("tests", "docs", "fuzz", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
+shared(
+    dict.fromkeys(
+        ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "ipex_real", "multinode", "soak"), "tests"
+    )
+)
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
@@ -159,7 +163,7 @@ def tests_torchfree(session: nox.Session) -> None:
 
 
 #: Examples of each property between two looks at the clock: a minute or two in all.
-A_ROUND = "200"
+A_ROUND = "100"
 
 
 @nox.session(venv_backend="shared")
@@ -176,6 +180,30 @@ def fuzz(session: nox.Session) -> None:
         session.run("python", *PYTEST, *several, env=env)
         if time.monotonic() >= end:
             break
+
+
+@nox.session(venv_backend="shared")
+def faults(session: nox.Session) -> None:
+    """Run the fault matrix: thousands of cells, some twenty minutes; records them and writes their page."""
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch")
+    several = ["-n", WORKERS, "--dist", "worksteal", "-m", "faults", "tests/faults"]
+    seen = session.create_tmp()
+    shutil.rmtree(seen)
+    try:
+        env = {**CLEAN, "ACCEL_FAULTS_RECORD": seen}
+        session.run("python", *PYTEST, *several, *session.posargs, env=env)
+    finally:  # what is not as promised goes onto the page too
+        session.run("python", "tools/fault_record.py", seen)
+        session.run("python", "tools/fault_page.py", "--write")
+
+
+@nox.session(venv_backend="shared")
+def soak(session: nox.Session) -> None:
+    """Choose under load: 64 processes at once, ten thousand times in one, with little of everything."""
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch")
+    session.run("python", *PYTEST, "-s", *(session.posargs or ["tests/soak"]), env=CLEAN)
 
 
 @nox.session(venv_backend="shared")
@@ -371,6 +399,7 @@ def docs(session: nox.Session) -> None:
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/member_page.py", *write, env=CLEAN)
+    session.run("python", "tools/fault_page.py", *write)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)

@@ -246,7 +246,7 @@ ACCEL_COMPILE = Variable(
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 XDG_CONFIG_HOME = Variable(
-    "XDG_CONFIG_HOME", str, "", "Where your accel/accel.toml is on Linux [default: ~/.config]."
+    "XDG_CONFIG_HOME", str, "", "Your configuration folder on Linux [default: ~/.config]."
 )
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
@@ -311,6 +311,8 @@ class Settings(Record):
     sources: tuple[tuple[str, str], ...] = ()
     #: What a configuration file says and is not obeyed in, as sentences.
     notes: tuple[str, ...] = ()
+    #: Of `block`, who says each rule, as pairs, where files have a say.
+    blocking: tuple[tuple[str, str], ...] = ()
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
@@ -329,6 +331,11 @@ class Settings(Record):
         """
         return dict(self.sources).get(variable.name) or otherwise or variable.name
 
+    def blocked_by(self, name: str, distribution: str) -> tuple[Pin, str]:
+        """The rule that blocks this backend, and for messages who says so."""
+        rule = next(rule for rule in self.block if rule.matches(name, distribution))
+        return rule, dict(self.blocking).get(str(rule)) or ACCEL_BLOCK.name
+
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in `environ` (the process's by default) and in the files it leads to.
@@ -336,7 +343,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
     Raises `SettingError`.
     """
     given = os.environ if environ is None else environ
-    env, sources, notes = _layered(given)
+    env, sources, notes, blocking = _layered(given)
     return Settings(
         pins=DS_ACCELERATOR.of(env),
         asked=sources.get(DS_ACCELERATOR.name)
@@ -349,6 +356,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         misspelt=_misspelt(given),
         sources=tuple(sources.items()),
         notes=notes,
+        blocking=tuple(blocking.items()),
     )
 
 
@@ -358,7 +366,7 @@ def handed_on(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     It is told to search for no files of its own; what its own site locks holds there all the same. None where
     no file has a say. Raises `SettingError`.
     """
-    env, sources, _ = _layered(os.environ if environ is None else environ)
+    env, sources, _, _ = _layered(os.environ if environ is None else environ)
     if not sources and not env.get(ACCEL_CONFIG.name, "").strip():
         return {}
     said = {name: env[name] for name in sources if env[name]}
@@ -367,11 +375,11 @@ def handed_on(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def _layered(
     environ: Mapping[str, str],
-) -> Layered | tuple[Mapping[str, str], Mapping[str, str], tuple[str, ...]]:
-    """The environment with what files say under it, where each of that comes from, and notes on it."""
+) -> Layered | tuple[Mapping[str, str], Mapping[str, str], tuple[str, ...], Mapping[str, str]]:
+    """The environment with what files say under it; who says what, and what is not obeyed."""
     found = search(environ)
     if not found:
-        return environ, {}, ()
+        return environ, {}, (), {}
     from accel_core.configuration.layers import layered  # here, as most processes have no file to read
 
     return layered(found, environ, _IN_FILES)

@@ -21,7 +21,7 @@ from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
-from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Settings
+from accel_core.settings import ACCEL_ALLOW, Settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -101,8 +101,7 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
 
 def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
     if candidate.matches(settings.block):
-        source = settings.source(ACCEL_BLOCK)
-        rule = next(rule for rule in settings.block if rule.matches(candidate.name, candidate.distribution))
+        rule, source = settings.blocked_by(candidate.name, candidate.distribution)
         return Outcome(Status.BLOCKED, f"{source} names it", f"take {rule} out of {source}")
     if settings.allow and not candidate.matches(settings.allow):
         source = settings.source(ACCEL_ALLOW)

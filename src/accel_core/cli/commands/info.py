@@ -51,7 +51,7 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
     Its devices and their memory, data types, communication and compile backends, streams, graphs and
-    operators. Unlike the other commands this one needs torch and imports the vendor's package.
+    operators. Needs torch; a child process imports it and the vendor's package.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings()  # judged before torch takes its second to import
