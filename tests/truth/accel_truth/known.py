@@ -88,9 +88,11 @@ class Known:
 
     def _click(self, name: str, rest: list[str]) -> str:
         # An option that is only spoken of has no value; a place for a number holds a letter.
+        # Below the group, as a command keeps the names of `--help` that it was first made with.
+        group = click.Context(accel, **accel.context_settings)
         for tried in (rest, [*rest, "1"]):
             try:
-                self.commands[name].make_context(name, [re.sub("^N$", "1", w) for w in tried])
+                self.commands[name].make_context(name, [re.sub("^N$", "1", w) for w in tried], group)
             except click.exceptions.Exit:
                 return ""
             except click.MissingParameter:
