@@ -163,7 +163,7 @@ def tests_torchfree(session: nox.Session) -> None:
 
 
 #: Examples of each property between two looks at the clock: a minute or two in all.
-A_ROUND = "200"
+A_ROUND = "100"
 
 
 @nox.session(venv_backend="shared")

@@ -101,6 +101,7 @@ def test_a_file_is_settings_or_an_error_that_names_it(base, content, level, name
 
 
 @fuzzed(content=CONTENT)
+@example(content=b"[[tool.accel]]")
 @example(content=b"tool = { accel = { block = ['npu'] } }")
 @example(content=b"accel" + b"\n" * 100_000 + b"x")
 @example(content=b"accel\n" + b" " * 500_000 + b"x")

@@ -25,7 +25,7 @@ LARGEST = 1 << 20
 
 #: How `pyproject.toml` says anything to us, in all the forms that TOML has for it. No two of its stars take
 #: the same spaces: a file of many would keep every process waiting for hours.
-_SAID = rb"""(?m)^[ \t]*(?:\[[ \t]*)?["']?tool["']?[ \t]*([\]=]|\.[ \t]*["']?accel["']?[ \t]*[\].=])"""
+_SAID = rb"""(?m)^[ \t]*(?:\[[ \t]*){0,2}["']?tool["']?[ \t]*([\]=]|\.[ \t]*["']?accel["']?[ \t]*[\].=])"""
 #: What marks the top of somebody's work, above which nothing belongs to it.
 _TOPS = (".git", ".hg")
 
