@@ -175,7 +175,7 @@ def test_bad_usage_ends_with_2(accel, arguments):
 def test_a_fault_of_ours_keeps_its_traceback(accel):
     done = accel.world.child(
         "import sys, accel_core.detection.survey\n"
-        "accel_core.detection.survey.survey = lambda settings, probing: 1 / 0\n"
+        "accel_core.detection.survey.survey = lambda settings, **how: 1 / 0\n"
         "from accel_core.cli import main\nsys.argv = ['accel', 'list']\nmain()"
     )
     assert done.returncode == 1

@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 
 #: Seconds that a probe has where a fault takes longer than that, and that a fault sleeps which then goes on.
-DEADLINE = 1.5
-SLEEP = 3.0
+DEADLINE = 2.5
+SLEEP = 4.0
 
 
 class Kind(enum.Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accel_faults.catalogue import Fault, Kind, Place
+from accel_faults.catalogue import SLEEP, Fault, Kind, Place
 from accel_faults.modes import Mode, Seen
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
@@ -52,8 +52,8 @@ def chosen(fault: Fault, place: Place, mode: Mode) -> str:
         return "faulty"
     if place is Place.EXPLAIN or not fault.works:
         return "good"
-    late = fault.kind is Kind.SLEEPS and mode not in (Mode.IN_PROCESS, Mode.NEXT_RUN)
-    return "good" if late else "faulty"
+    limited = mode not in (Mode.IN_PROCESS, Mode.NEXT_RUN) and mode.deadline < SLEEP
+    return "good" if fault.kind is Kind.SLEEPS and limited else "faulty"
 
 
 def wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> list[str]:
@@ -151,7 +151,8 @@ def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
     """A command that asks the chosen accelerator more than whether it is there."""
     if fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS):
         told = f"{seen.text} {seen.document}"
-        if "accel-faulty" not in told or (fault.ending or "did not finish") not in told:
+        endings = (fault.ending,) if fault.ending else ("did not finish", "no answer within")
+        if "accel-faulty" not in told or not any(ending in told for ending in endings):
             yield f"who ended it, and how, is not told: {told}"
     elif not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"

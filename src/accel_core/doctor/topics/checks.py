@@ -20,7 +20,8 @@ from accel_core.check import LEVELS, Check, CheckResult, Fix
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.loading import load
 from accel_core.detection.plugin import Hooks
-from accel_core.detection.records import CAUGHT, Candidate, Status, root_cause
+from accel_core.detection.records import CAUGHT, Candidate, root_cause
+from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
@@ -134,13 +135,10 @@ def _ended(at: dict[str, Any], report: child.ChildReport, seconds: float) -> Che
 def _job(visit: Visit) -> dict[str, Any]:
     """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
     plugins: dict[tuple[str, str], list[str]] = {}
-    for verdict in visit.survey().verdicts:
-        source = verdict.provenance
-        # What could not be loaded has no device type; its verdict says why.
-        if verdict.builtin or not verdict.device_type or verdict.status in (Status.BLOCKED, Status.INVALID):
-            continue
-        if visit.concerns(verdict.name, source.distribution):
-            plugins.setdefault((source.entry_point, source.distribution), []).append(verdict.name)
+    for candidate in declared(visit):  # before anything is probed: nobody's checks wait for all verdicts
+        source = candidate.provenance
+        if not candidate.builtin:
+            plugins.setdefault((source.entry_point, source.distribution), []).append(candidate.name)
     return {"plugins": [[*source, names] for source, names in plugins.items()], "behind": [], "list": False}
 
 
