@@ -92,7 +92,7 @@ def leak(machine, warm, count, **variables):
     """Bytes that were kept over `count` choices, after `warm`; nothing else may be left over."""
     code = _AGAIN.replace("WARM", str(warm)).replace("COUNT", str(count))
     environ = {"HOME": str(machine.home), **variables}
-    end = children.run(code, machine.path, environ, traced=False, strict=False, timeout=300)
+    end = children.run(code, machine.path, environ, traced=False, strict=False, timeout=900)
     before, after, seconds = end.answer
     grown = after.pop("memory") - before.pop("memory")
     print(f"{count} choices {variables}: {seconds:.1f} s, {grown} bytes, {after}")
