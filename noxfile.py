@@ -6,11 +6,9 @@ Anything odd after a branch switch: delete `.nox`.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import nox
@@ -31,6 +29,7 @@ from environments import (  # noqa: E402
     shared,
     torch_home,
 )
+from told import ABOUT_THE_TESTS, AFTER_THE_DEMO, step  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -82,22 +81,6 @@ NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/c
 # ---------------------------------------------------------------------------- for users
 
 
-def step(what: str, command: str) -> None:
-    """Say what the demo does next, and the command to do it again by hand."""
-    print(f"\n{what}\n     $ {command}\n", flush=True)
-
-
-AFTER_THE_DEMO = """
-What next?  {activate} puts `accel` and this Python on your path. Then
-
-  accel why                  why this one was chosen, and why not each other
-  accel info                 what it is and can do
-  DS_ACCELERATOR=cpu python examples/train_digits.py       the same on a backend that you name
-
-README.md, "Use", has the four lines for a program of your own. `./dev test` runs the tests.
-"""
-
-
 @nox.session
 def demo(session: nox.Session) -> None:
     """List the backends, and train a small network on the one that is chosen."""
@@ -109,14 +92,6 @@ def demo(session: nox.Session) -> None:
     session.run("python", "examples/train_digits.py", *session.posargs, env=said, log=False)
     script = os.path.relpath(Path(session.bin) / "activate")
     print(AFTER_THE_DEMO.format(activate=f"`{script}`" if WINDOWS else f"`. {script}`"))
-
-
-ABOUT_THE_TESTS = """
-This takes some 10 minutes on two cores, and some more the first time: it fills environments in .nox/.
-Sessions: docs, lint, types, tests, wheels, and without torch on Python {python}.
-Left out, as each has an environment of its own: {apart}.
-`.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one. For a CUDA or ROCm device: `./dev gpu`.
-"""
 
 
 @nox.session(venv_backend="none")
@@ -164,24 +139,11 @@ def tests_torchfree(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or found), env=CLEAN)
 
 
-#: Examples of each property between two looks at the clock: a minute or two in all.
-A_ROUND = "100"
-
-
 @nox.session(venv_backend="shared")
 def fuzz(session: nox.Session) -> None:
     """Feed what people, plugins and machines may write to what reads it: ten minutes, or `--seconds N`."""
     prepare(session, *WITH_TORCH, torch=True)
-    parser = argparse.ArgumentParser(prog="./dev fuzz")
-    parser.add_argument("--seconds", type=float, default=600.0, help="when to begin no new round [600]")
-    arguments, found = parser.parse_known_args(session.posargs)
-    env = {**CLEAN, "FUZZ_EXAMPLES": A_ROUND}
-    several = ["-n", WORKERS, "--dist", "worksteal", *(found or ["tests/fuzz"])]
-    end = time.monotonic() + arguments.seconds
-    while True:  # each round draws other examples; the first that fails ends the session
-        session.run("python", *PYTEST, *several, env=env)
-        if time.monotonic() >= end:
-            break
+    session.run("python", "tools/fuzz.py", WORKERS, *session.posargs, env=CLEAN)
 
 
 @nox.session(venv_backend="shared")

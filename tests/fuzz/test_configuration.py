@@ -127,6 +127,7 @@ def test_a_project_speaks_to_us_where_a_parser_of_toml_says_so(base, content):
         max_size=3,
     ),
 )
+@example(files=[("user", b'block = ["npu"]')], environ={"ACCEL_STRICT": "npu"})
 def test_levels_are_one_environment_or_an_error(base, files, environ):
     from accel_core.configuration.layers import layered
 

@@ -32,6 +32,9 @@ class Key(Protocol):
     for_projects: bool
     parse: Callable[[str], object]
 
+    def read(self, environ: Mapping[str, str]) -> object:
+        """The value of its variable; raises `SettingError`."""
+
 
 class Value(NamedTuple):
     """What a file says of one key."""

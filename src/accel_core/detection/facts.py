@@ -15,7 +15,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from accel_core._support.torch_import import TorchBuild, torch_build
-from accel_core.backend import API_LEVEL, Backend, shown
+from accel_core._text import shown
+from accel_core.backend import API_LEVEL, Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError

@@ -54,8 +54,6 @@ class Known:
             for option in parameter.opts
         }
         found |= {"--help", "--version", *command_line.OPTIONS, *command_line.FLAGS, *self.torchrun}
-        noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
-        found |= set(re.findall(r"add_argument\(\s*\"(--[\w-]+)\"", noxfile))
         for folder in ("src", "tools", "benchmarks", "examples", "docs/tutorial"):
             for file in (self.root / folder).rglob("*.*"):
                 if file.suffix in (".py", ".md"):
@@ -90,9 +88,11 @@ class Known:
 
     def _click(self, name: str, rest: list[str]) -> str:
         # An option that is only spoken of has no value; a place for a number holds a letter.
+        # Below the group, as a command keeps the names of `--help` that it was first made with.
+        group = click.Context(accel, **accel.context_settings)
         for tried in (rest, [*rest, "1"]):
             try:
-                self.commands[name].make_context(name, [re.sub("^N$", "1", w) for w in tried])
+                self.commands[name].make_context(name, [re.sub("^N$", "1", w) for w in tried], group)
             except click.exceptions.Exit:
                 return ""
             except click.MissingParameter:
