@@ -72,6 +72,8 @@ APART = [
 ]
 ORDINARY = "not wheel and not gpu and not faults and not soak"
 EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", ORDINARY, *APART]
+# What needs no torch and whose children nobody measures runs without torch alone.
+TORCHFREE = [f"--ignore=tests/{name}" for name in ("faults", "soak")]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
 
@@ -124,7 +126,7 @@ def tests(session: nox.Session) -> None:
         return
     # The integrations are measured where their frameworks are: sessions deepspeed and trainers; the staged
     # process group where devices are: session simulated.
-    measured(session, EVERYTHING, CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*")
+    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*")
 
 
 @nox.session

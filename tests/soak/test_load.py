@@ -78,7 +78,7 @@ def have():
 def choose(times):
     for _ in range(times):
         accel_core.set_accelerator(None)
-        assert accel_core.get_accelerator().name == "mlu"
+        assert accel_core.get_accelerator().name == "mlu", accel_core.selection().to_dict()["verdicts"]
 
 choose(WARM)
 before = have()
@@ -91,8 +91,8 @@ print(json.dumps([before, have(), time.monotonic() - began]))
 def leak(machine, warm, count, **variables):
     """Bytes that were kept over `count` choices, after `warm`; nothing else may be left over."""
     code = _AGAIN.replace("WARM", str(warm)).replace("COUNT", str(count))
-    environ = {"HOME": str(machine.home), **variables}
-    end = children.run(code, machine.path, environ, traced=False, strict=False, timeout=300)
+    environ = {"HOME": str(machine.home), "ACCEL_PROBE_TIMEOUT": "60", **variables}
+    end = children.run(code, machine.path, environ, traced=False, strict=False, timeout=900)
     before, after, seconds = end.answer
     grown = after.pop("memory") - before.pop("memory")
     print(f"{count} choices {variables}: {seconds:.1f} s, {grown} bytes, {after}")

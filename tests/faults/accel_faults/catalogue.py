@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-#: Seconds that a probe has where a fault takes longer than that, and that a fault sleeps which then goes on.
-DEADLINE = 2.5
-SLEEP = 4.0
+#: Seconds that a probe has where a fault takes longer than that, and that a fault sleeps which then goes on:
+#: more than twice as many, as a command gives a step of its choice two deadlines.
+DEADLINE = 2.0
+SLEEP = 4.5
 
 
 class Kind(enum.Enum):

@@ -42,7 +42,7 @@ def meets(place: Place, mode: Mode) -> bool:
     if place is Place.CHECKS:
         return mode is Mode.DOCTOR
     if place is Place.KERNEL:
-        return mode.is_program or mode is Mode.INFO
+        return mode.is_program or mode in (Mode.INFO, Mode.DRY_RUN)  # both ask what the devices are
     return mode.is_program or not place.after_choice or mode in (Mode.INFO, Mode.OPS)
 
 
@@ -156,6 +156,9 @@ def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
             yield f"who ended it, and how, is not told: {told}"
     elif not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
+    elif mode is Mode.DRY_RUN:
+        if seen.chosen != "faulty" and not all(words in seen.text for words in ("accel-faulty", fault.said)):
+            yield f"what failed is not told: {_end_of(seen)}"
     elif fault.kind is Kind.RAISES:
         if place is Place.KERNEL and fault.said not in str(seen.document.get("problems")):
             yield f"the problem is not told: {seen.document.get('problems')}"
