@@ -15,7 +15,7 @@ from accel_testing.children import Ended
 from accel_testing.plugins import HEAD, arguments, declaring, hook
 
 from accel_core.backend import Provenance
-from accel_core.detection import trying
+from accel_core.detection import notes as files
 from accel_core.detection.trying import LOADING, PROBING, Note
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "lockf"), reason="locks of lockf(3)")
@@ -181,7 +181,7 @@ def test_many_notes_of_one_death_become_one_and_old_ones_go(notes, monkeypatch):
     with Note(10) as note:
         assert note.earlier(SOURCE, LOADING)
         assert len(left(notes)) == 1
-    monkeypatch.setattr(trying, "_OLD", -1)
+    monkeypatch.setattr(files, "_OLD", -1)
     with Note(10) as note:
         assert note.earlier(SOURCE, LOADING) is None
     assert left(notes) == []
@@ -189,9 +189,9 @@ def test_many_notes_of_one_death_become_one_and_old_ones_go(notes, monkeypatch):
 
 def test_what_survived_here_is_remembered_for_another_host_for_a_day(notes, monkeypatch):
     die()
-    monkeypatch.setattr(trying, "_host", lambda: "another")
-    for kept, day in ((1, trying._DAY), (0, -1)):
-        monkeypatch.setattr(trying, "_DAY", day)
+    monkeypatch.setattr(files, "_host", lambda: "another")
+    for kept, day in ((1, files._DAY), (0, -1)):
+        monkeypatch.setattr(files, "_DAY", day)
         with Note(10) as note:
             assert note.earlier(SOURCE, LOADING)
             note.survived(SOURCE, LOADING)
@@ -217,7 +217,7 @@ HOSTILE = ["garbage", "huge", "binary", "symlink", "fifo", "folder", "empty"]
 
 def plant(path: Path, kind: str) -> None:
     later = int(time.time()) + 100
-    good = f"{trying._MARK}\naccel-bad\n1.0\nbad\nloading\nhost\n1\n{later}\nstep\n\n"
+    good = f"{files._MARK}\naccel-bad\n1.0\nbad\nloading\nhost\n1\n{later}\nstep\n\n"
     if kind == "symlink":
         path.parent.with_name("target").write_text(good)
         path.symlink_to(path.parent.with_name("target"))
@@ -236,7 +236,7 @@ def test_what_is_no_note_is_passed_over(notes, kind):
     plant(notes / "0000000000000000", kind)
     die()
     with Note(10) as note:
-        assert note.earlier(SOURCE, LOADING).host == trying._host()
+        assert note.earlier(SOURCE, LOADING).host == files._host()
         note.step(SOURCE, "bad", LOADING, "import of accel_bad")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from accel_core._support.guest import Guest
 from accel_core._text import clean
@@ -17,8 +18,11 @@ from accel_core.detection import builtin
 from accel_core.detection.entry_points import EntryPoint, Unread, find_entry_points, scan
 from accel_core.detection.loading import ENDED, Load, after, load, name_of, provenance, tried_apart
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.detection.trying import LOADING, Death, Note
+from accel_core.detection.trying import LOADING, Note
 from accel_core.settings import Pin, Settings, normalize_distribution, read
+
+if TYPE_CHECKING:
+    from accel_core.detection.notes import Death
 
 __all__ = [
     "builtin_candidates",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core._support.guest import Guest
@@ -12,9 +13,11 @@ from accel_core.backend import Provenance
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.plugin import declarations
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
-from accel_core.detection.trying import Death
 from accel_core.errors import InvalidBackendError
 from accel_core.settings import normalize_distribution
+
+if TYPE_CHECKING:
+    from accel_core.detection.notes import Death
 
 __all__ = [
     "ENDED",
