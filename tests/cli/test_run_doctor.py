@@ -21,11 +21,12 @@ import os
 if os.environ.get("RANK") == "1":
     os.environ["CUDA_VISIBLE_DEVICES"] = "7"
 """
+# In one write: both ranks have the same stdout.
 SCRIPT = """
-import torch.distributed
+import os, torch.distributed
 torch.distributed.init_process_group("gloo")
 torch.distributed.barrier()
-print("rank", torch.distributed.get_rank(), "ran", flush=True)
+os.write(1, f"rank {torch.distributed.get_rank()} ran\\n".encode())
 torch.distributed.destroy_process_group()
 """
 

@@ -32,7 +32,7 @@ class Key(Protocol):
     for_projects: bool
     parse: Callable[[str], object]
 
-    def read(self, environ: Mapping[str, str]) -> object:
+    def of(self, environ: Mapping[str, str]) -> object:
         """The value of its variable; raises `SettingError`."""
 
 

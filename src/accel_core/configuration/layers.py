@@ -50,7 +50,7 @@ def layered(found: Sequence[Found], environ: Mapping[str, str], table: Sequence[
                 state.lock = state.lock or file.locks[key.key]
         files_say = state.where
         if text := environ.get(key.name, "").strip():
-            key.read(environ)  # one that is not valid is told here, by the variable's name
+            key.of(environ)  # one that is not valid is told here, by the variable's name
             notes += state.take(Value(text, f"{key.name}={environ[key.name]!r}"))
         if files_say and (not text or state.where != f"{key.name}={environ[key.name]!r}"):
             merged[key.name], sources[key.name] = state.text, state.where
