@@ -56,10 +56,11 @@ def create(
 
     with stdout_to_stderr():
         begin("import of torch")
-        import_torch()
+        torch = import_torch()
         _require_private_use1(backend, others)
         with autoload_restored():
             import_vendor(backend, begin)
+        sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         _require_own_namespace(backend)
         begin(f"accel_create() of {candidate.provenance}")
         given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)

@@ -24,6 +24,11 @@ from accel_core.settings import Pin, Settings
 __all__ = ["command"]
 
 
+#: Seconds that the accelerator's variables may take: who else has its name is looked for there too, and each
+#: plugin that hangs takes a deadline of its own.
+_PATIENCE = 60.0
+
+
 @click.command("env")
 @options.backend_name
 @click.option(
@@ -61,7 +66,8 @@ def _variables(
     """What is forwarded, and for whom; by its declaration where the named one cannot be built here."""
     given = {"environ": environ}
     try:
-        asked = answer_of(variables_in_child, given, settings, name, seconds=2 * settings.probe_timeout)
+        seconds = max(_PATIENCE, 2 * settings.probe_timeout)
+        asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
     except BackendUnavailableError:
         found = find(name, settings, Apart(settings.probe_timeout)) if name is not None else ()
         declared = [c.backend for c in found if isinstance(c, Candidate)]
