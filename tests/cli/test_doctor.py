@@ -216,7 +216,9 @@ def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
         asleep = f"open({str(tmp_path / name)!r}, 'w').write(str(__import__('os').getpid()))\n"
         probe = hook("accel_probe", "backend", f"{asleep}__import__('time').sleep(60)")
         accel.world.backend(name, 990, extra=probe)
-    code = "import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
+    # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = f"{heard}import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
     command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
     started = children.start(["-c", *command], children.clean_environment())
     limit = time.monotonic() + 60

@@ -43,6 +43,8 @@ def test_compilers_end_with_their_builder(tmp_path: Path, number: signal.Signals
     )
     script.chmod(0o755)
     code = (
+        # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"import sys; sys.path[:] = {sys.path!r}\nfrom pathlib import Path\n"
         "from accel_core.ops.compiler import Job, compile_library\n"
         f"folder = Path({str(tmp_path)!r})\n"

@@ -145,13 +145,16 @@ def test_with_torch_the_core_alone_gives_the_cpu(environment: Environment, tmp_p
 
 
 def test_the_plugin_of_the_page_installs_as_written(tmp_path: Path) -> None:
-    """docs/writing-a-plugin.md: its three blocks, in the files that it names, built and installed."""
+    """docs/writing-a-plugin.md: its blocks, in the files that it names, built and installed.
+
+    Of the two for the module the second adds a hook.
+    """
     page = (Path(__file__).parents[2] / "docs/writing-a-plugin.md").read_text("utf-8")
     (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    module, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    module, checks, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "accel_acme").mkdir()
     (tmp_path / "pyproject.toml").write_text(project)
-    (tmp_path / "accel_acme/__init__.py").write_text(module)
+    (tmp_path / "accel_acme/__init__.py").write_text(f"{module}\n{checks}")
     (tmp_path / "accel_acme/device.py").write_text(device)
     build = ["-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path / "dist"), str(tmp_path)]
     subprocess.run([sys.executable, *build], check=True, capture_output=True)
