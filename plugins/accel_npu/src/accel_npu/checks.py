@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from importlib import metadata
@@ -68,7 +69,11 @@ def version() -> CheckResult:
 
 
 def _torch_npu() -> str | None:
-    return next((found.version for found in metadata.distributions(name="torch-npu")), None)
+    for found in metadata.distributions(name="torch-npu"):
+        with contextlib.suppress(Exception):  # a folder without metadata: importlib_metadata's own error
+            if number := found.version:
+                return number
+    return None
 
 
 def _numbers(text: str) -> tuple[int, int]:
