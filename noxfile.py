@@ -148,7 +148,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def faults(session: nox.Session) -> None:
-    """Run the fault matrix: thousands of cells, some twenty minutes; records them and writes their page."""
+    """Run the fault matrix: thousands of cells in half an hour; records them and writes their page."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch")
     several = ["-n", WORKERS, "--dist", "worksteal", "-m", "faults", "tests/faults"]

@@ -19,7 +19,7 @@ RECORD = ROOT / "docs/explanation/fault-matrix.json"
 def seen(folder: Path) -> list[tuple[str, str, dict[str, Any]]]:
     """Give fault, place and cells of each file, in the order of the catalogue of faults."""
     documents = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
-    documents.sort(key=lambda document: document["number"])
+    documents.sort(key=lambda document: (document["number"], -len(document["cells"])))
     return [(d["fault"], d["place"], d["cells"]) for d in documents]
 
 
