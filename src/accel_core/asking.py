@@ -144,7 +144,7 @@ def _chosen_apart(
 
 
 def _passed_over(verdict: Verdict) -> str:
-    hint = f". {verdict.hint}" if verdict.hint else ""
+    hint = f". Next step: {verdict.hint}" if verdict.hint else ""
     return f"{verdict.name} ({verdict.provenance}) is passed over: {verdict.reason}{hint}"
 
 

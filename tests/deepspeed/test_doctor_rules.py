@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accel_testing import children
+from accel_testing.broken_imports import FAILING
 
 from accel_core.doctor.frameworks import FRAMEWORKS, Here
 
@@ -41,16 +42,6 @@ cases = {cases!r}
 import torch
 from deepspeed.accelerator import real_accelerator
 
-class Failing:
-    def find_spec(self, name, path=None, target=None):
-        if name in failing:
-            return importlib.machinery.ModuleSpec(name, self)
-    def create_module(self, spec): ...
-    def exec_module(self, module):
-        raise RuntimeError("it is broken")
-
-failing = []
-sys.meta_path.insert(0, Failing())
 logging.disable()
 
 def current_allocated_memory():
@@ -88,7 +79,7 @@ for available, importable, broken, environ in cases:
 
 def test_the_rule_is_deepspeeds(tmp_path: Path) -> None:
     environ = children.untraced(children.without("ACCEL_", "DS_"))
-    ended = children.run_python(["-c", CHILD.format(cases=CASES)], environ, cwd=tmp_path)
+    ended = children.run_python(["-c", FAILING + CHILD.format(cases=CASES)], environ, cwd=tmp_path)
     [choose] = [framework.choose for framework in FRAMEWORKS if framework.name == "DeepSpeed"]
     assert len(ended.answers) == len(CASES)
     for (available, importable, failing, variables), (device, error) in zip(

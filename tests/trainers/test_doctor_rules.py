@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from accel_testing import children
+from accel_testing.broken_imports import FAILING
 
 from accel_core.doctor.frameworks import FRAMEWORKS, Here
 
@@ -40,16 +41,6 @@ import transformers.training_args, transformers.utils.import_utils
 from lightning.fabric.accelerators import CUDAAccelerator, MPSAccelerator, XLAAccelerator
 from lightning.fabric.utilities.device_parser import _select_auto_accelerator
 
-class Failing:
-    def find_spec(self, name, path=None, target=None):
-        if name in failing:
-            return importlib.machinery.ModuleSpec(name, self)
-    def create_module(self, spec): ...
-    def exec_module(self, module):
-        raise RuntimeError("it is broken")
-
-failing = []
-sys.meta_path.insert(0, Failing())
 platform.processor = lambda: "arm"
 accelerate.state.check_cuda_p2p_ib_support = lambda: True
 
@@ -126,7 +117,7 @@ for available, importable, broken, environ in cases:
 
 def test_the_rules_are_theirs(tmp_path: Path) -> None:
     environ = children.untraced(children.without("ACCEL", "DS_", "LOCAL_RANK", "RANK", "WORLD_SIZE"))
-    ended = children.run_python(["-c", CHILD.format(cases=CASES)], environ, cwd=tmp_path)
+    ended = children.run_python(["-c", FAILING + CHILD.format(cases=CASES)], environ, cwd=tmp_path)
     rules = {framework.name: framework.choose for framework in FRAMEWORKS}
     assert len(ended.answers) == len(CASES)
     for (available, importable, failing, variables), theirs in zip(CASES, ended.answers, strict=True):
