@@ -1,0 +1,60 @@
+"""The vendors that are simulated, and the device type that each plays on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["DEVICES", "OWN_DEVICES", "VENDORS", "Vendor"]
+
+ROOT = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One simulated vendor. Names and variables are those of the vendor's package."""
+
+    #: torch's device type, and the name of the surface file; of a vendor that `plays` another, his backend's.
+    name: str
+    #: What brings the device into torch; `"torch"` where torch ships the module itself.
+    package: str
+    #: The collective backend of `torch.distributed`; empty where there is none.
+    collective: str
+    #: The device type that the simulation is compiled for.
+    kind: str = "PrivateUse1"
+    #: Visible-devices variables, the one that wins first. Lists of integers are understood.
+    visible: tuple[str, ...] = ()
+    #: Less than a GPU: one queue, no events, no page-locked memory, no graphs, no `record_stream`.
+    plain: bool = False
+    #: How many devices there are where `ACCEL_SIMULATE` names no count.
+    devices: int = 2
+    #: The vendor whose device type, modules and stand-ins these are; empty for his own.
+    plays: str = ""
+
+    @property
+    def runtime(self) -> Path:
+        """The folder that is put on `sys.path`, with the vendor's package; absent where torch has it."""
+        return ROOT / "runtimes" / self.name
+
+
+VENDORS = {
+    vendor.name: vendor
+    for vendor in (
+        Vendor("mlu", "torch_mlu", "cncl", visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES")),
+        Vendor("hpu", "habana_frameworks.torch", "hccl", kind="HPU", visible=("HABANA_VISIBLE_MODULES",)),
+        Vendor("sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
+        Vendor("supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
+        Vendor("xpu", "torch", "xccl", kind="XPU", visible=("ZE_AFFINITY_MASK",)),
+        Vendor("cuda", "torch", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",)),
+        Vendor("mps", "torch", "", kind="MPS", devices=1),
+        # Behind torch.cuda's own functions, and known by its package alone.
+        Vendor("klxpu", "torch_xmlir", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",), plays="cuda"),
+        # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
+        Vendor("acme", "torch_acme", "accl"),
+    )
+}
+
+#: Those with a device of their own.
+OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}
+#: Everything that can be run on; what is only here has less than the tests of `VENDORS` ask for.
+DEVICES = {**VENDORS, "plain": Vendor("plain", "torch_plain", "", plain=True)}
