@@ -55,6 +55,8 @@ shared(dict.fromkeys(("tests", "docs", "gpu", "simulated", "ipex_real", "multino
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
+# What our messages name of others' packages, read again where those are installed.
+NAMED = "tests/truth/test_outside.py"
 # One more than cores, as many tests wait for processes that they have started.
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # What needs neither a device nor built wheels, on several cores.
@@ -222,7 +224,7 @@ def deepspeed(session: nox.Session) -> None:
     if key:
         session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
         filled(home, key)
-    own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py"]
+    own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py", NAMED]
     env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
@@ -262,7 +264,8 @@ def trainers(session: nox.Session) -> None:
         return
     session.run("python", "tools/run_documents.py", "README.md", "docs/trainers.md", env=CLEAN)
     ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py,{INTEGRATIONS}/transformers.py"
-    measured(session, ["-n", WORKERS, "--dist", "worksteal", "tests/trainers"], CLEAN, f"--include={ours}")
+    found = ["-n", WORKERS, "--dist", "worksteal", "tests/trainers", NAMED]
+    measured(session, found, CLEAN, f"--include={ours}")
 
 
 @nox.session(venv_backend="shared")

@@ -13,7 +13,7 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
 else:
     import importlib_metadata as _metadata
 
-__all__ = ["distributions", "entry_points", "folder_of", "version"]
+__all__ = ["distributions", "entry_points", "folder_of", "metadata_folder", "version"]
 
 
 def distributions(path: list[str] | None = None) -> Iterable[_metadata.Distribution]:
@@ -41,6 +41,15 @@ def version(distribution: str) -> str | None:
         return found.version
     except Exception:  # not installed, or metadata that is broken in one of many ways
         return None
+
+
+def metadata_folder(distribution: str) -> str:
+    """The folder that holds an installed distribution's metadata; empty where there is none."""
+    try:
+        found = _metadata.Distribution.discover(name=distribution, path=_readable(sys.path))
+        return folder_of(next(iter(found))) if distribution else ""
+    except Exception:  # not installed, or metadata that is broken in one of many ways
+        return ""
 
 
 def _readable(path: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ __all__ = [
     "Launcher",
     "as_json",
     "backend_name",
+    "backend_names",
     "backend_option",
     "launchers_words",
     "probe_timeout",
@@ -34,6 +35,14 @@ def backend_name(command: F) -> F:
     """`[NAME]`, written as `DS_ACCELERATOR` writes one; the command gets a `Pin` or `None`."""
     argument = click.argument(
         "name", required=False, metavar="[NAME]", callback=_pin, shell_complete=_installed
+    )
+    return argument(command)
+
+
+def backend_names(command: F) -> F:
+    """`[NAME]...`; the command gets a tuple of `Pin`s, empty where none is given."""
+    argument = click.argument(
+        "names", nargs=-1, metavar="[NAME]...", callback=_pins, shell_complete=_installed
     )
     return argument(command)
 
@@ -84,6 +93,10 @@ def read_settings(timeout: float | None = None) -> Settings:
 
 def _pin(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Pin | None:
     return None if value is None else _parsed(parse_pin, value)
+
+
+def _pins(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[Pin, ...]:
+    return tuple(_parsed(parse_pin, value) for value in values)
 
 
 def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:

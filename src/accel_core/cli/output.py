@@ -49,6 +49,14 @@ class Output:
         """Whether escape codes are welcome: on a terminal, or with `FORCE_COLOR`, and `NO_COLOR` is unset."""
         return (self.is_terminal or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
 
+    def can_write(self, text: str) -> bool:
+        """Whether the encoding has these characters."""
+        try:
+            text.encode(self._encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
     def write(self, text: str) -> None:
         """Write `text` and a line end. What the encoding lacks is written as `\\N` escapes.
 

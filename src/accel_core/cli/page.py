@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Bullets", "Cell", "Facts", "Heading", "Paragraph", "Part", "Row", "Table", "paragraph"]
+__all__ = ["Bullets", "Cell", "Facts", "Heading", "Marked", "Paragraph", "Part", "Row", "Table", "paragraph"]
 
 #: A text and its style, in rich's words: `("usable", "bold green")`.
 Cell: TypeAlias = "tuple[str, str]"
@@ -31,6 +31,17 @@ class Facts(NamedTuple):
     """Names and values in two columns; values wrap in their own, and a row without value is left out."""
 
     rows: Iterable[tuple[str, str]]
+    #: Columns before the names.
+    indent: int = 2
+
+
+class Marked(NamedTuple):
+    """A paragraph that hangs on a sign of its own: ✓, ! or ✗."""
+
+    mark: Cell
+    paragraph: Paragraph
+    #: Columns before the sign.
+    indent: int = 0
 
 
 class Bullets(NamedTuple):
@@ -49,7 +60,7 @@ class Table(NamedTuple):
     rows: Sequence[Row]
 
 
-Part: TypeAlias = "Paragraph | Heading | Facts | Bullets | Table"
+Part: TypeAlias = "Paragraph | Heading | Facts | Marked | Bullets | Table"
 
 
 def paragraph(*cells: Cell) -> Paragraph:

@@ -84,7 +84,9 @@ def _rendered(part: page.Part, width: int | None) -> Iterator[RenderableType]:
     elif isinstance(part, page.Facts):
         yield _facts(part)
     elif isinstance(part, page.Bullets):
-        yield _bullets(part)
+        yield _hanging([(("-", ""), item) for item in part.items], 2)
+    elif isinstance(part, page.Marked):
+        yield _hanging([(part.mark, part.paragraph)], part.indent)
     else:
         yield from _table(part, width)
 
@@ -96,16 +98,17 @@ def _facts(facts: page.Facts) -> Padding:
     for name, value in facts.rows:
         if value:
             table.add_row(printable(name), printable(value))
-    return Padding(table, (0, 0, 0, 2), expand=False)
+    return Padding(table, (0, 0, 0, facts.indent), expand=False)
 
 
-def _bullets(bullets: page.Bullets) -> Padding:
+def _hanging(items: Iterable[tuple[Cell, page.Paragraph]], indent: int) -> Padding:
+    """Paragraphs, each on its sign."""
     table = _grid()
     table.add_column(no_wrap=True, justify="right")
     table.add_column(overflow="fold")
-    for item in bullets.items:
-        table.add_row("-", Text.assemble(*map(_safe, item.cells)))
-    return Padding(table, (0, 0, 0, 2), expand=False)
+    for sign, item in items:
+        table.add_row(_text(sign), Text.assemble(*map(_safe, item.cells)))
+    return Padding(table, (0, 0, 0, indent), expand=False)
 
 
 def _table(table: page.Table, width: int | None) -> list[RenderableType]:

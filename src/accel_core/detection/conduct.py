@@ -8,16 +8,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any
 
 from accel_core._support.record import Record
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection.discovery import load
 from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.footprint import Footprint, changes, footprint
 from accel_core.detection.records import Candidate
 
-__all__ = ["Misstep", "conduct", "observe"]
+__all__ = ["Misstep", "conduct", "conducts", "observe"]
 
 
 class Misstep(Record):
@@ -25,7 +27,7 @@ class Misstep(Record):
 
     #: As a clause, the plugin being who: `"starts a thread"`.
     what: str
-    #: The line of the plugin's own: `"accel_npu/__init__.py, line 3"`.
+    #: The line of the plugin's own: `"accel_npu/__init__.py, line 3"`; empty where nothing tells it.
     where: str
     #: What to write instead.
     instead: str
@@ -37,19 +39,35 @@ def conduct(provenance: Provenance, timeout: float) -> tuple[Misstep, ...]:
     A plugin that ends the process that loads it, or takes longer than `timeout` seconds, gives nothing: the
     verdict on it says so.
     """
+    return _observed([provenance], timeout) or ()
+
+
+def conducts(
+    provenances: Sequence[Provenance], timeout: float, each: Callable[[Provenance], tuple[Misstep, ...]]
+) -> dict[Provenance, tuple[Misstep, ...]]:
+    """The same of several: one child loads all of them, and only where something is amiss, `each` follows."""
+    if not provenances or _observed(provenances, timeout) == ():
+        return dict.fromkeys(provenances, ())
+    return {provenance: each(provenance) for provenance in provenances}
+
+
+def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
+    """What all of them do together; `None` where the child did not live to tell."""
     from accel_core._support import child
 
-    job: dict[str, object] = {"name": provenance.entry_point, "distribution": provenance.distribution}
+    job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
     try:
         report = child.run(observe, job, timeout)
     except OSError:
-        return ()
-    found = (report.answer or {}).get("missteps", ())
-    return tuple(Misstep(*row) for row in found)  # type: ignore[attr-defined]
+        return None
+    if report.answer is None:
+        return None
+    return tuple(Misstep(*row) for row in report.answer["missteps"])  # type: ignore[attr-defined]
 
 
 _LATER = "import it in the module of the accelerator's class, or inside accel_probe"
 _WITH_THE_DEVICE = "start it where the accelerator is built, or inside accel_probe"
+_LEAVE = "leave it as it is, or change it inside accel_probe and put it back"
 #: Events that Python tells its audit hooks of ("Audit events table" of its documentation); which a plugin
 #: causes, as a clause, and what to write instead. `{}` is the event's first argument.
 _EVENTS = {
@@ -135,21 +153,28 @@ def _short(file: str) -> str:
     return file[len(max(folders, key=len)) :].lstrip(os.sep) if folders else file
 
 
-def observe(job: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: load the entry point of that name and distribution, and say what it did."""
-    stage(f"import of the plugin of {job['distribution']}")
-    for entry_point in find_entry_points(ENTRY_POINT_GROUP):
-        if (entry_point.name, entry_point.distribution) == (job["name"], job["distribution"]):
-            with _Watch() as watch:
-                loaded = load(entry_point)
-            vendors = {
-                module
-                for candidate in loaded
-                if isinstance(candidate, Candidate)
-                for module in candidate.backend.vendor_imports
-            }
-            return {"missteps": list(map(tuple, _missteps(watch, {"torch", *vendors})))}
-    return {"missteps": []}
+def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: load the entry points of those names and distributions, and say what they did."""
+    wanted = [tuple(pair) for pair in job["plugins"]]
+    vendors: set[str] = set()
+    before = footprint()
+    with _Watch() as watch:
+        for entry_point in find_entry_points(ENTRY_POINT_GROUP):
+            if (entry_point.name, entry_point.distribution) in wanted:
+                stage(f"import of the plugin of {entry_point.distribution}")
+                loaded = [c for c in load(entry_point) if isinstance(c, Candidate)]
+                vendors.update(module for c in loaded for module in c.backend.vendor_imports)
+    found = _missteps(watch, {"torch", *vendors})
+    return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}
+
+
+def _lasting(before: Footprint) -> list[Misstep]:
+    """What stays changed, but for what was seen while it happened."""
+    return [
+        Misstep(change.what, f"{_short(change.file)}, line {change.line}" if change.file else "", _LEAVE)
+        for change in changes(before)
+        if change.kind not in ("environment", "thread", "process")
+    ]
 
 
 def _missteps(watch: _Watch, heavy: set[str]) -> list[Misstep]:

@@ -24,7 +24,7 @@ from accel_core._support.record import Record
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["MOST_BYTES", "EntryPoint", "Scan", "Unread", "find_entry_points", "scan"]
+__all__ = ["MOST_BYTES", "EntryPoint", "Scan", "Unread", "find_entry_points", "scan", "scan_all"]
 
 #: The longest `entry_points.txt` that is read. The longest ones that are published have some 100 kB.
 MOST_BYTES = 1 << 20
@@ -105,15 +105,18 @@ def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
 
 def scan(group: str) -> Scan:
     """The same, and the distributions whose `entry_points.txt` is too long, or no regular file."""
+    return scan_all(_TOGETHER if group in _TOGETHER else (group,))[group]
+
+
+def scan_all(groups: tuple[str, ...]) -> dict[str, Scan]:
+    """The same of several groups, for which each file is read once."""
     key = _key()
-    kept = _memo.get(group)
-    if kept is not None and kept[0] == key:
-        return kept[1]
-    groups = _TOGETHER if group in _TOGETHER else (group,)
-    installed = tuple(_first_of_each_name(_distributions(groups)))
-    unread = tuple(Unread(*_identity(item), item.fault) for item in installed if item.fault)
-    _memo.update({each: (key, Scan(tuple(_entry_points(installed, each)), unread)) for each in groups})
-    return _memo[group][1]
+    unknown = tuple(group for group in groups if group not in _memo or _memo[group][0] != key)
+    if unknown:
+        installed = tuple(_first_of_each_name(_distributions(unknown)))
+        unread = tuple(Unread(*_identity(item), item.fault) for item in installed if item.fault)
+        _memo.update({each: (key, Scan(tuple(_entry_points(installed, each)), unread)) for each in unknown})
+    return {group: _memo[group][1] for group in groups}
 
 
 def _key() -> _Key:

@@ -26,7 +26,7 @@ from accel_core.settings import Settings
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["examine", "impersonator", "is_absence"]
+__all__ = ["examine", "impersonator", "is_absence", "origin"]
 
 
 def examine(
@@ -231,14 +231,19 @@ def _impersonator(backend: Backend) -> str:
     if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
         return namespace.__name__
     for name in _KEY_FUNCTIONS:
-        function = getattr(namespace, name, None)
-        while isinstance(function, partial):
-            function = function.func
-        # The globals first: functools.wraps copies `__module__` from the function that it hides.
-        origin = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
-        if origin and origin.partition(".")[0] not in own:
-            return str(origin)
+        module = origin(getattr(namespace, name, None))
+        if module and module.partition(".")[0] not in own:
+            return module
     return ""
+
+
+def origin(function: object) -> str:
+    """The module that a function comes from; empty where that cannot be told."""
+    while isinstance(function, partial):
+        function = function.func
+    # The globals first: functools.wraps copies `__module__` from the function that it hides.
+    name = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
+    return str(name or "")
 
 
 def _is_running(backend: Backend) -> bool:

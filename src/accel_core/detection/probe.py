@@ -27,6 +27,7 @@ from accel_core.detection.records import (
     Unloaded,
     Verdict,
     root_cause,
+    root_place,
     verdict,
 )
 from accel_core.errors import AccelError, BackendUnavailableError, DeclinedError, InvalidAcceleratorError
@@ -114,6 +115,7 @@ def in_full(candidate: Candidate | Unloaded, first: Verdict, settings: Settings,
         reason=f"{first.reason}; besides, {beyond.reason}",
         hint=beyond.hint,
         cause=beyond.cause,
+        where=beyond.where,
         ms=first.ms + beyond.ms,
         broken=True,
     )
@@ -338,6 +340,8 @@ def _in_child(candidate: Candidate, timeout: float, *, pinned: bool) -> Outcome:
             str(answer["reason"]),
             str(answer["hint"]),
             devices if isinstance(devices, int) else None,
+            cause=str(answer["cause"]),
+            where=str(answer["where"]),
         )
     if report.timed_out:
         return Outcome(
@@ -374,4 +378,6 @@ def answer_in_child(job: dict[str, object], stage: Callable[[str], None]) -> dic
         "reason": outcome.reason,
         "hint": outcome.hint,
         "devices": outcome.devices,
+        "cause": root_cause(outcome.error) if outcome.error else "",
+        "where": root_place(outcome.error) if outcome.error else "",
     }

@@ -25,6 +25,7 @@ __all__ = [
     "Unloaded",
     "Verdict",
     "root_cause",
+    "root_place",
     "verdict",
 ]
 
@@ -70,6 +71,9 @@ class Outcome(Record):
     hint: str = ""
     devices: int | None = None
     error: BaseException | None = None
+    #: What the error was, and where, of one that stayed in a child process.
+    cause: str = ""
+    where: str = ""
 
 
 class _Known:
@@ -190,6 +194,8 @@ class Verdict(Record):
     hardware: str = ""
     #: Whether the device was looked for and is not on this machine, or cannot be.
     absent: bool = False
+    #: The file and line that raised the cause; empty where it was accel_core, or is not known.
+    where: str = ""
 
     @property
     def usable(self) -> bool:
@@ -223,6 +229,7 @@ class Verdict(Record):
             "reason": self.reason,
             "hint": self.hint,
             "cause": self.cause,
+            "where": self.where,
             "devices": self.devices,
             "evidence": self.evidence,
             "hardware": self.hardware,
@@ -252,7 +259,7 @@ def verdict(
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
         hint=_clause(clean(outcome.hint)),
-        cause=clean(root_cause(outcome.error)) if outcome.error else "",
+        cause=clean(outcome.cause or (root_cause(outcome.error) if outcome.error else "")),
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),
         ms=ms,
@@ -267,6 +274,7 @@ def verdict(
         hardware=backend.hardware if backend else "",
         absent=(evidence is not None and not evidence)
         or not (backend is None or platform_matches(backend.platforms)),
+        where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
 
 
@@ -368,6 +376,26 @@ class Choice(Record):
 
 def root_cause(error: BaseException) -> str:
     """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
+    error = _root(error)
+    if isinstance(error, SystemExit):
+        return f"SystemExit: it tried to end the process with {error.code!r}"
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def root_place(error: BaseException) -> str:
+    """The file and line that raised the first exception of a chain; empty where accel_core did."""
+    place, trace = "", _root(error).__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith("<"):  # Python's own import
+            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core"
+            place = "" if own else f"{file}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def _root(error: BaseException) -> BaseException:
     seen = {id(error)}
     while (
         inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -376,10 +404,7 @@ def root_cause(error: BaseException) -> str:
             break
         seen.add(id(inner))
         error = inner
-    if isinstance(error, SystemExit):
-        return f"SystemExit: it tried to end the process with {error.code!r}"
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return error
 
 
 def _message(error: BaseException) -> str:

@@ -32,6 +32,8 @@ class Survey(NamedTuple):
     choice: Choice | None
     #: Hardware that is present while no plugin for it is installed, each with the command to run.
     missing_plugins: tuple[str, ...]
+    #: What the verdicts are on, one by one, in the same order.
+    candidates: tuple[Candidate | Unloaded, ...]
 
 
 class _LookUp:
@@ -90,7 +92,7 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
         verdicts = _probed(verdicts, settings, group)
     missing = missing_plugins(c.name for c in group.candidates)
     if not probing:
-        return Survey(verdicts, None, missing)
+        return Survey(verdicts, None, missing, group.candidates)
     choice = select(
         settings,
         lambda pin: group.candidates if pin is None else find(pin),
@@ -98,7 +100,9 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
         lambda _: missing,
     )
     env = os.environ if environ is None else environ
-    return Survey(verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing)
+    return Survey(
+        verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing, group.candidates
+    )
 
 
 def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> tuple[Verdict, ...]:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from accel_core.detection.records import CAUGHT
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings
 
@@ -16,11 +17,12 @@ __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 class Level(str, enum.Enum):
     """How serious a finding is."""
 
-    #: As it should be.
+    #: As it should be; also hardware, and a vendor's package, that is not here.
     OK = "ok"
-    #: It works, and not as somebody would expect.
+    #: It works, and not as somebody would expect; or a package is broken that nothing here needs.
     WARNING = "warning"
-    #: Something that is installed or present does not work.
+    #: What this machine has, or was told to use, cannot be used: nothing is usable, a pin or a device that is
+    #: present is not, torch cannot be imported.
     ERROR = "error"
 
     def __str__(self) -> str:
@@ -30,6 +32,11 @@ class Level(str, enum.Enum):
     def mark(self) -> str:
         """The sign for people: ✓, ! or ✗."""
         return {Level.OK: "✓", Level.WARNING: "!", Level.ERROR: "✗"}[self]
+
+    @property
+    def plain_mark(self) -> str:
+        """The sign in ASCII: +, ! or x."""
+        return {Level.OK: "+", Level.WARNING: "!", Level.ERROR: "x"}[self]
 
 
 class Finding(NamedTuple):
@@ -55,20 +62,44 @@ class Finding(NamedTuple):
 class Visit:
     """What the topics look at: the settings, the environment, and the survey, which is made once."""
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str], names: tuple[Pin, ...] = ()) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        names: tuple[Pin, ...] = (),
+        *,
+        thorough: bool = False,
+    ) -> None:
         self.settings = settings
         self.environ = environ
         #: The backends that were asked for; empty for all of them.
         self.names = names
+        #: Whether to look also where it takes long: into the large files of vendors' packages.
+        self.thorough = thorough
         self._lock = threading.Lock()
         self._survey: Survey | None = None
+        self._failure: BaseException | None = None
 
     def survey(self) -> Survey:
-        """Every candidate's verdict and the choice; whoever asks first makes it, the others wait."""
+        """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
+
+        Where that fails, each of them gets the same error.
+        """
         with self._lock:
+            if self._failure is not None:
+                raise self._failure
             if self._survey is None:
-                self._survey = survey(self.settings, self.environ)
+                try:
+                    self._survey = survey(self.settings, self.environ)
+                except CAUGHT as error:
+                    self._failure = error
+                    raise
             return self._survey
+
+    @property
+    def surveyed(self) -> Survey | None:
+        """The survey where it has been made; nobody waits for it."""
+        return self._survey
 
     def concerns(self, name: str, distribution: str) -> bool:
         """Whether a backend of that name, from that distribution, was asked for."""

@@ -1,31 +1,77 @@
-"""The topics to a report: each on its own and timed, side by side."""
+"""The topics to a report: each on its own and timed, side by side, and none for ever."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
+from accel_core._support import child
 from accel_core.detection.records import CAUGHT, root_cause
-from accel_core.doctor.records import Examined, Topic, Visit
+from accel_core.doctor.records import Examined, Finding, Report, Topic, Visit
+from accel_core.doctor.verdict import verdict
 
-__all__ = ["examine"]
+__all__ = ["examine", "visited"]
 
-
-def examine(visit: Visit, topics: Iterable[Topic]) -> tuple[Examined, ...]:
-    """What each topic finds, in their order; one that raises says so and takes nothing from the others."""
-    wanted = tuple(topics)
-    if not wanted:
-        return ()
-    with ThreadPoolExecutor(max_workers=len(wanted)) as pool:
-        return tuple(pool.map(lambda topic: _one(topic, visit), wanted))
+#: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
+_ITSELF = 10.0
+_PROBES = 6
 
 
-def _one(topic: Topic, visit: Visit) -> Examined:
+def visited(visit: Visit, topics: Iterable[Topic]) -> Report:
+    """The report of a whole visit."""
     start = time.perf_counter()
-    failed = ""
+    examined = examine(visit, topics)
+    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3)
+
+
+def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -> tuple[Examined, ...]:
+    """What each topic finds, in their order; one that raises or hangs says so, and the others go on.
+
+    `limit`: seconds after which those that are not done are given up; what they had found is kept.
+    """
+    limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
+    end = time.monotonic() + limit
+    examinations = [_Examination(visit, topic) for topic in topics]
     try:
-        findings = tuple(topic.examine(visit))
-    except CAUGHT as error:
-        findings, failed = (), root_cause(error)
-    return Examined(topic.name, topic.title, findings, (time.perf_counter() - start) * 1e3, failed)
+        for examination in examinations:
+            examination.start()
+        for examination in examinations:
+            examination.join(max(0.0, end - time.monotonic()))
+    except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
+        child.end_all()
+        raise
+    examined = tuple(examination.so_far(limit) for examination in examinations)
+    if any(examination.is_alive() for examination in examinations):
+        child.end_all()  # nobody waits for their answers any more
+    return examined
+
+
+class _Examination(threading.Thread):
+    """One topic at work: a daemon, for a thread that hangs cannot be ended, and must not keep the process."""
+
+    def __init__(self, visit: Visit, topic: Topic) -> None:
+        super().__init__(name=f"accel doctor: {topic.name}", daemon=True)
+        self._visit = visit
+        self._topic = topic
+        self._findings: list[Finding] = []
+        self._failed = ""
+        self._began = time.perf_counter()
+        self._took: float | None = None
+
+    def run(self) -> None:
+        try:
+            for finding in self._topic.examine(self._visit):
+                self._findings.append(finding)  # one by one: what was found before a failure counts
+        except CAUGHT as error:
+            self._failed = root_cause(error)
+        finally:
+            self._took = (time.perf_counter() - self._began) * 1e3
+
+    def so_far(self, limit: float) -> Examined:
+        """What it has found by now; `limit`: the seconds that it was given."""
+        ms, failed = self._took, self._failed
+        if ms is None:
+            ms = (time.perf_counter() - self._began) * 1e3
+            failed = f"it did not finish within {limit:g} s and was given up"
+        return Examined(self._topic.name, self._topic.title, tuple(self._findings), ms, failed)

@@ -38,6 +38,9 @@ class Vendor(Record):
     pci: tuple[str, ...] = ()
     platform: str = ""
     integrated: bool = False
+    #: Variables that name the folders of the vendor's toolkit: torch 2.13, torch/utils/cpp_extension.py;
+    #: torch_npu 2.13, torch_npu/utils/_path_manager.py; DeepSpeed, accelerator/mlu_accelerator.py.
+    toolkit: tuple[str, ...] = ()
     #: Which of the PCI functions that fit `pci` count.
     counts: Callable[[PciDevice], bool] = lambda _: True
 
@@ -74,10 +77,18 @@ VENDORS = (
             "/usr/lib/wsl/lib/libcuda.so.1",
         ),
         pci=("10de/03",),
+        toolkit=("CUDA_HOME", "CUDA_PATH"),
     ),
     # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)
     # and processing accelerators (Instinct); which class a card has is without a first-hand source.
-    Vendor("AMD GPU", "cuda", nodes=("/dev/kfd",), pci=("1002/03", "1002/12"), counts=_is_amd_compute),
+    Vendor(
+        "AMD GPU",
+        "cuda",
+        nodes=("/dev/kfd",),
+        pci=("1002/03", "1002/12"),
+        toolkit=("ROCM_HOME", "ROCM_PATH"),
+        counts=_is_amd_compute,
+    ),
     # /dev/davinci0: Ascend/pytorch, docker/devel/README.md and docker/OVERVIEW.md. d801 is a 910A, d802 a
     # 910B, d803 a 910C, d500 an inference card: without a first-hand source. Not all of 19e5 (pci.ids:
     # Huawei), nor by class: so the ZIP engines of Kunpeng processors show.
@@ -86,12 +97,19 @@ VENDORS = (
         "npu",
         nodes=("/dev/davinci[0-9]*",),
         pci=("19e5:d801", "19e5:d802", "19e5:d803", "19e5:d500"),
+        toolkit=("ASCEND_HOME_PATH", "ASCEND_OPP_PATH"),
     ),
     # Linux, drivers/accel/habanalabs/common/habanalabs_drv.c, `PCI_VENDOR_ID_HABANALABS`; pci.ids' 1da3.
     Vendor("Intel Gaudi", "hpu", pci=("1da3",)),
     # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
     # first-hand source.
-    Vendor("Cambricon MLU", "mlu", nodes=("/dev/cambricon_dev[0-9]*",), pci=("cabc",)),
+    Vendor(
+        "Cambricon MLU",
+        "mlu",
+        nodes=("/dev/cambricon_dev[0-9]*",),
+        pci=("cabc",),
+        toolkit=("NEUWARE_HOME",),
+    ),
     # Display controllers of pci.ids' 8086. No node is Intel's alone.
     Vendor("Intel discrete GPU", "xpu", pci=("8086/03",), counts=lambda d: not _is_integrated_intel(d)),
     Vendor("Intel integrated GPU", "xpu", pci=("8086/03",), integrated=True, counts=_is_integrated_intel),

@@ -10,6 +10,7 @@ SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "completion": "Print the script for shell completion.",
     "deepspeed": "Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.",
+    "doctor": "Say what is wrong with the accelerators here, or with each NAME, and what to do.",
     "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
     "list": "List the backends: what can be used here, and why not the others.",

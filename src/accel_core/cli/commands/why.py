@@ -233,6 +233,7 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("reason", text.clean(v.reason)),
                 ("hint", text.clean(v.hint)),
                 ("cause", cause if cause not in v.reason else ""),
+                ("raised by", text.clean(v.where)),
                 ("devices", "" if v.devices is None else str(v.devices)),
                 ("hardware", v.evidence),
                 ("rank", place),
@@ -255,7 +256,10 @@ def _missteps(standing: _Standing) -> list[Part]:
         return []
     plugin = text.clean(standing.verdict.provenance.distribution)
     lines = [
-        paragraph((f"{text.clean(m.what)} ({text.clean(m.where)})", ""), (f"\ninstead: {m.instead}", "dim"))
+        paragraph(
+            (text.clean(m.what) + (f" ({text.clean(m.where)})" if m.where else ""), ""),
+            (f"\ninstead: {m.instead}", "dim"),
+        )
         for m in standing.missteps
     ]
     return [Heading(f"What {plugin} does while backends are merely looked for"), Bullets(lines)]

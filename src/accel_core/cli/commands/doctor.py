@@ -1,0 +1,96 @@
+"""`accel doctor`: what is wrong with the accelerators here, and the next command for each of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from accel_core.cli import options, text
+from accel_core.cli.output import Output, answering
+from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
+from accel_core.doctor.records import Examined, Finding, Level, Report, Visit
+from accel_core.doctor.run import visited
+from accel_core.doctor.topics import TOPICS
+from accel_core.settings import Pin
+
+__all__ = ["command"]
+
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
+
+
+@click.command("doctor")
+@options.backend_names
+@click.option("-v", "--verbose", is_flag=True, help="All findings and what was seen; looks longer.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    type=click.Choice([topic.name for topic in TOPICS]),
+    help=f"Only this one; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+)
+@options.probe_timeout
+@options.as_json
+@click.pass_context
+def command(
+    ctx: click.Context,
+    names: tuple[Pin, ...],
+    *,
+    verbose: bool,
+    topics: tuple[str, ...],
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """Say what is wrong with the accelerators here, or with each NAME, and what to do.
+
+    Everything is tried in processes of its own, side by side. The exit status is 0 when nothing is wrong (a
+    device, or a vendor's package, that is not here is not), 1 when something is not as it should be, and 2
+    when what is here cannot be used: nothing is usable, a pinned backend or a device that is present is not,
+    torch cannot be imported.
+    """
+    with answering(as_json=as_json) as output:
+        visit = Visit(options.read_settings(timeout), os.environ, names, thorough=verbose)
+        report = visited(visit, [topic for topic in TOPICS if not topics or topic.name in topics])
+        if as_json:
+            output.write_json(report.to_dict())
+        else:
+            output.write_page(_page(report, output, everything=verbose))
+    ctx.exit(report.exit_status)
+
+
+def _page(report: Report, output: Output, *, everything: bool) -> list[Part]:
+    in_unicode = output.can_write("".join(level.mark for level in Level))
+    parts: list[Part] = [paragraph((text.clean(report.verdict), _STYLES[report.level])), Paragraph()]
+    for topic in report.topics:
+        parts += _topic(topic, in_unicode=in_unicode, everything=everything)
+    if not everything:
+        parts += [Paragraph(), paragraph(("`accel doctor -v` says all that was seen.", "dim"))]
+    return parts
+
+
+def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[Part]:
+    """The topic's line, and below what is not as it should be; `everything`: all findings and their facts."""
+
+    def mark(level: Level) -> Cell:
+        return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
+
+    took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    parts: list[Part] = [Marked(mark(topic.level), paragraph((topic.title, "bold"), (took, "dim")))]
+    if topic.failed:
+        failed = f"this could not be looked into: {text.clean(topic.failed)}"
+        parts.append(Marked(mark(Level.WARNING), paragraph((failed, "")), indent=2))
+    for finding in topic.findings:
+        if everything or finding.level is not Level.OK:
+            parts.append(Marked(mark(finding.level), Paragraph(_in_words(finding)), indent=2))
+            if everything and finding.facts:
+                facts = [(name, text.clean(value)) for name, value in finding.facts.items()]
+                parts.append(Facts(facts, indent=5))
+    return parts
+
+
+def _in_words(finding: Finding) -> Sequence[Cell]:
+    about = [(text.clean(finding.about), "bold"), (": ", "")] if finding.about else []
+    step = [(f"\n{text.clean(finding.step)}", "dim")] if finding.step else []
+    return [*about, (text.clean(finding.what), ""), *step]

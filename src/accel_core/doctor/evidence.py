@@ -1,0 +1,119 @@
+"""What is known of a backend's device, driver and toolkit on this machine, from files and variables alone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+from accel_core.backend import Backend
+from accel_core.machine import devices, host
+from accel_core.machine.vendors import VENDORS
+
+__all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
+
+#: Where toolkits are installed that no variable names, and how many folders deep their libraries lie.
+_TOOLKITS = ("/usr/local", "/opt")
+_DEEPEST = 4
+_MOST_FOLDERS = 3000
+
+
+def hardware_facts(
+    backend: Backend, environ: Mapping[str, str], root: str = "/"
+) -> Iterator[tuple[str, str]]:
+    """Names and values for people: device nodes, PCI devices, the driver, the toolkit's variables."""
+    if host.on_linux():
+        nodes = devices.device_nodes((*backend.device_nodes, *backend.shared_nodes), root)
+        yield "device nodes", devices.enumerated(nodes) if nodes else _none_of(backend.device_nodes)
+        yield "PCI devices", _functions(backend, root)
+        yield "driver", _driver(backend, root)
+    yield "toolkit", ", ".join(_variables(backend, environ))
+
+
+def _none_of(patterns: tuple[str, ...]) -> str:
+    return f"none ({', '.join(patterns)})" if patterns else ""
+
+
+def _functions(backend: Backend, root: str) -> str:
+    if not backend.pci_ids:
+        return ""
+    found = [d for d in devices.pci_devices(root) if devices.matches_pci(d, backend.pci_ids)]
+    told = (f"{device} (driver {devices.driver_of(device.address, root) or 'none'})" for device in found)
+    return devices.enumerated(tuple(told)) or _none_of(backend.pci_ids)
+
+
+def _driver(backend: Backend, root: str) -> str:
+    """What the file says that only the loaded driver brings, or the version of its module."""
+    file = backend.driver_file
+    if not file:
+        return ""
+    if not host.path_exists(file, root):
+        return f"not loaded ({file} is not there)"
+    if os.path.isdir(host.below(root, file)):  # noqa: PTH112
+        version = host.read_text(f"{file}/version", root)
+        return f"{file.rpartition('/')[2]} {version}".strip()
+    first = host.read_text(file, root).partition("\n")[0]
+    module = file.split("/")[3] if file.startswith("/sys/module/") else ""
+    version = host.read_text(f"/sys/module/{module}/version", root) if module else ""
+    return f"{module} {version}".strip() if module else first
+
+
+# --- The toolkit ---------------------------------------------------------------------------------------
+
+
+def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | None]:
+    """The variables that name the toolkit's folders; `None` for one that is not set.
+
+    Those of the vendors that are known here, and whatever is set that begins as the backend's variables do
+    and holds a path: `SDAA_ROOT`.
+    """
+    known = [
+        name
+        for vendor in VENDORS
+        if vendor.backend == backend.name and backend.hardware in ("", vendor.label)
+        for name in vendor.toolkit
+    ]
+    prefixes = tuple(prefix for prefix in backend.export_envs if prefix not in ("LD_LIBRARY", "PATH"))
+    others = (name for name in sorted(environ) if name.startswith(prefixes) and environ[name].startswith("/"))
+    return {name: environ.get(name) or None for name in dict.fromkeys((*known, *others))}
+
+
+def _variables(backend: Backend, environ: Mapping[str, str]) -> Iterator[str]:
+    for name, value in toolkit(backend, environ).items():
+        if value is None:
+            yield f"{name} is not set"
+        else:
+            yield f"{name}={value}" + ("" if _all_there(value) else " (not there)")
+
+
+def lost_folders(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
+    """The toolkit's variables that name what is not there."""
+    named = toolkit(backend, environ).items()
+    return {name: value for name, value in named if value is not None and not _all_there(value)}
+
+
+def _all_there(value: str) -> bool:
+    return all(host.path_exists(part) for part in value.split(os.pathsep) if part)
+
+
+def lying_about(names: Iterable[str], folders: Iterable[str], root: str = "/") -> dict[str, str]:
+    """Folders in which libraries of these names lie, though the loader does not look there.
+
+    Sought below `folders`, which the toolkit's variables name, and where toolkits are usually installed.
+    """
+    wanted, found, left = set(names), dict[str, str](), _MOST_FOLDERS
+    waiting = [(folder, 0) for folder in folders if folder.startswith("/")]
+    waiting += [(host.below(root, folder), 0) for folder in _TOOLKITS]
+    seen: set[str] = set()
+    while waiting and wanted - found.keys() and left:
+        folder, depth = waiting.pop(0)
+        left -= 1
+        real = os.path.realpath(folder)
+        if real in seen:
+            continue
+        seen.add(real)
+        inside = host.names_in(folder)
+        found.update((name, folder) for name in inside if name in wanted and name not in found)
+        if depth < _DEEPEST and left:
+            below = sorted(name for name in inside if "." not in name or name[0].isdigit())
+            waiting += [(f"{folder}/{n}", depth + 1) for n in below if os.path.isdir(f"{folder}/{n}")]  # noqa: PTH112
+    return found

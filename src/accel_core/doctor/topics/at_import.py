@@ -1,0 +1,192 @@
+"""Who acts at import: packages whose code runs when another one is imported, or when Python starts.
+
+Each is named with its distribution, and tried in a child process: all in one, and each in one of its own
+where that one dies. What nobody reads here, for the package that would is not installed, is not tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from accel_core._support.packages import is_installed
+from accel_core._support.torch_import import autoload_is_on
+from accel_core._text import clean
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection.autoload import spoilers
+from accel_core.detection.builtin import TORCH_GROUP
+from accel_core.detection.entry_points import EntryPoint, scan_all
+from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.doctor.declared import side_by_side
+from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.doctor.start_files import StartFile, start_files
+
+__all__ = ["TOPIC", "try_in_child"]
+
+
+class _Group(NamedTuple):
+    """An entry-point group, who reads it and when."""
+
+    name: str
+    #: The package that reads it.
+    reader: str
+    #: When it is read, as a clause.
+    when: str
+    #: Whether what the entry point names is called at once, without arguments.
+    called: bool = False
+
+
+#: torch/__init__.py, `_import_device_backends`, and torch/_dynamo/backends/registry.py (2.13); 2.15 reads
+#: torch.distributed.backends. triton/backends/__init__.py, `_discover_backends` (3.x);
+#: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
+#: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
+_GROUPS = (
+    _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
+    _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name"),
+    _Group("torch.distributed.backends", "torch", "when torch.distributed starts"),
+    _Group("triton.backends", "triton", "when triton is imported"),
+    _Group("bitsandbytes.backends", "bitsandbytes", "when bitsandbytes is imported", called=True),
+    _Group("vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True),
+    _Group("vllm.general_plugins", "vllm", "when vLLM starts"),
+    _Group("sglang.srt.platforms", "sglang", "when SGLang looks for its platform", called=True),
+    _Group("verl.plugins", "verl", "when verl is imported"),
+    _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
+)
+#: Tried elsewhere: as torch does it, and by the verdicts on the backends.
+_TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
+
+
+class _Act(NamedTuple):
+    """One thing to try."""
+
+    #: Who it is and where it stands, for people.
+    who: str
+    when: str
+    #: What helps against it.
+    step: str
+    job: dict[str, object]
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    found = scan_all(tuple(group.name for group in _GROUPS))
+    acts: list[_Act] = []
+    for group in _GROUPS:
+        entry_points = found[group.name].entry_points
+        if not entry_points:
+            continue
+        read = is_installed(group.reader)
+        yield _acting(group, entry_points, read=read)
+        if read and group.name not in _TRIED:
+            acts += [_act(group, entry_point) for entry_point in entry_points]
+    files = start_files()
+    if files:
+        yield _starting(files)
+    acts += [_start(file) for file in files]
+    if not acts and not any(found[group.name].entry_points for group in _GROUPS):
+        yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
+    for act, how in _failures(acts, visit.settings.probe_timeout):
+        yield Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
+    if is_installed("torch") and autoload_is_on():
+        for spoiler in spoilers(None, visit.settings.probe_timeout):
+            yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+
+
+def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
+    who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
+    idle = "" if read else f", if {group.reader} were installed"
+    facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
+             for e in entry_points}  # fmt: skip
+    what = f"{group.name}: {', '.join(who)} {'acts' if len(who) == 1 else 'act'} {group.when}{idle}"
+    return Finding(Level.OK, "at-import.group", what, facts=facts)
+
+
+def _starting(files: Sequence[StartFile]) -> Finding:
+    facts = {
+        file.path: f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}" for file in files
+    }
+    number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
+    return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
+
+
+def _act(group: _Group, package: EntryPoint) -> _Act:
+    return _Act(
+        f"{clean(package.distribution)} {clean(package.version)} "
+        f"({group.name}: {clean(package.name)} = {clean(package.value)})",
+        group.when,
+        f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
+        {"entry_point": tuple(package), "call": group.called},
+    )
+
+
+def _start(file: StartFile) -> _Act:
+    name = file.distribution.partition(" ")[0]
+    step = f"pip install --force-reinstall {name}" if name else f"mend or remove {file.path}"
+    who = f"{file.path} ({file.distribution or 'of no distribution'})"
+    return _Act(who, "whenever Python starts", step, {"lines": file.lines})
+
+
+# --- In child processes --------------------------------------------------------------------------------
+
+
+def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
+    """Those that fail, each with how; `timeout`: seconds for all, and for each where that is short."""
+    if not acts:
+        return []
+    tried = _tried(acts, timeout)
+    wrong = dict(tried.wrong)
+    # Who was at work when the process ended need not be to blame: time may have been short for all.
+    rest = list(range(tried.at, len(acts))) if tried.ending else []
+    for index, alone in zip(
+        rest, side_by_side(lambda i: _tried(acts[i : i + 1], timeout), rest), strict=True
+    ):
+        if how := alone.wrong.get(0) or alone.ending:
+            wrong[index] = how
+    return [(acts[index], wrong[index]) for index in sorted(wrong)]
+
+
+class _Tried(NamedTuple):
+    """What a child process told."""
+
+    #: How they fail, by number.
+    wrong: dict[int, str]
+    #: How the process ended before it had tried all; empty where it had.
+    ending: str = ""
+    #: The first of which nothing is known then.
+    at: int = 0
+
+
+def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
+    from accel_core._support import child
+
+    report = child.run(try_in_child, {"jobs": [act.job for act in acts]}, timeout)
+    if report.answer is not None:
+        return _Tried({int(index): str(how) for index, how in report.answer.items()})
+    ending = (
+        f"it does not come back within {timeout:g} s" if report.timed_out else f"its process {report.ending}"
+    )
+    if not report.stage.startswith("{"):
+        return _Tried({}, ending)
+    stage: dict[str, Any] = json.loads(report.stage)
+    return _Tried({int(index): str(how) for index, how in stage["wrong"].items()}, ending, int(stage["at"]))
+
+
+def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
+    """In the child: do what each would do; how it fails, by its number."""
+    wrong: dict[int, str] = {}
+    for index, act in enumerate(job["jobs"]):
+        stage(json.dumps({"at": index, "wrong": wrong}))
+        try:
+            if "lines" in act:
+                for line in act["lines"]:
+                    exec(line, {})  # as the module site does
+            else:
+                loaded: Any = EntryPoint(*act["entry_point"]).load()
+                if act["call"]:
+                    loaded()
+        except CAUGHT as error:
+            wrong[index] = clean(root_cause(error))
+    return wrong
+
+
+TOPIC = Topic("at-import", "Who acts at import", _examine)

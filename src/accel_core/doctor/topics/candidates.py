@@ -1,0 +1,271 @@
+"""Each backend: whether it is usable, what speaks for and against it, the root cause and the next step."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator
+
+from accel_core._support.metadata import metadata_folder
+from accel_core.detection import plain
+from accel_core.detection.messages import unknown
+from accel_core.detection.records import Candidate, Status, Unloaded, Verdict
+from accel_core.detection.survey import Survey
+from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+from accel_core.doctor.installed_files import Compared, compare
+from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.doctor.vendor_package import VendorPackage, misfits, unmet_libraries, vendor_package
+from accel_core.machine.devices import enumerated
+from accel_core.machine.libraries import Unmet
+
+__all__ = ["TOPIC"]
+
+#: Bytes above which a vendor's file is not read through, and seconds that all of them may take; with `-v` all
+#: are read. A plugin's are always.
+_LARGEST = 1 << 20
+_SECONDS = 0.3
+_SECONDS_FOR_ALL = 60.0
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    surveyed = visit.survey()
+    of_interest = [
+        (candidate, verdict)
+        for candidate, verdict in zip(surveyed.candidates, surveyed.verdicts, strict=True)
+        if visit.concerns(verdict.name, verdict.provenance.distribution)
+    ]
+    looker = _Looker(visit)
+    found = [finding for pair in of_interest for finding in looker.findings(*pair)]
+    yield from found
+    yield from _unknown(surveyed, visit)
+    yield from _choice(surveyed, told=any(finding.level is Level.ERROR for finding in found))
+
+
+def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
+    """The names that were asked for and that nobody declares."""
+    for pin in visit.names:
+        if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
+            outcome = unknown(pin)
+            yield Finding(Level.ERROR, "candidates.not-declared", outcome.reason, outcome.hint, str(pin))
+
+
+def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
+    """That nothing can be chosen, where no backend's finding has `told` why; what is odd in the settings."""
+    if surveyed.choice is None:
+        return
+    selection = surveyed.choice.selection
+    if selection.chosen is None and not told:
+        problem = selection.problem.partition("\n")[0].rstrip(".")
+        yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
+    for note in selection.notes:
+        yield Finding(Level.WARNING, "candidates.settings", note.rstrip("."))
+
+
+class _Looker:
+    """Looks at one backend after the other; what several have in common is looked at once."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._packages: dict[str, VendorPackage | None] = {}
+        self._unmet: dict[str, tuple[Unmet, ...]] = {}
+        self._compared: dict[str, Compared] = {}
+        self._told: set[object] = set()
+        self._end = time.monotonic() + (_SECONDS_FOR_ALL if visit.thorough else _SECONDS)
+
+    def findings(self, candidate: Candidate | Unloaded, verdict: Verdict) -> Iterator[Finding]:
+        """What there is to say of one candidate: its verdict with all facts, and what is odd besides."""
+        packages = list(self._packages_of(verdict))
+        unmet = [need for package in packages for need in self._needs(package)]
+        level = _level(verdict, self._visit)
+        facts = dict(self._facts(candidate, verdict, packages, unmet))
+        yield Finding(
+            level,
+            f"candidates.{verdict.status.value.replace('_', '-')}",
+            _in_words(verdict, unmet),
+            _step(verdict, unmet) if level is not Level.OK else "",
+            verdict.name,
+            {name: value for name, value in facts.items() if value},
+        )
+        yield from self._misfits(verdict, packages)
+        yield from self._lost(candidate)
+        yield from self._altered(verdict, packages)
+
+    # --- what is looked at once ---
+
+    def _packages_of(self, verdict: Verdict) -> Iterator[VendorPackage]:
+        for module in verdict.vendor_import:
+            if module not in self._packages:
+                self._packages[module] = vendor_package(module)
+            if package := self._packages[module]:
+                yield package
+
+    def _needs(self, package: VendorPackage) -> tuple[Unmet, ...]:
+        if package.folder not in self._unmet:
+            self._unmet[package.folder] = unmet_libraries(package, self._visit.environ)
+        return self._unmet[package.folder]
+
+    def _comparison(self, folder: str, *, of_plugin: bool) -> Compared:
+        if folder not in self._compared:
+            thorough = self._visit.thorough
+            largest = None if of_plugin or thorough else _LARGEST
+            left = _SECONDS if of_plugin else max(0.0, self._end - time.monotonic())
+            self._compared[folder] = compare(folder, largest, left)
+        return self._compared[folder]
+
+    # --- the parts of a finding ---
+
+    def _facts(
+        self,
+        candidate: Candidate | Unloaded,
+        verdict: Verdict,
+        packages: list[VendorPackage],
+        unmet: list[Unmet],
+    ) -> Iterator[tuple[str, str]]:
+        environ = self._visit.environ
+        yield "distribution", str(verdict.provenance)
+        yield "vendor's package", ", ".join(map(_installed, packages))
+        yield "reason", verdict.reason if verdict.reason not in _in_words(verdict, []) else ""
+        yield "root cause", verdict.cause
+        yield "raised by", verdict.where
+        yield "symbol", _demangled(verdict.cause)
+        yield "missing libraries", "; ".join(_needed(unmet))
+        if isinstance(candidate, Candidate):
+            named = [value for value in toolkit(candidate.backend, environ).values() if value]
+            lying = lying_about({need.name for need in unmet}, named) if unmet else {}
+            yield "found elsewhere", ", ".join(f"{folder}/{name}" for name, folder in lying.items())
+            yield from hardware_facts(candidate.backend, environ)
+        yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
+
+    def _once(self, key: object) -> bool:
+        """Whether this was not said before; several backends share a package."""
+        new = key not in self._told
+        self._told.add(key)
+        return new
+
+    def _misfits(self, verdict: Verdict, packages: list[VendorPackage]) -> Iterator[Finding]:
+        if verdict.status is Status.INCOMPATIBLE:  # that is what it says
+            return
+        for package in packages:
+            for what, step in misfits(package):
+                if self._once(what):
+                    yield Finding(Level.WARNING, "candidates.misfit", what, step, verdict.name)
+
+    def _lost(self, candidate: Candidate | Unloaded) -> Iterator[Finding]:
+        if not isinstance(candidate, Candidate):
+            return
+        for name, value in lost_folders(candidate.backend, self._visit.environ).items():
+            if self._once(name):
+                what = f"{name} names {value}, which is not there"
+                step = f"correct {name}, or unset it"
+                yield Finding(Level.WARNING, "candidates.toolkit", what, step, candidate.name)
+
+    def _altered(self, verdict: Verdict, packages: list[VendorPackage]) -> Iterator[Finding]:
+        """Files of the plugin and of the vendor's package that are not as they were installed."""
+        source = verdict.provenance
+        sources = [(metadata_folder(source.distribution), source.distribution, source.version, True)]
+        sources += [
+            (package.info, package.distribution, package.version, False)
+            for package in packages
+            if package.module != "torch" or self._visit.thorough  # which has 12,000 files
+        ]
+        for folder, distribution, version, of_plugin in sources:
+            if not folder or not self._once(folder):
+                continue
+            found = self._comparison(folder, of_plugin=of_plugin)
+            told = f"{found.compared} compared, {found.left_out} left out (-v looks at all)"
+            if found.problem:
+                what = f"whether files of {distribution} {version} were changed is not known: {found.problem}"
+                yield Finding(Level.OK, "candidates.files-unknown", what, "", verdict.name)
+            elif found.altered:
+                names = enumerated(tuple(f"{name} ({how})" for name, how in found.altered), 3)
+                what = f"{distribution} {version} is not as it was installed: {names}"
+                step = f"pip install --force-reinstall --no-deps '{distribution}=={version}'"
+                yield Finding(
+                    Level.WARNING, "candidates.files-altered", what, step, verdict.name, {"files": told}
+                )
+            else:
+                what = f"the files of {distribution} {version} are as they were installed"
+                yield Finding(Level.OK, "candidates.files", what, "", verdict.name, {"files": told})
+
+
+def _level(verdict: Verdict, visit: Visit) -> Level:
+    """What is not here, or was blocked, is well; what is here, or asked for, and does not work is not."""
+    if verdict.usable or verdict.status is Status.BLOCKED:
+        return Level.OK
+    asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
+    present = bool(verdict.evidence) and verdict.status is not Status.STANDS_ASIDE
+    failed = verdict.status.is_failure or verdict.broken or verdict.status is Status.CONFLICT
+    if present or (asked and failed):
+        return Level.ERROR
+    return Level.WARNING if failed else Level.OK
+
+
+def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
+    if verdict.hint or not unmet:
+        return verdict.hint
+    return f"install what brings {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"
+
+
+def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
+    """The verdict as a clause: what fails comes before what is merely absent."""
+    if verdict.usable:
+        devices = (
+            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}" if verdict.devices else ""
+        )
+        return f"usable{devices}" + (f": {verdict.reason}" if verdict.reason else "")
+    first, besides, trouble = verdict.reason.partition("; besides, ")
+    if not besides:
+        return f"{verdict.status.words}: {plain.reason(verdict)}{_also_missing(verdict, unmet)}"
+    absence = plain.reason(verdict._replace(reason=first))
+    return f"{trouble}{_also_missing(verdict, unmet)}; and {absence}"
+
+
+def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
+    """The libraries beyond the first, which the loader's message names."""
+    names = tuple(dict.fromkeys(need.name for need in unmet))
+    others = tuple(name for name in names if name not in verdict.reason)
+    failed = verdict.status.is_failure or verdict.broken
+    return (
+        f"; {enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"
+        if failed and others
+        else ""
+    )
+
+
+def _installed(package: VendorPackage) -> str:
+    requires = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
+    built = ", ".join([*requires, *package.tags])
+    return f"{package} in {package.folder}" + (f" (for {built})" if built else "")
+
+
+def _needed(unmet: Iterable[Unmet]) -> list[str]:
+    """Each library once, with who needs it first, and why it cannot be had where it is not merely missing."""
+    lines: dict[str, str] = {}
+    for need in unmet:
+        why = "" if need.why == "it is not found" else f": {need.why}"
+        by = f" (for {need.needed_by.rpartition('/')[2]}{why})" if need.needed_by else f" ({need.why})"
+        lines.setdefault(need.name, f"{need.name}{by}")
+    return list(lines.values())
+
+
+def _demangled(cause: str) -> str:
+    """The symbol that a library lacks, as it is written in C++ where this system can tell."""
+    match = re.search(r"undefined symbol: (\w+)", cause)
+    if match is None:
+        return ""
+    import shutil
+    import subprocess
+
+    program = shutil.which("c++filt")
+    if program is None:
+        return match[1]
+    try:
+        done = subprocess.run(
+            [program], input=match[1], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return match[1]
+    return done.stdout.strip() or match[1]
+
+
+TOPIC = Topic("candidates", "Backends", _examine)

@@ -1,0 +1,211 @@
+"""A vendor's package as it is installed: its distribution, what it was built for, its libraries.
+
+Read from files: nothing of it is imported or loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import NamedTuple
+
+from accel_core._support.packages import package_folders
+from accel_core._support.torch_import import torch_build
+from accel_core.doctor.installed_files import owned_by
+from accel_core.machine import host
+from accel_core.machine.libraries import Unmet, unmet_needs
+from accel_core.settings import normalize_distribution
+
+__all__ = ["VendorPackage", "extensions", "misfits", "unmet_libraries", "vendor_package"]
+
+#: Bytes of a file of metadata that are read: requirements stand before the description.
+_MOST_BYTES = 1 << 18
+#: Extension modules that are looked into, and folders below a package in which they are sought.
+_MOST_EXTENSIONS = 50
+_DEEPEST = 1
+
+
+class VendorPackage(NamedTuple):
+    """One installed package, and the distribution that it belongs to, where that can be told."""
+
+    #: What is imported: `"habana_frameworks.torch"`.
+    module: str
+    folder: str
+    #: The folder of its metadata: `"/…/torch_npu-2.13.0.dist-info"`; it and what follows empty where unknown.
+    info: str
+    distribution: str
+    version: str
+    #: Its requirements, as they are written.
+    requires: tuple[str, ...]
+    #: What its wheel was built for: `("cp311-cp311-linux_x86_64",)`.
+    tags: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.distribution} {self.version}" if self.info else self.module
+
+
+def vendor_package(module: str) -> VendorPackage | None:
+    """What is installed under that name; `None` where that is nothing, or no package."""
+    folder = next(iter(package_folders(module)), "")
+    if not folder:
+        return None
+    path = f"{module.replace('.', '/')}/"
+    site = Path(folder).parents[module.count(".")]
+    info = _info(str(site), module.partition(".")[0], path)
+    headers = _headers(f"{info}/METADATA") if info else []
+    wheel = _headers(f"{info}/WHEEL") if info else []
+    first = dict(reversed(headers))
+    return VendorPackage(
+        module,
+        folder,
+        info,
+        first.get("Name", ""),
+        first.get("Version", ""),
+        tuple(value for name, value in headers if name == "Requires-Dist"),
+        tuple(value for name, value in wheel if name == "Tag"),
+    )
+
+
+def _info(site: str, top: str, path: str) -> str:
+    """The metadata of the distribution that brings it: that of its name, else whose `RECORD` has it."""
+    infos = sorted(name for name in host.names_in(site) if name.endswith(".dist-info"))
+    named = [
+        name
+        for name in infos
+        if normalize_distribution(name.partition("-")[0]) == normalize_distribution(top)
+    ]
+    for name in named or infos:
+        if named or owned_by(f"{site}/{name}", path):
+            return f"{site}/{name}"
+    return ""
+
+
+def _headers(path: str) -> list[tuple[str, str]]:
+    """Names and values of the lines before the first empty one."""
+    try:
+        if not os.path.isfile(path):  # noqa: PTH113 - a FIFO would wait for somebody to write
+            return []
+        with open(path, "rb") as file:  # noqa: PTH123
+            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return []
+    lines = text.replace("\r\n", "\n").partition("\n\n")[0].splitlines()
+    return [(name, value) for name, colon, value in (line.partition(": ") for line in lines) if colon]
+
+
+# --- Whether it fits -----------------------------------------------------------------------------------
+
+
+def misfits(package: VendorPackage) -> Iterator[tuple[str, str]]:
+    """Why the package does not fit the torch or the Python that is here, each with the next step."""
+    build = torch_build()
+    if build is not None:
+        yield from _torch_misfits(package, build.version)
+    if package.tags and not _is_for_this_python(package.tags):
+        from platform import python_version
+
+        reason = f"{package} was built for {', '.join(package.tags)}, and this is Python {python_version()}"
+        step = f"pip install --force-reinstall '{package.distribution}'"
+        yield reason, step
+
+
+def _torch_misfits(package: VendorPackage, torch: str) -> Iterator[tuple[str, str]]:
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        installed = Version(torch)
+    except InvalidVersion:  # a private build's own scheme lies in no range
+        return
+    for text in package.requires:
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if normalize_distribution(requirement.name) != "torch":
+            continue
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        if not requirement.specifier.contains(installed, prereleases=True):
+            wanted = f"torch{requirement.specifier}"
+            yield f"{package} needs {wanted}, and torch {torch} is installed", f"pip install '{wanted}'"
+    mine, its = _build(package.version), _build(torch)
+    if mine and its and mine != its:
+        yield (
+            f"{package} was built for a torch of the kind +{mine}, and torch {torch} is installed",
+            f"install torch as {package.distribution} asks for it: the build +{mine}",
+        )
+
+
+def _build(version: str) -> str:
+    """The kind of build that a version names behind its `+`: `"cpu"`, `"cuda"`, `"rocm"`, `"xpu"`; or none.
+
+    torch's own wheels are named so; other words there, a commit's, say nothing of a kind.
+    """
+    local = version.partition("+")[2].lower()
+    for mark, kind in (("cpu", "cpu"), ("cu1", "cuda"), ("rocm", "rocm"), ("xpu", "xpu")):
+        if local.startswith(mark):
+            return kind
+    return ""
+
+
+def _is_for_this_python(tags: tuple[str, ...]) -> bool:
+    from packaging.tags import parse_tag, sys_tags
+
+    wanted = {tag for text in tags for tag in parse_tag(text)}
+    return any(tag in wanted for tag in sys_tags())
+
+
+# --- Its libraries -------------------------------------------------------------------------------------
+
+
+def extensions(folder: str) -> list[str]:
+    """The extension modules for this Python in a package's folder, and in the folders right below it.
+
+    What lies deeper is loaded on demand, if at all, and what is called `lib…` is loaded by these.
+    """
+    found: list[str] = []
+    waiting = [(folder, 0)]
+    while waiting and len(found) < _MOST_EXTENSIONS:
+        here, depth = waiting.pop(0)
+        for name in sorted(host.names_in(here)):
+            path = f"{here}/{name}"
+            if _is_extension(name):
+                found.append(path)
+            elif depth < _DEEPEST and "." not in name and os.path.isdir(path):  # noqa: PTH112
+                waiting.append((path, depth + 1))
+    return found[:_MOST_EXTENSIONS]
+
+
+def _is_extension(name: str) -> bool:
+    _, _, ending = name.partition(".")
+    return f".{ending}" in EXTENSION_SUFFIXES and not name.startswith("lib")
+
+
+def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple[Unmet, ...]:
+    """What the package's extension modules, and the libraries that they bring in, need and would not get.
+
+    torch's libraries are there, for torch is imported first; so are those that torch loads from NVIDIA's
+    packages, and those of the package itself, which may load them by their paths.
+    """
+    if not host.on_linux():
+        return ()
+    loaded = [*_folders_below(package.folder, 2)]
+    for torch in package_folders("torch")[:1]:
+        site = os.path.dirname(torch)  # noqa: PTH120
+        loaded += [
+            f"{torch}/lib",
+            *_folders_below(f"{site}/nvidia", 2),
+            *_folders_below(f"{site}/torch.libs", 0),
+        ]
+    return unmet_needs(extensions(package.folder), environ, loaded)
+
+
+def _folders_below(folder: str, depth: int) -> Iterator[str]:
+    yield folder
+    if depth:
+        for name in host.names_in(folder):
+            if "." not in name and os.path.isdir(f"{folder}/{name}"):  # noqa: PTH112
+                yield from _folders_below(f"{folder}/{name}", depth - 1)

@@ -1,0 +1,111 @@
+"""Which physical devices a process sees, and by which number: several variables, composed.
+
+Variables work one after the other: `ROCR_VISIBLE_DEVICES` filters what there is, `HIP_VISIBLE_DEVICES` counts
+among what that left. What a value names that is not there disappears without a word from the vendor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from accel_core.backend import Backend
+from accel_core.errors import SettingError
+from accel_core.machine.visible_devices import Id, format_visible_devices, parse_visible_devices
+
+__all__ = ["Step", "Visibility", "rewritten", "visibility"]
+
+#: Where an id that names no device ends the list, as `machine.visible_devices` says of invalid ones; in the
+#: others' it is passed over, as far as their vendors tell.
+_ENDS_THE_LIST = ("cuda", "mlu", "ascending")
+#: Ids of modules are no indices: of which there are does not tell how many there are.
+_NO_INDICES = "modules"
+
+
+class Step(NamedTuple):
+    """What one variable does."""
+
+    variable: str
+    value: str
+    #: Entries without effect and why, as a clause; empty where all count.
+    lost: str = ""
+    #: Why the value cannot be understood.
+    malformed: str = ""
+    #: Another variable is read in its place.
+    overruled_by: str = ""
+
+
+class Visibility(NamedTuple):
+    """What the variables come to."""
+
+    steps: tuple[Step, ...]
+    #: The physical devices, as indices or the vendor's identifiers, by logical number. `None`: all of them,
+    #: or nobody knows, as a value cannot be understood.
+    devices: tuple[Id, ...] | None
+
+    @property
+    def logical(self) -> dict[Id, int]:
+        """The logical number of each physical device."""
+        return {physical: number for number, physical in enumerate(self.devices or ())}
+
+
+def visibility(backend: Backend, environ: Mapping[str, str], count: int | None = None) -> Visibility:
+    """What `environ` lets a process see of `backend`'s devices.
+
+    `count`: how many there are, where that is known. Never raises: a value that is refused is told in its
+    step.
+    """
+    grammar = backend.visible_devices_grammar
+    named = [name for name in backend.visible_devices if name in environ]
+    used = [name for name in backend.visible_devices_filters if name in environ] + named[:1]
+    seen: list[Id] | None = list(range(count)) if count is not None and grammar != _NO_INDICES else None
+    steps: list[Step] = []
+    for name in used:
+        value = environ[name]
+        try:
+            asked = parse_visible_devices(grammar, value)
+        except SettingError as error:
+            return Visibility((*steps, Step(name, value, malformed=str(error))), None)
+        lost = asked.note
+        if asked.ids is not None:
+            seen, missing = _filtered(asked.ids, seen, grammar)
+            if missing:
+                lost = "; ".join(filter(None, [lost, missing]))
+        steps.append(Step(name, value, lost))
+    steps += [Step(name, environ[name], overruled_by=named[0]) for name in named[1:]]
+    filtered = any(not (step.malformed or step.overruled_by) for step in steps) and seen is not None
+    return Visibility(tuple(steps), tuple(seen or ()) if filtered else None)
+
+
+def _filtered(asked: Sequence[Id], seen: Sequence[Id] | None, grammar: str) -> tuple[list[Id], str]:
+    """Those of `seen` that `asked` names by their place, and a clause on those that name nothing."""
+    found: list[Id] = []
+    for place, item in enumerate(asked):
+        if not isinstance(item, int) or seen is None:
+            found.append(item)  # an identifier, or nobody knows how many there are
+        elif item < len(seen):
+            found.append(seen[item])
+        elif grammar in _ENDS_THE_LIST:
+            rest = ", ".join(map(str, asked[place:]))
+            return found, f"there is no device {item}, which ends the list: {rest} not seen"
+    missing = [i for i in asked if isinstance(i, int) and seen is not None and i >= len(seen)]
+    return found, f"there is no device {', '.join(map(str, missing))}" if missing else ""
+
+
+def rewritten(grammar: str, value: str, count: int | None = None) -> str:
+    """What to write for the devices that `value` names and that there are, each once; empty where none is.
+
+    `count`: how many there are for this variable, where that is known.
+    """
+    items: dict[Id, None] = {}
+    for entry in value.split(","):
+        try:
+            ids = parse_visible_devices(grammar, entry.strip()).ids or ()
+        except SettingError:
+            continue
+        items.update((i, None) for i in ids if count is None or not isinstance(i, int) or i < count)
+    ordered = sorted(i for i in items if isinstance(i, int)) if grammar == "ascending" else list(items)
+    try:
+        return format_visible_devices(grammar, ordered) if ordered else ""
+    except SettingError:  # of two kinds
+        return ""

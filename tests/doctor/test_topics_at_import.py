@@ -1,0 +1,140 @@
+"""The doctor's topic on who acts at import: everybody is named, and who fails is found in child processes."""
+
+from __future__ import annotations
+
+import site
+import sys
+from pathlib import Path
+
+import pytest
+from accel_testing import layouts
+
+from accel_core._support import torch_import
+from accel_core.doctor.records import Level, Visit
+from accel_core.doctor.start_files import start_files
+from accel_core.doctor.topics.at_import import TOPIC
+from accel_core.settings import read
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+
+@pytest.fixture
+def start_folder(tmp_path, monkeypatch) -> Path:
+    """The one folder in which this Python looks for `.pth` files."""
+    monkeypatch.setattr(site, "PREFIXES", [str(tmp_path)])
+    monkeypatch.setattr(site, "ENABLE_USER_SITE", False)
+    folder = Path(site.getsitepackages()[0])
+    folder.mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def world(torch_world, start_folder, monkeypatch):
+    monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
+    monkeypatch.setattr(torch_import, "_ours", False)
+    torch_world.set_path([torch_world.site])
+    return torch_world
+
+
+def said(**variables: str):
+    return list(TOPIC.examine(Visit(read(variables), variables)))
+
+
+def acts(world, distribution: str, group: str, source: str, attribute: str = "") -> None:
+    module = distribution.replace("-", "_")
+    value = module + (f":{attribute}" if attribute else "")
+    layouts.dist_info(world.site, distribution, "1.0", {group: {module: value}}, {module: source})
+    world.set_path([world.site])
+
+
+def test_nobody_acts(world):
+    [finding] = said()
+    assert (finding.level, finding.code) == (Level.OK, "at-import.nobody")
+
+
+def test_each_is_named_and_who_fails_is_found_whatever_it_does(world):
+    """One that raises when it is called, one that ends the process, one that is well after that one."""
+    world.module("vllm", "")
+    world.module("triton", "")
+    acts(
+        world,
+        "aurora-vllm",
+        "vllm.platform_plugins",
+        "def register(): raise OSError('libaurora.so')",
+        "register",
+    )
+    acts(world, "borealis-triton", "triton.backends", "import os; os._exit(3)")
+    acts(
+        world,
+        "calima-vllm",
+        "vllm.general_plugins",
+        "def register(): raise OSError('not called')",
+        "register",
+    )
+    acts(world, "derecho-verl", "verl.plugins", "raise OSError('nobody reads it')")
+    found = said(ACCEL_PROBE_TIMEOUT="10")
+    named = {f.what: f for f in found if f.code == "at-import.group"}
+    assert list(named) == [
+        "triton.backends: borealis-triton 1.0 acts when triton is imported",
+        "vllm.platform_plugins: aurora-vllm 1.0 acts when vLLM looks for its platform",
+        "vllm.general_plugins: calima-vllm 1.0 acts when vLLM starts",
+        "verl.plugins: derecho-verl 1.0 acts when verl is imported, if verl were installed",
+    ]
+    assert {f.level for f in named.values()} == {Level.OK}
+    triton, vllm = [f for f in found if f.code == "at-import.fails"]
+    assert {triton.level, vllm.level} == {Level.WARNING}
+    assert triton.what == (
+        "borealis-triton 1.0 (triton.backends: borealis_triton = borealis_triton) fails when triton is "
+        "imported: its process exited with status 3"
+    )
+    assert triton.step == "pip install --upgrade borealis-triton, or pip uninstall it"
+    assert vllm.what == (
+        "aurora-vllm 1.0 (vllm.platform_plugins: aurora_vllm = aurora_vllm:register) fails when vLLM looks "
+        "for its platform: OSError: libaurora.so"
+    )
+
+
+def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
+    world.module("triton", "")
+    acts(world, "aurora-triton", "triton.backends", "import time; time.sleep(60)")
+    acts(world, "borealis-triton", "triton.backends", "fine = True")
+    [failed] = [f for f in said(ACCEL_PROBE_TIMEOUT="0.7") if f.code == "at-import.fails"]
+    assert failed.what.startswith("aurora-triton 1.0 ")
+    assert failed.what.endswith(": it does not come back within 0.7 s")
+
+
+def test_what_torch_loads_is_an_error_where_it_fails(world):
+    acts(world, "torch-npu", "torch.backends", "def autoload(): raise OSError('libhccl.so')", "autoload")
+    group, failed = said()
+    assert group.what == "torch.backends: torch-npu 1.0 acts when torch is imported"
+    assert (failed.level, failed.code) == (Level.ERROR, "at-import.torch-fails")
+    assert failed.what.startswith("torch-npu 1.0 fails when torch loads it")
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in failed.step
+
+
+def test_files_that_run_when_python_starts(world, start_folder):
+    (start_folder / "paths.pth").write_text("/somewhere\n# import this\n")
+    (start_folder / "good.pth").write_text("/somewhere\nimport sys; sys.started = True\n")
+    (start_folder / "bad.pth").write_text("import a_module_that_is_not_there\n")
+    (start_folder / ".hidden.pth").write_text("import hidden\n")
+    info = start_folder / "good_tool-2.0.dist-info"
+    info.mkdir()
+    (info / "RECORD").write_text("good_tool/__init__.py,sha256=x,1\ngood.pth,sha256=y,2\n")
+    bad, good = start_files()
+    assert (Path(good.path).name, good.lines) == ("good.pth", ("import sys; sys.started = True",))
+    assert (good.distribution, bad.distribution) == ("good_tool 2.0", "")
+    start, failed = said()
+    assert (start.level, start.code) == (Level.OK, "at-import.start")
+    assert start.what == "2 files run code whenever Python starts"
+    assert start.facts[good.path] == "good_tool 2.0: import sys; sys.started = True"
+    assert (failed.level, failed.code, failed.step) == (
+        Level.WARNING, "at-import.fails", f"mend or remove {bad.path}",
+    )  # fmt: skip
+    assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in failed.what
+
+
+def test_sitecustomize_counts_too(world):
+    world.module("sitecustomize", "raise OSError('it is broken')")
+    start, failed = said()
+    assert list(start.facts.values()) == ["no distribution: import sitecustomize"]
+    assert failed.what.endswith("fails whenever Python starts: OSError: it is broken")

@@ -1,0 +1,176 @@
+"""The doctor's topic machine, on machines made of folders: what does not fit is said, with what helps."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_testing import layouts
+from accel_testing.computers import Computer
+
+from accel_core._support.torch_import import TorchBuild
+from accel_core.doctor.records import Level, Visit
+from accel_core.doctor.topics import machine as topic
+from accel_core.machine import devices, vendors
+from accel_core.settings import read
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /proc")
+
+#: The real one, which the fixture `world` replaces.
+KNOWN_HARDWARE = vendors.known_hardware
+GPU = ("0000:17:00.0", "10de", "2335", "030200")
+
+
+@pytest.fixture
+def computer(tmp_path) -> Computer:
+    devices.pci_devices.cache_clear()
+    return Computer(tmp_path / "computer")
+
+
+@pytest.fixture
+def said(computer, world, monkeypatch):
+    """`said(build, **variables)`: the findings by code, with a torch of that build and nothing installed."""
+    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
+
+    def examined(build: TorchBuild | None, **variables: str) -> dict[str, object]:
+        monkeypatch.setattr(topic, "torch_build", lambda: build)
+        found = list(topic.findings(Visit(read(variables), variables), computer.path))
+        assert len({f.code for f in found}) == len(found)
+        return {f.code: f for f in found}
+
+    return examined
+
+
+CPU_BUILD = TorchBuild("2.13.0+cpu")
+CUDA_12, CUDA_13 = TorchBuild("2.13.0", cuda="12.6"), TorchBuild("2.13.0", cuda="13.0")
+ROCM = TorchBuild("2.13.0", hip="6.4")
+
+
+def test_a_machine_without_an_accelerator_is_well(said):
+    found = said(CPU_BUILD)
+    assert {f.level for f in found.values()} == {Level.OK}
+    assert found["machine.seen"].what == "No accelerator on this machine"
+    assert found["machine.torch"].what == "torch 2.13.0+cpu (CPU build) fits the hardware"
+
+
+def test_a_missing_torch_is_told_and_the_rest_goes_on(said, computer):
+    computer.pci(*GPU)
+    found = said(None)
+    assert found["machine.no-torch"].level is Level.ERROR
+    assert "NVIDIA GPU" in found["machine.seen"].what
+
+
+@pytest.mark.parametrize(("build", "code"), [(CPU_BUILD, "machine.cpu-build"), (ROCM, "machine.other-build")])
+def test_a_build_that_cannot_drive_what_is_on_the_bus(said, computer, build, code):
+    computer.pci(*GPU)
+    finding = said(build)[code]
+    assert (finding.level, finding.about) == (Level.ERROR, "cuda")
+    assert "10de:2335 at 0000:17:00.0" in finding.what
+    assert finding.step.startswith("install torch's CUDA build")
+    assert said(build, DS_ACCELERATOR="cpu")[code].level is Level.WARNING  # it was left aside on purpose
+    assert "machine.torch" not in said(build)
+    assert "machine.torch" in said(CUDA_12)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/sys/module/nvidia/version", "535.183.01"),
+        (
+            "/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01  Sun May 12 19:39:15 UTC 2024",
+        ),
+        (
+            "/proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.183.01  Release Build",
+        ),
+    ],
+)
+def test_a_driver_that_is_too_old_for_torchs_cuda(said, computer, path, text):
+    computer.pci(*GPU)
+    computer.write(path, text)
+    finding = said(CUDA_13)["machine.driver-too-old"]
+    assert finding.level is Level.ERROR
+    assert "535.183.01 is too old for torch's CUDA 13.0, which needs 580 or newer" in finding.what
+    assert "driver 580 or newer" in finding.step
+    assert said(CUDA_12)["machine.driver"].level is Level.OK
+    computer.write("/usr/local/cuda/compat/libcuda.so.1")  # NVIDIA's package for older drivers
+    assert said(CUDA_13)["machine.driver-too-old"].level is Level.WARNING
+
+
+def test_the_driver_of_what_is_not_there_is_nobodys_concern(said, computer):
+    computer.write("/sys/module/nvidia/version", "535.183.01")
+    assert "machine.driver-too-old" not in said(CUDA_13)
+
+
+@pytest.mark.parametrize(
+    ("capability", "has", "missing"),
+    [
+        ((9, 0), ["sm_80", "sm_90"], False),
+        ((8, 9), ["sm_80", "sm_90"], False),  # code for 8.0 runs on 8.9
+        ((8, 0), ["sm_86", "sm_90"], True),
+        ((6, 1), ["sm_75", "sm_80", "compute_90"], True),
+        ((12, 0), ["sm_75", "sm_90", "compute_90"], False),  # compiled by the driver
+        ((12, 0), ["sm_75", "sm_90"], True),
+        ((12, 0), ["sm_90", "sm_120"], False),
+        ((10, 3), ["sm_90a", "sm_100a"], True),
+        ((10, 3), ["sm_100f"], False),
+        ((10, 3), [], False),  # not known
+        ((10, 3), ["gfx942"], False),
+    ],
+)
+def test_code_for_a_gpu(capability, has, missing):
+    assert topic.uncovered(capability, has) is missing
+
+
+def test_a_device_without_its_plugin(said, world, monkeypatch):
+    """As the choice says it, from metadata alone."""
+    evidence = devices.Evidence(("/dev/davinci0",))
+    known = vendors.KnownHardware("Ascend NPU", "npu", "accel-npu", evidence)
+    monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
+    finding = said(CPU_BUILD)["machine.no-plugin"]
+    assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", "pip install accel-npu")
+    assert finding.what == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
+    entry_point = {layouts.GROUP: {"npu": "accel_npu_that_is_not_there"}}
+    layouts.dist_info(world.site, "accel-npu", "1.0", entry_point)
+    world.set_path([world.site])
+    assert "machine.no-plugin" not in said(CPU_BUILD)
+
+
+def test_a_container_without_the_hosts_devices(said, computer):
+    computer.pci(*GPU)
+    assert "machine.no-nodes" not in said(CUDA_12)  # some drivers make their nodes at the first use
+    computer.write("/.dockerenv")
+    finding = said(CUDA_12)["machine.no-nodes"]
+    assert finding.level is Level.ERROR
+    assert "this container no device node of it" in finding.what
+    assert "`accel why cuda`" in finding.step
+
+
+def test_what_the_control_group_leaves(said, computer):
+    computer.write("/proc/self/cgroup", "0::/job\n")
+    computer.group("/sys/fs/cgroup/job", memory_max=1 << 30, memory_current=1 << 28, cpu_max="150000 100000")
+    found = said(CPU_BUILD)
+    assert "machine.little-memory" not in found
+    facts = found["machine.seen"].facts
+    assert facts["memory, by the control group"] == "1.0 GiB, of which 768 MiB are free"
+    assert facts["time of cores, by the control group"] == "1.5"
+    computer.group("/sys/fs/cgroup/job", memory_current=(1 << 30) - (1 << 20))
+    finding = said(CPU_BUILD)["machine.little-memory"]
+    assert finding.level is Level.WARNING
+    assert "leaves 1 MiB of 1.0 GiB" in finding.what
+
+
+def test_findings_on_backends_that_were_not_asked_for_are_left_out(computer, monkeypatch):
+    evidence = devices.Evidence((), ("10de:2335 at 0000:17:00.0",))
+    known = vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", evidence)
+    monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
+    monkeypatch.setattr(topic, "torch_build", lambda: CPU_BUILD)
+
+    def codes(name: str) -> set[str]:
+        pins = read({"DS_ACCELERATOR": name}).pins
+        return {f.code for f in topic.TOPIC.examine(Visit(read({}), {}, pins))}
+
+    assert "machine.cpu-build" in codes("cuda")
+    assert "machine.cpu-build" not in codes("npu")
+    assert "machine.seen" in codes("npu")

@@ -1,0 +1,69 @@
+"""The doctor's topic PrivateUse1: who wants torch's one slot, who gets it, what that leaves out."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_testing.plugins import NO_DEVICE
+
+from accel_core.doctor.records import Level, Visit
+from accel_core.doctor.topics.privateuse1 import TOPIC
+from accel_core.settings import read
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+
+def wants(world, name: str, priority: int, *, torch_loads: bool = False, extra: str = "") -> None:
+    world.module(f"torch_{name}", "def autoload(): pass\n")
+    if torch_loads:
+        group = {"torch.backends": {name: f"torch_{name}:autoload"}}
+        world.distribution(f"torch-{name}", "2.13", group)
+    world.backend(name, priority, vendor_import=f"torch_{name}", private_use1=True, extra=extra)
+
+
+def said(**variables: str):
+    return list(TOPIC.examine(Visit(read(variables), variables)))
+
+
+def test_nobody_and_one(torch_world):
+    [nobody] = said()
+    assert (nobody.level, nobody.code) == (Level.OK, "privateuse1.unwanted")
+    wants(torch_world, "aurora", 600)
+    [one] = said()
+    assert (one.level, one.code, one.about) == (Level.OK, "privateuse1.one", "aurora")
+    assert "aurora (accel-aurora 1.0), which is chosen, gets it" in one.what
+    [free] = said(DS_ACCELERATOR="cpu")
+    assert (free.level, free.code) == (Level.OK, "privateuse1.one")
+    assert "cpu is chosen, which leaves it free" in free.what
+
+
+def test_of_two_the_chosen_one_gets_it_and_the_other_is_named(torch_world):
+    wants(torch_world, "aurora", 600)
+    wants(torch_world, "borealis", 300)
+    [finding] = said()
+    assert (finding.level, finding.code) == (Level.WARNING, "privateuse1.several")
+    assert finding.what.startswith(
+        "aurora and borealis want torch's one slot; aurora (accel-aurora 1.0), which is chosen, gets it"
+    )
+    assert finding.step.startswith("DS_ACCELERATOR=borealis ")
+    assert list(finding.facts) == ["aurora (accel-aurora 1.0)", "borealis (accel-borealis 1.0)"]
+    [pinned] = said(DS_ACCELERATOR="borealis")
+    assert pinned.step.startswith("DS_ACCELERATOR=aurora ")
+    assert "borealis (accel-borealis 1.0), which is chosen" in pinned.what
+    [blocked] = said(ACCEL_BLOCK="aurora")
+    assert (blocked.level, blocked.about) == (Level.OK, "borealis")
+
+
+def test_torchs_autoload_may_give_it_to_another_one(torch_world):
+    wants(torch_world, "aurora", 600, torch_loads=True, extra=NO_DEVICE)
+    wants(torch_world, "borealis", 300)
+    several, autoload = said()
+    assert several.code == "privateuse1.several"
+    assert (autoload.level, autoload.code, autoload.about) == (
+        Level.WARNING, "privateuse1.autoload", "borealis",
+    )  # fmt: skip
+    assert "gives the slot to torch-aurora 2.13" in autoload.what
+    assert autoload.step == "export TORCH_DEVICE_BACKEND_AUTOLOAD=0, or pip uninstall torch-aurora"
+    [only] = said(DS_ACCELERATOR="aurora")
+    assert only.code == "privateuse1.several"

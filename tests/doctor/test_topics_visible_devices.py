@@ -1,0 +1,103 @@
+"""The doctor's topic on visible devices: who sees what by which number, and what to write instead."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from accel_testing.plugins import NO_DEVICE
+
+from accel_core.doctor.records import Level, Visit
+from accel_core.doctor.topics.visible_devices import TOPIC
+from accel_core.machine import devices
+from accel_core.settings import read
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+NPU = {
+    "visible_devices": ("NPU_VISIBLE_DEVICES",),
+    "visible_devices_grammar": "ascending",
+    "device_nodes": ("/dev/npu[0-9]*",),
+    "api_level": 2,
+}
+
+
+@pytest.fixture
+def said(torch_world, monkeypatch):
+    """`said(nodes, **variables)`: the findings on a machine with so many nodes."""
+
+    def examined(nodes: int, **variables: str):
+        found = tuple(f"/dev/npu{i}" for i in range(nodes))
+        monkeypatch.setattr(devices, "device_nodes", lambda patterns, root="/": found if patterns else ())
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return list(TOPIC.examine(Visit(read(variables), variables)))
+
+    return examined
+
+
+def test_nothing_is_set(said, torch_world):
+    torch_world.backend("npu", **NPU)
+    [finding] = said(2)
+    assert (finding.level, finding.code) == (Level.OK, "visible-devices.unset")
+    assert finding.facts == {"npu": "NPU_VISIBLE_DEVICES"}
+
+
+def test_the_table_of_physical_and_logical_numbers(said, torch_world):
+    torch_world.backend("npu", **NPU)
+    [finding] = said(4, NPU_VISIBLE_DEVICES="1,3")
+    assert (finding.level, finding.code, finding.about) == (Level.OK, "visible-devices.mapped", "npu")
+    assert finding.what == "NPU_VISIBLE_DEVICES='1,3' shows 2 of 4 devices"
+    assert list(finding.facts.items()) == [
+        ("NPU_VISIBLE_DEVICES", "'1,3'"), ("physical 0", "not seen"), ("physical 1", "npu:0"),
+        ("physical 2", "not seen"), ("physical 3", "npu:1"), ("devices that the vendor counts", "2"),
+    ]  # fmt: skip
+
+
+def test_ids_that_the_vendor_drops_without_a_word(said, torch_world):
+    torch_world.backend("npu", **NPU)
+    [finding] = said(1, NPU_VISIBLE_DEVICES="0,99")
+    assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.dropped")
+    assert "there is no device 99" in finding.what
+    assert finding.step == "export NPU_VISIBLE_DEVICES=0"
+    [finding] = said(4, NPU_VISIBLE_DEVICES="0, 1")
+    assert finding.what == "NPU_VISIBLE_DEVICES='0, 1': ' 1' ends the list"
+    assert finding.step == "export NPU_VISIBLE_DEVICES=0,1"
+
+
+def test_fewer_devices_than_were_asked_for(said, torch_world):
+    """The nodes tell nothing, and the vendor counts two."""
+    torch_world.backend("npu", **{**NPU, "visible_devices_grammar": "indices"})
+    [finding] = said(0, NPU_VISIBLE_DEVICES="0,1,2")
+    assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.fewer")
+    assert finding.what == "NPU_VISIBLE_DEVICES='0,1,2' names 3 devices, and the vendor counts 2"
+
+
+def test_everything_is_hidden(said, torch_world):
+    torch_world.backend("npu", **NPU)
+    for value, why in (("", ""), ("1,1", ": the ids must ascend"), ("7", ": there is no device 7, ")):
+        [finding] = said(2, NPU_VISIBLE_DEVICES=value)
+        assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.none")
+        assert finding.what.startswith(f"NPU_VISIBLE_DEVICES={value!r} hides every device{why}")
+        assert finding.step == "unset NPU_VISIBLE_DEVICES, or name in it the devices to use"
+
+
+def test_a_value_that_the_vendor_refuses(said, torch_world):
+    torch_world.backend("npu", **{**NPU, "visible_devices_grammar": "modules"}, extra=NO_DEVICE)
+    [finding] = said(2, NPU_VISIBLE_DEVICES="0,x,1")
+    assert (finding.level, finding.code) == (Level.ERROR, "visible-devices.malformed")
+    assert finding.step == "export NPU_VISIBLE_DEVICES=0,1"
+
+
+def test_variables_of_devices_that_are_not_here_change_nothing(said, torch_world):
+    torch_world.backend("npu", **{**NPU, "pci_ids": ("19e5:d802",), "device_nodes": ()})
+    [finding] = said(0, NPU_VISIBLE_DEVICES="")
+    assert (finding.level, finding.code) == (Level.OK, "visible-devices.no-effect")
+    assert finding.facts == {"NPU_VISIBLE_DEVICES": "''"}
+
+
+def test_a_variable_that_another_one_overrules(said, torch_world):
+    torch_world.backend("npu", **{**NPU, "visible_devices": ("NPU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")})
+    [finding] = said(2, NPU_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="0")
+    assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.overruled")
+    assert finding.step == "unset CUDA_VISIBLE_DEVICES"

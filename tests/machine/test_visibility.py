@@ -1,0 +1,112 @@
+"""Variables of visible devices, composed: physical to logical numbers, and what disappears without a word."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_core.backend import Backend
+from accel_core.machine.visibility import Step, Visibility, rewritten, visibility
+from accel_core.machine.visible_devices import format_visible_devices
+
+
+def backend(grammar: str, *variables: str, filters: tuple[str, ...] = ()) -> Backend:
+    return Backend(
+        name="npu", priority=1, device_type="npu", api_level=2, visible_devices=variables,
+        visible_devices_filters=filters, visible_devices_grammar=grammar,
+    )  # fmt: skip
+
+
+CUDA = backend("cuda", "CUDA_VISIBLE_DEVICES")
+ROCM = backend("cuda", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", filters=("ROCR_VISIBLE_DEVICES",))
+
+
+def cuda(value: str, count: int | None = 4) -> Visibility:
+    return visibility(CUDA, {"CUDA_VISIBLE_DEVICES": value}, count)
+
+
+def test_without_a_variable_everything_is_seen():
+    assert visibility(CUDA, {}, 4) == Visibility((), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "seen", "lost"),
+    [
+        ("2,0", 4, (2, 0), ""),
+        ("0,99", 1, (0,), "there is no device 99, which ends the list: 99 not seen"),
+        ("1,9,0", 4, (1,), "there is no device 9, which ends the list: 9, 0 not seen"),
+        ("9", 4, (), "there is no device 9, which ends the list: 9 not seen"),
+        ("0,99", None, (0, 99), ""),  # nobody knows how many there are
+        ("", 4, (), ""),
+        ("0,-1,1", 4, (0,), "'-1' ends the list"),
+        ("0,1,0", 4, (), "'0' is there twice"),
+        ("GPU-1a2b,GPU-3c4d", 4, ("GPU-1a2b", "GPU-3c4d"), ""),
+    ],
+)
+def test_cuda(value, count, seen, lost):
+    found = cuda(value, count)
+    assert (found.devices, found.steps) == (seen, (Step("CUDA_VISIBLE_DEVICES", value, lost),))
+
+
+def test_other_grammars_and_ids_that_are_not_there():
+    npu = backend("ascending", "ASCEND_RT_VISIBLE_DEVICES")
+    found = visibility(npu, {"ASCEND_RT_VISIBLE_DEVICES": "1,7,8"}, 4)
+    assert found.devices == (1,)
+    assert found.steps[0].lost == "there is no device 7, which ends the list: 7, 8 not seen"
+    xpu = backend("level-zero", "ZE_AFFINITY_MASK")
+    found = visibility(xpu, {"ZE_AFFINITY_MASK": "9,1,0.1"}, 2)
+    assert (found.devices, found.steps[0].lost) == (("0.1", 1), "there is no device 9")
+    assert visibility(xpu, {"ZE_AFFINITY_MASK": ""}, 2).devices == (0, 1)  # no mask to Intel
+    assert visibility(xpu, {"ZE_AFFINITY_MASK": ""}).devices is None
+    hpu = backend("modules", "HABANA_VISIBLE_MODULES")
+    assert visibility(hpu, {"HABANA_VISIBLE_MODULES": "6,7"}, 2).devices == (6, 7)  # modules, no indices
+
+
+def test_a_filter_first_and_the_other_counts_among_what_is_left():
+    found = visibility(ROCM, {"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "1"}, 4)
+    assert (found.devices, found.logical) == ((1,), {1: 0})
+    found = visibility(ROCM, {"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "0,3"}, 4)
+    assert found.devices == (3,)
+    assert [step.lost for step in found.steps] == [
+        "", "there is no device 3, which ends the list: 3 not seen",
+    ]  # fmt: skip
+    # After a filter it is known how many there are, whatever the machine has.
+    assert visibility(ROCM, {"ROCR_VISIBLE_DEVICES": "3", "HIP_VISIBLE_DEVICES": "3"}).devices == ()
+
+
+def test_of_two_names_the_first_counts():
+    found = visibility(ROCM, {"CUDA_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "2"}, 4)
+    assert found.devices == (2,)
+    assert found.steps[1] == Step("CUDA_VISIBLE_DEVICES", "0", overruled_by="HIP_VISIBLE_DEVICES")
+
+
+def test_a_value_that_is_refused_is_told():
+    found = visibility(backend("indices", "SDAA_VISIBLE_DEVICES"), {"SDAA_VISIBLE_DEVICES": "zero"}, 4)
+    assert found.devices is None
+    assert found.steps[0].malformed.startswith("'zero' is not valid, expected indices")
+
+
+@given(st.permutations(range(8)).flatmap(lambda p: st.integers(1, 8).map(lambda n: p[:n])))
+def test_logical_and_physical_numbers_are_each_others_inverse(ids):
+    found = cuda(format_visible_devices("cuda", ids), 8)
+    assert found.devices == tuple(ids)
+    assert all(found.devices[logical] == physical for physical, logical in found.logical.items())
+    assert sorted(found.logical.values()) == list(range(len(ids)))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "value", "count", "better"),
+    [
+        ("cuda", "0,99", 1, "0"),
+        ("cuda", "0,-1,1", 4, "0,1"),
+        ("cuda", "1,1,0", None, "1,0"),
+        ("cuda", "NoDevFiles", 4, ""),
+        ("cuda", "9", 4, ""),
+        ("ascending", "3, 1,3", 4, "1,3"),
+        ("indices", "0,x,2", None, "0,2"),
+        ("cuda", "GPU-1a2b,0", None, ""),
+    ],
+)
+def test_what_to_write_instead(grammar, value, count, better):
+    assert rewritten(grammar, value, count) == better

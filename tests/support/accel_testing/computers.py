@@ -1,0 +1,38 @@
+"""A computer on disk: /sys, /proc and /dev in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Computer:
+    root: Path
+
+    def write(self, path: str, text: str = "") -> None:
+        file = self.root / path.lstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def pci(self, address: str, vendor: str, device: str, class_code: str) -> None:
+        """A PCI function as the kernel shows it; the device folder is a link, as in a real /sys."""
+        bus, sub, interface = (class_code[i : i + 2].upper() for i in (0, 2, 4))
+        real = f"sys/devices/pci0000:00/{address}"
+        self.write(
+            f"{real}/modalias",
+            f"pci:v0000{vendor.upper()}d0000{device.upper()}sv000010DEsd000016C1bc{bus}sc{sub}i{interface}\n",
+        )
+        link = self.root / "sys/bus/pci/devices" / address
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(self.root / real)
+
+    def group(self, folder: str, **files: object) -> None:
+        """A control group's folder: `memory_max=…` writes memory.max; 2 names have an underscore more."""
+        names = {"limit_v1": "memory.limit_in_bytes", "usage_v1": "memory.usage_in_bytes"}
+        for name, value in files.items():
+            self.write(f"{folder}/{names.get(name, name.replace('_', '.'))}", f"{value}\n")
+
+    @property
+    def path(self) -> str:
+        return str(self.root)

@@ -1,0 +1,249 @@
+"""What this tree has of all that can be named, read from where it is made."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import importlib
+import importlib.util
+import io
+import re
+import shlex
+from functools import cached_property
+from pathlib import Path
+
+import click
+import tomllib
+
+from accel_core.cli import commands
+from accel_core.cli.app import accel
+from accel_core.distributed import command_line
+from accel_core.errors import AccelError, SettingError
+from accel_core.settings import VARIABLES
+
+__all__ = ["Known"]
+
+#: Tried as the script of a command line that names none.
+SCRIPT = ["1", "train.py"]
+#: A name in capitals that a module or a class gives a value.
+CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]+)\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
+#: What the tools and the devices made for tests read; the sources of users' variables are others.
+READS = re.compile(r"\"((?:DEV|SIMULATED|STANDIN)_[A-Z0-9_]+)\"")
+
+
+class Known:
+    """The names of the tree at `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    # ------------------------------------------------------------------ commands
+
+    @cached_property
+    def commands(self) -> dict[str, click.Command]:
+        return {name: accel.commands[name] for name in commands.SUMMARIES}
+
+    @cached_property
+    def options(self) -> set[str]:
+        """Of the command line, of what it starts, and of the tools that sessions start."""
+        found = {
+            option
+            for command in (accel, *self.commands.values())
+            for parameter in command.params
+            for option in parameter.opts
+        }
+        found |= {"--help", "--version", *command_line.OPTIONS, *command_line.FLAGS, *self.torchrun}
+        for folder in ("src", "tools", "benchmarks", "examples", "docs/tutorial"):
+            for file in (self.root / folder).rglob("*.*"):
+                if file.suffix in (".py", ".md"):
+                    code = file.read_text(encoding="utf-8")
+                    found |= set(re.findall(r"add_argument\(\s*\"(--[\w-]+)\"", code))
+        # What reads its arguments without a parser: the ranks' start, and the sessions' tools.
+        for file in (self.root / "src/accel_core/distributed/worker.py", *self.root.glob("tools/*.py")):
+            found |= set(re.findall(r"\"(--[a-z-]+)=?\"", file.read_text(encoding="utf-8")))
+        return found
+
+    @cached_property
+    def torchrun(self) -> set[str]:
+        return {option for action in command_line._torchruns()._actions for option in action.option_strings}
+
+    def line(self, words: str, launcher: set[str]) -> str:
+        """What is wrong with the words behind `accel`; empty for nothing. `launcher`: DeepSpeed's options."""
+        given = [word for word in shlex.split(words) if word not in ("…", "...")]
+        given = [re.sub(r"[\[\]]", "", word) for word in given]
+        name, *rest = [word for word in given if word not in ("-v", "--verbose")] or ["--help"]
+        if name.startswith("-"):
+            known = {option for parameter in accel.params for option in parameter.opts}
+            return "" if name in {*known, "--help", "-h"} else f"accel has no option {name}"
+        if name not in self.commands:
+            return f"accel has no command {name}"
+        if name == "run":
+            return self._run(rest)
+        if name == "deepspeed":
+            own = rest[: next((n for n, word in enumerate(rest) if word.endswith(".py")), len(rest))]
+            wrong = [w for w in own if w.startswith("--") and w not in launcher]
+            return f"DeepSpeed's launcher has no option {wrong[0]}" if wrong else ""
+        return self._click(name, rest)
+
+    def _click(self, name: str, rest: list[str]) -> str:
+        # An option that is only spoken of has no value; a place for a number holds a letter.
+        for tried in (rest, [*rest, "1"]):
+            try:
+                self.commands[name].make_context(name, [re.sub("^N$", "1", w) for w in tried])
+            except click.exceptions.Exit:
+                return ""
+            except click.MissingParameter:
+                return ""
+            except click.BadOptionUsage as error:
+                said = f"accel {name}: {error.format_message()}"
+            except click.UsageError as error:
+                if "No such file" in str(error):
+                    return ""
+                return f"accel {name}: {error.format_message()}"
+            else:
+                return ""
+        return said
+
+    @staticmethod
+    def _run(rest: list[str]) -> str:
+        said = io.StringIO()
+        given = [re.sub("^N$", "1", word) for word in rest]
+        try:
+            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+                command_line.parse([*given, *SCRIPT])
+        except SystemExit as ended:
+            return f"accel run: {said.getvalue().splitlines()[-1]}" if ended.code else ""
+        except AccelError as error:
+            return f"accel run: {error}"
+        return ""
+
+    # ------------------------------------------------------------------ variables
+
+    @cached_property
+    def variables(self) -> set[str]:
+        """Those that accel_core reads, and those of the tools, the sessions and the tests' own devices."""
+        found = {variable.name for variable in VARIABLES}
+        found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
+        view = self.root / "src/accel_core/integrations/deepspeed/_view.py"
+        found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
+        for place in ("tools", "tests/simulated", "tests/npu_real"):
+            for file in (self.root / place).rglob("*.*"):
+                if file.suffix in (".c", ".cpp", ".h", ".py"):
+                    found |= set(READS.findall(file.read_text(encoding="utf-8")))
+        return found
+
+    def value(self, assignment: str) -> str:
+        """What is wrong with `NAME=value`, by the variable's own parser."""
+        name, _, value = assignment.partition("=")
+        try:
+            for variable in VARIABLES:
+                if variable.name == name:
+                    variable.read({name: value})
+        except SettingError as error:
+            return str(error)
+        return ""
+
+    @cached_property
+    def identifiers(self) -> set[str]:
+        """Names in capitals that the code defines, which look like variables of the environment."""
+        found = set(dir(builtins))
+        for module in ("os", "socket", "stat"):
+            found |= set(dir(importlib.import_module(module)))
+        for place in ("src", "plugins", "tests"):
+            for file in self.root.joinpath(place).rglob("*.py"):
+                found |= set(CONSTANT.findall(file.read_text(encoding="utf-8")))
+        return found - {name for name in found if name.startswith(("ACCEL_", "DS_"))}
+
+    # ------------------------------------------------------------------ distributions
+
+    @cached_property
+    def projects(self) -> dict[str, dict[str, object]]:
+        found = {}
+        for file in [self.root / "pyproject.toml", *self.root.glob("plugins/*/pyproject.toml")]:
+            project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+            found[project["name"]] = project
+        return found
+
+    @cached_property
+    def groups(self) -> set[str]:
+        return {group for project in self.projects.values() for group in project.get("entry-points", {})}
+
+    def extra(self, asked: str) -> bool:
+        name, _, extra = asked.removesuffix("]").partition("[")
+        return extra in self.projects.get(name, {}).get("optional-dependencies", {})
+
+    # ------------------------------------------------------------------ files
+
+    @cached_property
+    def sessions(self) -> set[str]:
+        noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
+        return set(re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE))
+
+    def file(self, pattern: str, beside: Path) -> bool:
+        """Whether a path that is named is there: from the tree, from a package, beside the document."""
+        pattern = re.sub(r"<[^>]*>", "*", pattern)
+        suffixes = ("", ".md") if beside.suffix == ".md" else ("",)  # a table of contents leaves it out
+        core = self.root / "src/accel_core"
+        places = (self.root, core.parent, core, self.root / "tests", beside.parent)
+        return any(next(place.glob(f"{pattern}{suffix}"), None) for place in places for suffix in suffixes)
+
+    def link(self, target: str, beside: Path) -> str:
+        """What is wrong with a relative link; empty for nothing."""
+        path, _, anchor = target.partition("#")
+        file = beside.parent / path if path else beside
+        if not file.exists():
+            return "no such file"
+        if anchor and file.suffix == ".md" and anchor not in anchors(file.read_text(encoding="utf-8")):
+            return f"{file.relative_to(self.root)} has no heading for #{anchor}"
+        return ""
+
+    def module(self, dotted: str) -> bool:
+        """Whether `python -m` finds it: in this tree, or where the tests run."""
+        parts = dotted.split(".")
+        if parts[0] == "accel_core":
+            return self.attribute(dotted)
+        if (self.root / parts[0]).is_dir():
+            place = self.root.joinpath(*parts)
+            return place.is_dir() or place.with_suffix(".py").is_file()
+        return importlib.util.find_spec(parts[0]) is not None
+
+    def attribute(self, dotted: str) -> bool:
+        """Whether `accel_core.…` is a module, or a name that one holds."""
+        path = self.root / "src"
+        parts = dotted.split(".")
+        for number, part in enumerate(parts):
+            if (path / part).is_dir():
+                path = path / part
+                continue
+            if path.joinpath(f"{part}.py").is_file():
+                path, number = path / f"{part}.py", number + 1
+            rest = parts[number:]
+            return not rest or rest[0] in top_names(path if path.suffix else path / "__init__.py")
+        return True
+
+
+def anchors(markdown: str) -> set[str]:
+    """The anchors that GitHub and myst give to the headings of a document."""
+    without = re.sub(r"```.*?```", "", markdown, flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+?) *$", without, re.MULTILINE)
+    plain = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in plain}
+
+
+def top_names(file: Path) -> set[str]:
+    """The names that a module defines, imports, or offers by its table of homes."""
+    found: set[str] = set()
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    lazy = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in tree.body)
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
+                found.add(node.name)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+            case ast.alias():
+                found.add((node.asname or node.name).partition(".")[0])
+            case ast.Constant(value=str(word)) if lazy and word.isidentifier():
+                found.add(word)
+    return found

@@ -1,0 +1,96 @@
+"""Every text that a user may read: string literals of the code, and the documents, with their places."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Text", "documents", "of_document", "of_source", "sources"]
+
+#: What stands in the place of an f-string's values.
+HOLE = "{}"
+#: Blocks of these languages hold commands; one that opens with the prompt holds what they print too.
+COMMANDS = {"sh", "bash", "console"}
+FENCE = re.compile(r"^[ ]*```[ ]*(?:\{?([\w-]*)\}?.*)$")
+
+
+class Text(NamedTuple):
+    """`body` as it stands in `file` from `line` on; `code`: lines that are typed into a shell as they are."""
+
+    file: Path
+    line: int
+    body: str
+    code: bool = False
+
+
+def sources(root: Path) -> list[Path]:
+    """The modules of the core and of the plugins."""
+    return sorted([*root.glob("src/**/*.py"), *root.glob("plugins/*/src/**/*.py")])
+
+
+def documents(root: Path) -> list[Path]:
+    """What people read; not the changelog and its fragments, which tell of their day."""
+    places = ("docs", "tests", "examples", "benchmarks")
+    found = [file for place in places for file in (root / place).rglob("*.md")]
+    return sorted([root / "README.md", root / "CONTRIBUTING.md", *root.glob("plugins/*/README.md"), *found])
+
+
+def of_source(file: Path, source: str) -> Iterator[Text]:
+    """The string literals of a module, docstrings and f-strings among them, each whole."""
+    tree = ast.parse(source)
+    parts: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Thread"):
+            parts.update(id(keyword.value) for keyword in node.keywords if keyword.arg == "name")
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr) and id(node) not in parts:
+            parts.update(map(id, node.values))
+            body = "".join(part.value if isinstance(part, ast.Constant) else HOLE for part in node.values)
+            yield Text(file, node.lineno, body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield Text(file, node.lineno, node.value)
+
+
+def of_document(file: Path, source: str) -> Iterator[Text]:
+    """A document's paragraphs, the blocks of commands in it line by line, and its other blocks."""
+    lines = source.splitlines()
+    at, start, paragraph = 0, 1, list[str]()
+
+    while at < len(lines):
+        line = lines[at]
+        fence = FENCE.match(line)
+        indented = line.startswith("    ") and not paragraph
+        if (not line.strip() or fence or indented) and paragraph:
+            yield Text(file, start, "\n".join(paragraph))
+            paragraph = []
+        if fence:
+            end = next((n for n in range(at + 1, len(lines)) if "```" in lines[n]), len(lines))
+            yield from _block(file, at + 2, lines[at + 1 : end], fence[1])
+            at = end
+        elif indented:
+            yield Text(file, at + 1, line.strip(), code=True)
+        elif line.strip():
+            start = start if paragraph else at + 1
+            paragraph.append(line)
+        at += 1
+    if paragraph:
+        yield Text(file, start, "\n".join(paragraph))
+
+
+def _block(file: Path, line: int, lines: list[str], language: str) -> Iterator[Text]:
+    """The lines of a block, those that go on behind a backslash as one."""
+    if language not in COMMANDS:
+        yield Text(file, line, "\n".join(lines))
+        return
+    prompt = any(part.startswith("$ ") for part in lines)
+    whole = ""
+    for number, part in enumerate(lines, line):
+        whole += part.removesuffix("\\")
+        if not part.endswith("\\"):
+            code = whole.startswith("$ ") if prompt else True
+            yield Text(file, number, whole.removeprefix("$ "), code=code)
+            whole = ""
