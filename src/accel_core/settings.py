@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
-from accel_core._support import log, startup
+from accel_core._support import log, simulation, startup
 from accel_core._support.record import Record
 from accel_core.errors import SettingError
 
@@ -174,6 +174,9 @@ RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
 WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
 MASTER_ADDR = Variable("MASTER_ADDR", str, "", "Set by launchers: the host where the ranks meet.")
 MASTER_PORT = Variable("MASTER_PORT", _count, 0, "Set by launchers: the port there.")
+ACCEL_SIMULATE = Variable(
+    simulation.VARIABLE, str, "", "A device to simulate, such as acme:2; accel simulate sets it."
+)
 LOCAL_SIZE = Variable(
     "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
 )
@@ -188,7 +191,7 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_LOG,
     ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
-    ACCEL_VENDOR_DEFAULTS, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
+    ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
     DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
@@ -207,6 +210,8 @@ class Settings(Record):
     probe_timeout: float = 10.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()
+    #: What this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one.
+    simulated: str = ""
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
@@ -227,13 +232,22 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         isolated=ACCEL_PROBE.read(env) == "isolated",
         probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
         misspelt=_misspelt(env),
+        simulated=simulation.told(env),
     )
+
+
+#: What accel-simulated reads besides, and documents.
+_OF_THE_SIMULATOR = f"{simulation.VARIABLE}_"
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
     ours = [variable.name for variable in VARIABLES]
-    unknown = [name for name in environ if name.startswith("ACCEL_") and name not in ours]
+    unknown = [
+        name
+        for name in environ
+        if name.startswith("ACCEL_") and name not in ours and not name.startswith(_OF_THE_SIMULATOR)
+    ]
     if not unknown:
         return ()
     from difflib import get_close_matches  # for the few who have one

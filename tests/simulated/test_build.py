@@ -70,13 +70,24 @@ def test_a_folder_of_others_is_refused(cache: Path, compiler: Path) -> None:
         build("HPU")
 
 
+def test_a_library_that_was_changed_is_not_loaded(cache: Path, compiler: Path) -> None:
+    build("HPU").write_text("another library")
+    with pytest.raises(accel_core.OpCacheError, match=r"is not what was built there: .* built again: rm -r "):
+        build("HPU")
+    assert compiler.read_text() == "built\n"
+
+
 def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "bad-c++"
     script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
     script.chmod(0o700)
     monkeypatch.setenv("CXX", str(script))
-    with pytest.raises(RuntimeError, match="error: no such thing"):
+    with pytest.raises(RuntimeError, match="error: no such thing") as caught:
         build("HPU")
+    log = cache.parent.glob("ops/simdev_hpu-*.log")
+    assert "-DSIM=HPU" in next(log).read_text()
+    assert "Next step: install a torch that" in str(caught.value)
+    assert not list(cache.glob("simdev_hpu-*/"))
 
 
 def test_environment_forgets_what_steers(

@@ -72,7 +72,9 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
     notes = _notes(settings, choice)
-    return choice._replace(selection=choice.selection._replace(notes=notes)) if notes else choice
+    if not (notes or settings.simulated):
+        return choice
+    return choice._replace(selection=choice.selection._replace(notes=notes, simulated=settings.simulated))
 
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:

@@ -127,7 +127,7 @@ class Known:
         found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
         view = self.root / "src/accel_core/integrations/deepspeed/_view.py"
         found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
-        for place in ("tools", "tests/simulated", "tests/npu_real"):
+        for place in ("tools", "plugins/accel_simulated/src", "tests/npu_real"):
             for file in (self.root / place).rglob("*.*"):
                 if file.suffix in (".c", ".cpp", ".h", ".py"):
                     found |= set(READS.findall(file.read_text(encoding="utf-8")))

@@ -14,17 +14,20 @@ from types import ModuleType
 
 from accel_simulated import imports
 
-__all__ = ["begin", "told"]
+__all__ = ["begin", "device", "told"]
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def begin() -> None:
     """Prepare this process for the device that `ACCEL_SIMULATE` names."""
-    name = os.environ.get("ACCEL_SIMULATE", "").partition(":")[0].strip().lower()
+    name = _name()
     runtime = os.path.join(_HERE, "runtimes", name)
     if name and os.path.isdir(runtime):
-        sys.path.insert(0, runtime)
+        # As an installed package: behind PYTHONPATH, and before a real one of the vendor's.
+        ends = ("site-packages", "dist-packages")
+        places = [place for place, entry in enumerate(sys.path) if entry.endswith(ends)]
+        sys.path.insert(min(places, default=len(sys.path)), runtime)
     imports.change("torch", before=_prepare)
     if name == "klxpu":  # by the vendor's own way, which is not torch's
         from accel_simulated import kunlunxin
@@ -32,6 +35,15 @@ def begin() -> None:
         kunlunxin.install()
     if name == "mps":  # of which accel_core knows that it is on Macs only
         imports.change("accel_core.machine.host", after=_on_any_platform)
+
+
+def device() -> tuple[str, str]:
+    """The name in `ACCEL_SIMULATE`, whatever it is worth, and torch's device type of what is simulated."""
+    return _name(), "cuda" if _name() == "klxpu" else _name()
+
+
+def _name() -> str:
+    return os.environ.get("ACCEL_SIMULATE", "").partition(":")[0].strip().lower()
 
 
 def told(environ: Mapping[str, str]) -> str:

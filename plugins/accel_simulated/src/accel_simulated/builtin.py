@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from accel_core._support import simulation
 from accel_simulated import device, imports
 from accel_simulated.vendors import VENDORS
 
@@ -29,7 +30,7 @@ def install(name: str) -> None:
             stand_ins.put_into(module, name)
 
     def change_version(module: ModuleType) -> None:
-        setattr(module, name, "0.0 (simulated)")  # what a build for the vendor has there
+        setattr(module, name, simulation.VERSION)  # what a build for the vendor has there
 
     def change_distributed(module: ModuleType) -> None:
         from accel_simulated import collective

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accel_core import BackendConflictError, SettingError
+from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
 from accel_simulated.asked import VARIABLE, Asked, asked
 from accel_simulated.building import LIBRARY, build
@@ -166,7 +167,7 @@ def _built_for(kind: str) -> str:
     if kind not in ("CUDA", "XPU"):
         return ""
     version = getattr(torch_build(), kind.lower(), None)
-    return f"{kind} {version}" if version else ""
+    return f"{kind} {version}" if version and version != simulation.VERSION else ""
 
 
 def _megabytes() -> int:

@@ -16,6 +16,8 @@ class Vendor:
 
     #: torch's device type, and the name of the surface file; of a vendor that `plays` another, his backend's.
     name: str
+    #: What it is, in one clause for people.
+    description: str
     #: What brings the device into torch; `"torch"` where torch ships the module itself.
     package: str
     #: The collective backend of `torch.distributed`; empty where there is none.
@@ -40,21 +42,63 @@ class Vendor:
 VENDORS = {
     vendor.name: vendor
     for vendor in (
-        Vendor("mlu", "torch_mlu", "cncl", visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES")),
-        Vendor("hpu", "habana_frameworks.torch", "hccl", kind="HPU", visible=("HABANA_VISIBLE_MODULES",)),
-        Vendor("sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
-        Vendor("supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
-        Vendor("xpu", "torch", "xccl", kind="XPU", visible=("ZE_AFFINITY_MASK",)),
-        Vendor("cuda", "torch", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",)),
-        Vendor("mps", "torch", "", kind="MPS", devices=1),
+        Vendor(
+            "mlu",
+            "Cambricon's, as torch_mlu",
+            "torch_mlu",
+            "cncl",
+            visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"),
+        ),
+        Vendor(
+            "hpu",
+            "Gaudi, as habana_frameworks.torch",
+            "habana_frameworks.torch",
+            "hccl",
+            kind="HPU",
+            visible=("HABANA_VISIBLE_MODULES",),
+        ),
+        Vendor("sdaa", "Tecorigin's, as torch_sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
+        Vendor("supa", "Biren's, as torch_supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
+        Vendor(
+            "xpu",
+            "Intel's, by torch's own torch.xpu",
+            "torch",
+            "xccl",
+            kind="XPU",
+            visible=("ZE_AFFINITY_MASK",),
+        ),
+        Vendor(
+            "cuda",
+            "NVIDIA's, by torch's own torch.cuda",
+            "torch",
+            "nccl",
+            kind="CUDA",
+            visible=("CUDA_VISIBLE_DEVICES",),
+        ),
+        Vendor(
+            "mps", "Apple's Metal, by torch's own torch.mps; one device", "torch", "", kind="MPS", devices=1
+        ),
         # Behind torch.cuda's own functions, and known by its package alone.
-        Vendor("klxpu", "torch_xmlir", "nccl", kind="CUDA", visible=("CUDA_VISIBLE_DEVICES",), plays="cuda"),
+        Vendor(
+            "klxpu",
+            "Kunlunxin's, as torch_xmlir behind torch.cuda",
+            "torch_xmlir",
+            "nccl",
+            kind="CUDA",
+            visible=("CUDA_VISIBLE_DEVICES",),
+            plays="cuda",
+        ),
         # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
-        Vendor("acme", "torch_acme", "accl"),
+        Vendor("acme", "nobody's GPU, which no framework has heard of", "torch_acme", "accl"),
     )
 }
 
 #: Those with a device of their own.
 OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}
 #: Everything that can be run on; what is only here has less than the tests of `VENDORS` ask for.
-DEVICES = {**VENDORS, "plain": Vendor("plain", "torch_plain", "", plain=True)}
+DEVICES = {
+    **VENDORS,
+    "plain": Vendor(
+        "plain", "nobody's: one queue, no events, no graphs, no collectives", "torch_plain", "", plain=True
+    ),
+}

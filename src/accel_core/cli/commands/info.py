@@ -61,7 +61,8 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
         else:
             spoiled = tuple(map(str, spoilers(accelerator.backend, settings.probe_timeout)))
         how_chosen = how.value if how else None
-        document = {**_document(accelerator), "how": how_chosen, "autoload": list(spoiled)}
+        more = {"how": how_chosen, "autoload": list(spoiled), "simulated": settings.simulated}
+        document = {**_document(accelerator), **more}
         if as_json:
             output.write_json(document)
         else:
@@ -169,6 +170,7 @@ def _identity(doc: dict[str, Any]) -> list[Part]:
                 ("vendor import", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
                 ("read on", text.clean(doc["url"])),
+                ("simulated", doc["simulated"] and f"no real device: {doc['simulated']}"),
             )
         ),
     ]

@@ -12,3 +12,7 @@ vendor_package.start("plain")
 import torch_plain.plain
 
 vendor_package.finish(torch_plain.plain)
+
+
+def autoload():
+    """What torch calls at its import; importing this module was all."""
