@@ -175,7 +175,7 @@ WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all."
 MASTER_ADDR = Variable("MASTER_ADDR", str, "", "Set by launchers: the host where the ranks meet.")
 MASTER_PORT = Variable("MASTER_PORT", _count, 0, "Set by launchers: the port there.")
 ACCEL_SIMULATE = Variable(
-    simulation.VARIABLE, str, "", "A device to simulate, such as acme:2; accel simulate sets it."
+    "ACCEL_SIMULATE", str, "", "A device to simulate, such as acme:2; accel simulate sets it."
 )
 LOCAL_SIZE = Variable(
     "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."

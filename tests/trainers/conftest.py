@@ -60,6 +60,9 @@ def on_acme(plugin: Path) -> Callable[..., Run]:
         # Dropout draws from the host's generator, as on the CPU: otherwise the masks would differ.
         environ = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "ACCEL_SIMULATE_RANDOM": "host"}
         environ |= options.pop("environ", {})
+        if environ["DS_ACCELERATOR"] == "cpu":
+            # Else torch loads acme by itself, and sends its barriers there, where gloo has nothing to say.
+            environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         return run_on(
             "acme", script, *arguments, environ=environ, path=[plugin, HERE], timeout=300, **options
         )

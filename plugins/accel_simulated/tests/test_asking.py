@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import accel_core
 from accel_core import settings
 from accel_core.cli.app import accel
-from accel_simulated import device
+from accel_simulated import device, faults
 from accel_simulated.asked import MOST, read
 
 #: A torch that says that it was loaded: none of these tests gets so far.
@@ -79,6 +79,22 @@ def test_bad_values(text: str, problem: str) -> None:
     assert str(caught.value).startswith(f"ACCEL_SIMULATE={text!r}: ")
     assert problem in str(caught.value)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "text", ["oom@0", "oom=3", "slow", "slow=2.", "count@3", "driver@2", "fire", "oom@1;lost"]
+)
+def test_bad_faults(text: str) -> None:
+    with pytest.raises(
+        accel_core.SettingError, match=r"is no fault; expected oom@N, .* such as oom@10,slow="
+    ):
+        faults.read(text)
+
+
+def test_good_faults() -> None:
+    assert faults.read(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
+        "oom": (10, 0), "slow": (1, 2500), "count": (20, 1), "hang": (1, 0),
+    }  # fmt: skip
 
 
 def test_good_values() -> None:

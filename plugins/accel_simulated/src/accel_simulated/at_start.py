@@ -51,10 +51,12 @@ def told(environ: Mapping[str, str]) -> str:
 
     Raises `SettingError` where the variable cannot be followed.
     """
-    from accel_simulated import __version__
+    from accel_simulated import __version__, faults
     from accel_simulated.asked import asked
 
-    return f"{asked(environ)} by accel-simulated {__version__}"
+    injected = ", ".join(faults.asked(environ))
+    more = f", with requested faults ({injected})" if injected else ""
+    return f"{asked(environ)} by accel-simulated {__version__}{more}"
 
 
 def _on_any_platform(module: ModuleType) -> None:

@@ -11,6 +11,8 @@ import torch
 # Not torch.distributed: a stand-in is put there while it is still being imported.
 from torch._C import _distributed_c10d
 
+from accel_simulated import faults
+
 __all__ = ["register", "stand_in_for"]
 
 c10d: Any = _distributed_c10d  # whose stub is of another time than its classes
@@ -52,26 +54,40 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
     def getBackendName(self) -> str:
         return self._name
 
+    def _on_host(self, tensors: list[Any], call: Callable[[list[Any]], Any]) -> _Done:
+        """`call` on copies of the tensors, or lists of tensors, then the copies back."""
+        faults.meet_collective()
+        host = [[_host(each) for each in item] if isinstance(item, list) else _host(item) for item in tensors]
+        call(host).wait()
+        for ours, theirs in zip(tensors, host, strict=True):
+            pairs = zip(ours, theirs, strict=True) if isinstance(ours, list) else [(ours, theirs)]
+            for to, done in pairs:
+                to.copy_(done)
+        return _Done(tensors)
+
     def allreduce(self, tensors: Any, opts: Any = None) -> _Done:
         options = opts or c10d.AllreduceOptions()
-        return _on_host(tensors, lambda host: self._gloo.allreduce(host, options))
+        return self._on_host(tensors, lambda host: self._gloo.allreduce(host, options))
 
     def broadcast(self, tensors: Any, opts: Any = None) -> _Done:
         options = opts or c10d.BroadcastOptions()
-        return _on_host(tensors, lambda host: self._gloo.broadcast(host, options))
+        return self._on_host(tensors, lambda host: self._gloo.broadcast(host, options))
 
     def reduce(self, tensors: Any, opts: Any = None) -> _Done:
         options = opts or c10d.ReduceOptions()
-        return _on_host(tensors, lambda host: self._gloo.reduce(host, options))
+        return self._on_host(tensors, lambda host: self._gloo.reduce(host, options))
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
-        return _on_host(outputs, lambda host: self._gloo.allgather(host, [_host(each) for each in inputs]))
+        return self._on_host(
+            outputs, lambda host: self._gloo.allgather(host, [_host(each) for each in inputs])
+        )
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
         return self.allgather([list(output.chunk(self.size()))], [input])
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         # gloo has none: reduce everything, and keep this rank's part.
+        faults.meet_collective()
         options = c10d.AllreduceOptions()
         options.reduceOp = opts.reduceOp if opts is not None else c10d.ReduceOp.SUM
         for output, parts in zip(outputs, inputs, strict=True):
@@ -89,28 +105,19 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single = _reduce_scatter_base
 
     def barrier(self, opts: Any = None) -> Any:
+        faults.meet_collective()
         return self._gloo.barrier()
 
     def send(self, tensors: Any, destination: int, tag: int) -> Any:
+        faults.meet_collective()
         return self._gloo.send([_host(tensor) for tensor in tensors], destination, tag)
 
     def recv(self, tensors: Any, source: int, tag: int) -> _Done:
-        return _on_host(tensors, lambda host: self._gloo.recv(host, source, tag))
+        return self._on_host(tensors, lambda host: self._gloo.recv(host, source, tag))
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu()  # waits for the tensor's stream
-
-
-def _on_host(tensors: list[Any], call: Callable[[list[Any]], Any]) -> _Done:
-    """`call` on copies of the tensors, or lists of tensors, then the copies back."""
-    host = [[_host(each) for each in item] if isinstance(item, list) else _host(item) for item in tensors]
-    call(host).wait()
-    for ours, theirs in zip(tensors, host, strict=True):
-        pairs = zip(ours, theirs, strict=True) if isinstance(ours, list) else [(ours, theirs)]
-        for to, done in pairs:
-            to.copy_(done)
-    return _Done(tensors)
 
 
 def register(name: str, device: str) -> None:

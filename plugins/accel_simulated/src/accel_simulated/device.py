@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core import BackendConflictError, SettingError
 from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
+from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
 from accel_simulated.building import LIBRARY, build
 from accel_simulated.vendors import DEVICES, Vendor
@@ -28,14 +29,12 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "count", "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
-    "sleep", "start",
+    "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
+    "sleep", "start", "why_none",
 ]  # fmt: skip
 
 vendor: Vendor
 library: Any
-#: How many devices this process sees.
-count: int
 #: Bytes of memory of each device.
 memory: int
 
@@ -48,9 +47,10 @@ def prepare(found: Asked) -> None:
     """Have the library built, and the device brought in where torch has a module of its own for it.
 
     Called before torch is imported. Raises `BackendConflictError` where torch has the real device's own
-    runtime, and what `building.build` raises.
+    runtime, `SettingError` for faults that nobody knows, and what `building.build` raises.
     """
     global _prepared
+    faults.asked()
     own = _built_for(found.vendor.kind)
     if own:
         raise BackendConflictError(
@@ -73,7 +73,7 @@ def load(name: str) -> None:
     Raises `SettingError` where `ACCEL_SIMULATE` was not there when torch was imported, or names another
     device.
     """
-    global vendor, library, count, memory
+    global vendor, library, memory
     if _prepared is None or name not in (_prepared[0].vendor.name, _prepared[0].vendor.plays):
         raise SettingError(
             f"a simulated {name} was asked for when torch was imported already, without {VARIABLE}={name} "
@@ -82,7 +82,8 @@ def load(name: str) -> None:
         )
     found, path = _prepared
     vendor = DEVICES[name]
-    count = _visible(vendor, found.devices)
+    injected = faults.asked()
+    count = 0 if "driver" in injected else _visible(vendor, found.devices)
     memory = _megabytes() << 20
     atexit.register(_let_autograd_finish)
     # PyDLL: entry points make Python objects, so they must run under Python's lock.
@@ -99,7 +100,9 @@ def load(name: str) -> None:
     library.sim_default_generator.restype = ctypes.py_object
     library.sim_new_pool.restype = library.sim_fallbacks.restype = ctypes.c_long
     library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
+    library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
     library.sim_init(count, memory)
+    faults.begin(injected)
 
 
 def start(name: str) -> None:
@@ -120,6 +123,20 @@ def start(name: str) -> None:
     library.sim_named()
 
 
+def __getattr__(attribute: str) -> int:
+    """`count`: how many devices this process sees, which may change (`faults`)."""
+    if attribute != "count":
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    return int(library.sim_device_count())
+
+
+def why_none() -> str:
+    """Why the runtime does not start without a device, in the words of the vendors'."""
+    if "driver" in faults.asked():
+        return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
+    return f"No {name()} devices are available"
+
+
 def name() -> str:
     """What the device is called to people: it must not pass for a product."""
     return f"Simulated {vendor.name.upper()}"
@@ -127,7 +144,7 @@ def name() -> str:
 
 def generators() -> tuple[torch.Generator, ...]:
     """The default generator of each device."""
-    return tuple(library.sim_default_generator(index) for index in range(count))
+    return tuple(library.sim_default_generator(index) for index in range(library.sim_device_count()))
 
 
 def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:

@@ -85,7 +85,7 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
 def _start(name: str) -> None:
     """What torch's C part does when the runtime starts: it fills in the Python module."""
     if not device.count:
-        raise RuntimeError(f"No {device.name()} devices are available")
+        raise RuntimeError(device.why_none())
     module = sys.modules[f"torch.{name}"]
     module.default_generators = device.generators()  # type: ignore[attr-defined]
     module._get_device_properties = Properties  # type: ignore[attr-defined]

@@ -33,17 +33,17 @@ constexpr auto kType = c10::DeviceType::SIM;
 constexpr bool kIsMps = kType == c10::DeviceType::MPS;
 // Metal as torch has it before 2.13: without statistics.
 inline const bool old_metal = kIsMps && std::getenv("ACCEL_SIMULATE_OLD_METAL");
-constexpr int kMaxDevices = 16;
+constexpr int kMaxDevices = 64;
 
-// Set once by sim_init, before the first use.
-inline int device_count = 2;
+// Set by sim_init, before the first use; less may be there later (faults.h).
+inline std::atomic<int> device_count{2};
 inline std::atomic<size_t> memory_limit{size_t(256) << 20};
 
 inline thread_local DeviceIndex selected_device = 0;
 
 inline void check_index(int64_t index) {
   TORCH_CHECK(index >= 0 && index < device_count, "simulated device: invalid device ordinal ", index, ", there are ",
-      device_count);
+      device_count.load());
 }
 
 // The index that `device` means: its own, or the current one.

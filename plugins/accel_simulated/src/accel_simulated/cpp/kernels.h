@@ -67,6 +67,7 @@ inline at::Tensor on_device(const at::Tensor& host, Device device) {
 inline Recording* begin_kernel(DeviceIndex device) {
   auto& stream = current_queue(device);
   stream.synchronize();
+  meet_faults(stream);
   return stream.capture.get();
 }
 
@@ -105,6 +106,7 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
   };
   bool later = non_blocking && reachable_later(from) && reachable_later(to);
   auto& stream = current_queue(device);
+  delay(stream);
   if (stream.capture) {
     if (!(is_here(from) && is_here(to)) && !later) check_not_capturing(stream, "a copy that the host waits for");
     if (is_here(to)) stream.capture->save(to.storage());

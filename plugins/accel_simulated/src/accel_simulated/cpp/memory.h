@@ -24,6 +24,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   c10::DataPtr allocate(size_t asked) override {
     auto device = selected_device;
     if (!asked) return {nullptr, nullptr, &free_nothing, Device(kType, device)};
+    check_allocation(device, asked);
     std::lock_guard<std::mutex> lock(mutex_);
     auto& pool = pools_[device];
     auto [address, size] = take(pool, device, (asked + kBlock - 1) / kBlock * kBlock);

@@ -100,6 +100,19 @@ void sim_set_fraction(int device, double fraction) {
   simulated::DeviceMemory::get().set_fraction(c10::DeviceIndex(device), fraction);
 }
 
+// What goes wrong from now on, by the numbers of faults.h; `at` 0 takes the request back.
+void sim_request(int fault, long at, long value) {
+  auto& request = simulated::requests[fault];
+  request.at = 0;
+  request.seen = 0;
+  request.value = value;
+  request.at = at;
+  if (fault == simulated::kLost && !at) simulated::is_lost = false;
+  if (fault == simulated::kCount && !at) simulated::device_count = int(value);
+}
+
+int sim_device_count() { return simulated::device_count; }
+
 // Keep a stream busy for a while.
 void sim_sleep(int device, long stream, int milliseconds) {
   auto sleep = [milliseconds] { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); };

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "common.h"
+#include "faults.h"
 #include "recording.h"
 
 namespace simulated {
@@ -39,6 +40,7 @@ class Queue {
 
   // Wait, and raise what went wrong meanwhile: work has no caller of its own to tell.
   void synchronize() {
+    check_not_lost();
     drain();
     std::string failure;
     {

@@ -57,7 +57,7 @@ def _lazy_init() -> None:
         if _forked:
             raise RuntimeError(f"Cannot re-initialize {device.name()} in forked subprocess")
         if not device.count:
-            raise RuntimeError(f"No {device.name()} devices are available")
+            raise RuntimeError(device.why_none())
         if not _running:
             _running = True
             _publish(sys.modules[f"torch.{device.vendor.name}"])

@@ -1,4 +1,4 @@
-"""Not Cambricon's torch_mlu: a simulation for tests, with the names of `surfaces/mlu.json`."""
+"""Not Cambricon's torch_mlu: a simulation for tests, with the names of its surface file."""
 
 from accel_simulated import vendor_package
 

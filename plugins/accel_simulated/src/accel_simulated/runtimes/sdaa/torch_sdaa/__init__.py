@@ -1,4 +1,4 @@
-"""Not Tecorigin's torch_sdaa: a simulation for tests, with the names of `surfaces/sdaa.json`.
+"""Not Tecorigin's torch_sdaa: a simulation for tests, with the names of its surface file.
 
 No source of the vendor's is public: the surface file lists names that others were seen to use. What
 nobody was seen to use, `is_initialized` for one, is absent here.

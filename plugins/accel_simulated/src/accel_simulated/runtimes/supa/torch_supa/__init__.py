@@ -1,4 +1,4 @@
-"""Not Biren's torch_supa: a simulation for tests, with the names of `surfaces/supa.json`.
+"""Not Biren's torch_supa: a simulation for tests, with the names of its surface file.
 
 The vendor's replaces `torch.cuda` when torch loads it as an extension; this one has no such entry point.
 """

@@ -1,4 +1,4 @@
-"""Not Habana's bridge: a simulation for tests, with the names of `surfaces/hpu.json`.
+"""Not Habana's bridge: a simulation for tests, with the names of its surface file.
 
 The vendor's refuses lazy mode, which is its default, on any torch but Habana's own. Here torch counts as
 Habana's, unless `ACCEL_SIMULATE_STOCK_TORCH=1`.

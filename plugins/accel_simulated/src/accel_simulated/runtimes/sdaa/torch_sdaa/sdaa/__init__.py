@@ -1,4 +1,4 @@
-"""`torch.sdaa`, simulated. Its names are those of `surfaces/sdaa.json`; a test makes the calls seen there."""
+"""`torch.sdaa`, simulated. Its names are those of its surface file; a test makes the calls seen there."""
 
 from accel_simulated.parts.dtypes import get_amp_supported_dtype
 from accel_simulated.parts.lifecycle import _is_in_bad_fork, _lazy_init

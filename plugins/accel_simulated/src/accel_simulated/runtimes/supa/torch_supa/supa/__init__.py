@@ -1,4 +1,4 @@
-"""`torch.supa`, simulated. Its names are those of `surfaces/supa.json`; a test compares the parameters."""
+"""`torch.supa`, simulated. Its names are those of its surface file; a test compares the parameters."""
 
 from types import SimpleNamespace as _sim_SimpleNamespace
 
