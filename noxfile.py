@@ -6,9 +6,11 @@ Anything odd after a branch switch: delete `.nox`.
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -50,7 +52,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs")
-shared(dict.fromkeys(("tests", "docs", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
+shared(dict.fromkeys(("tests", "docs", "fuzz", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
@@ -65,7 +67,8 @@ APART = [
     f"--ignore=tests/{name}"
     for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site")
 ]
-EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", "not wheel and not gpu", *APART]
+ORDINARY = "not wheel and not gpu and not faults and not soak"
+EVERYTHING = ["-n", WORKERS, "--dist", "worksteal", "-m", ORDINARY, *APART]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
 
@@ -153,6 +156,26 @@ def tests_torchfree(session: nox.Session) -> None:
     oldest = next(iter(interpreters().values()))
     found = EVERYTHING if str(session.python) == oldest else NEWEST
     session.run("python", *PYTEST, *(session.posargs or found), env=CLEAN)
+
+
+#: Examples of each property between two looks at the clock: a minute or two in all.
+A_ROUND = "200"
+
+
+@nox.session(venv_backend="shared")
+def fuzz(session: nox.Session) -> None:
+    """Feed what people, plugins and machines may write to what reads it: ten minutes, or `--seconds N`."""
+    prepare(session, *WITH_TORCH, torch=True)
+    parser = argparse.ArgumentParser(prog="./dev fuzz")
+    parser.add_argument("--seconds", type=float, default=600.0, help="when to begin no new round [600]")
+    arguments, found = parser.parse_known_args(session.posargs)
+    env = {**CLEAN, "FUZZ_EXAMPLES": A_ROUND}
+    several = ["-n", WORKERS, "--dist", "worksteal", *(found or ["tests/fuzz"])]
+    end = time.monotonic() + arguments.seconds
+    while True:  # each round draws other examples; the first that fails ends the session
+        session.run("python", *PYTEST, *several, env=env)
+        if time.monotonic() >= end:
+            break
 
 
 @nox.session(venv_backend="shared")

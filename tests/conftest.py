@@ -44,13 +44,15 @@ _NEEDS_TORCH = re.compile(r"\btorch(run)?\b")
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What the person who runs the tests has set must not decide what they see."""
     for variable in settings.VARIABLES:
         monkeypatch.delenv(variable.name, raising=False)
     for name in list(os.environ):  # nor what put them there
         if name.startswith(("SLURM_", "KUBERNETES_", "APPTAINER_", "SINGULARITY_")):
             monkeypatch.delenv(name)
+    # The user's own file; children see this variable too, and a record of a choice does not tell of it.
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-configuration"))
 
 
 def _is_third_party(entry: str) -> bool:
@@ -210,6 +212,9 @@ def world(
     fresh: None,
 ) -> Iterator[World]:
     """A machine without torch and without plugins, to install some; this process sees it."""
+    # What a test's processes die of is noted in the user's cache, and is no other test's business.
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     aside = {name: sys.modules.pop(name) for name in [n for n in sys.modules if _steps_aside(n)]}
     world = World(tmp_path, base_path, libraries[1], monkeypatch)
     yield world

@@ -31,6 +31,17 @@ def test_without_a_hint_there_is_none():
     assert hint_for(RuntimeError("memory"), ()) is None
 
 
+def test_an_error_whose_text_fails_does_not_hide_what_lies_below():
+    class Mute(Exception):
+        def __str__(self):
+            raise TypeError("no")
+
+    outer = Mute()
+    outer.__cause__ = OSError("libhccl.so")
+    assert hint_for(outer, HINTS) == "source set_env.sh"
+    assert hint_for(Mute(), HINTS) is None
+
+
 def test_a_ring_of_causes_ends():
     first, second = RuntimeError("a"), RuntimeError("b")
     first.__cause__, second.__cause__ = second, first

@@ -18,6 +18,7 @@ _HOMES = {
     "accelerators.torch_device": ("TorchAccelerator",),
     "accelerators.types": ("DeviceCapability", "GradScalerOptions", "Graph", "OpBuilderLike"),
     "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance"),
+    "check": ("Check", "CheckResult", "Fix"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "detection.discovery": ("discover",),
     "errors": (
@@ -28,6 +29,7 @@ _HOMES = {
         "BackendUnavailableError",
         "CommunicationError",
         "DeclinedError",
+        "EarlierCrashWarning",
         "IntegrationError",
         "IntegrationMissingError",
         "InvalidAcceleratorError",

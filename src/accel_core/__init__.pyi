@@ -45,6 +45,9 @@ from accel_core.backend import (
 from accel_core.backend import (
     Provenance as Provenance,
 )
+from accel_core.check import Check as Check
+from accel_core.check import CheckResult as CheckResult
+from accel_core.check import Fix as Fix
 from accel_core.current import (
     accelerator as accelerator,
 )
@@ -96,6 +99,9 @@ from accel_core.errors import (
 )
 from accel_core.errors import (
     DeclinedError as DeclinedError,
+)
+from accel_core.errors import (
+    EarlierCrashWarning as EarlierCrashWarning,
 )
 from accel_core.errors import (
     IntegrationError as IntegrationError,

@@ -21,6 +21,7 @@ __all__ = [
     "Backend",
     "ProbeResult",
     "Provenance",
+    "shown",
 ]
 
 #: The entry-point group that discovery reads.
@@ -177,7 +178,7 @@ class Backend:
                 values["vendor_import"] = (self.vendor_import,)
             faults = _faults(self)
             if faults:
-                raise InvalidBackendError(f"backend {self.name!r}: " + "; ".join(faults))
+                raise InvalidBackendError(f"backend {shown(self.name)}: " + "; ".join(faults))
 
         def __setattr__(self, name, value):
             from dataclasses import FrozenInstanceError
@@ -231,10 +232,10 @@ def _require_known(given: dict[str, Any]) -> None:
         level = given.get("api_level", API_LEVEL)
         newer = isinstance(level, int) and level > API_LEVEL
         raise InvalidBackendError(
-            f"backend {given.get('name', '?')!r}: unknown field"
+            f"backend {shown(given.get('name', '?'))}: unknown field"
             f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
             + (
-                f"the declaration is for API level {level} and this accel-core has {API_LEVEL}"
+                f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
                 if newer
                 else f"known fields: {', '.join(_NAMES)}"
             ),
@@ -243,6 +244,21 @@ def _require_known(given: dict[str, Any]) -> None:
     missing = [name for name in ("name", "priority", "device_type") if name not in given]
     if missing:
         raise TypeError(f"Backend() is missing {', '.join(missing)}")
+
+
+def shown(value: object) -> str:
+    """What a plugin gave, for an error: not everything has a `repr`, and not every one is short."""
+    try:
+        text = repr(value)
+    except Exception:  # `10**5000` has none
+        return f"of {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+#: Characters of what is wrong that an error repeats.
+_LONGEST = 200
+#: Beyond it a number means nothing, and may have more digits than Python prints.
+_LARGEST = 10**9
 
 
 # Predicates rather than regular expressions: every process that chooses declares two backends at least,
@@ -299,7 +315,7 @@ def _faults(backend: Backend) -> list[str]:
         value = getattr(backend, field)
         for item in value if isinstance(value, tuple) else (value,):
             if not (optional and not item) and not fits(item):
-                faults.append(f"{field} {item!r} is malformed, expected e.g. {example!r}")
+                faults.append(f"{field} {shown(item)} is malformed, expected e.g. {example!r}")
 
     check("name", _is_name, "npu")
     check("device_type", _is_device_type, "npu")
@@ -315,14 +331,14 @@ def _faults(backend: Backend) -> list[str]:
     check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
     check("visible_devices_filters", _is_word, "ROCR_VISIBLE_DEVICES")
     faults.extend(
-        f"export_envs {prefix!r} is malformed or stands for too much, {EXPECTED_PREFIX}"
+        f"export_envs {shown(prefix)} is malformed or stands for too much, {EXPECTED_PREFIX}"
         for prefix in backend.export_envs
         if not is_variable_prefix(prefix)
     )
     check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
     check("impersonates", _is_device_type, "cuda", optional=True)
     if backend.api_level < 1:
-        faults.append(f"api_level {backend.api_level!r} is not 1 or more")
+        faults.append(f"api_level {backend.api_level} is not 1 or more")
     elif backend.api_level < 2 and (newer := [name for name in _LEVEL_2 if getattr(backend, name)]):
         # An older accel-core then says "upgrade me" instead of "unknown field".
         faults.append(f"api_level {backend.api_level} has no {', '.join(newer)}, expected api_level=2")
@@ -332,7 +348,7 @@ def _faults(backend: Backend) -> list[str]:
     faults += _pair_faults("granted_by", backend.granted_by, "('kubernetes', 'nvidia.com/gpu')", GRANTORS)
     if backend.visible_devices_grammar not in GRAMMARS:
         faults.append(
-            f"visible_devices_grammar {backend.visible_devices_grammar!r} is unknown, "
+            f"visible_devices_grammar {shown(backend.visible_devices_grammar)} is unknown, "
             f"expected one of {', '.join(GRAMMARS)}"
         )
     return faults
@@ -343,7 +359,7 @@ def _pair_faults(
 ) -> list[str]:
     """What is wrong with a table; patterns in it are compiled when an error is there to be explained."""
     return [
-        f"{field}: {row!r} is malformed, expected e.g. {example}"
+        f"{field}: {shown(row)} is malformed, expected e.g. {example}"
         for row in pairs
         if not (isinstance(row, tuple) and len(row) == 2 and all(isinstance(part, str) for part in row))
         or (firsts and row[0] not in firsts)
@@ -373,14 +389,20 @@ def _type_faults(backend: Backend) -> list[str]:
         value = getattr(backend, name)
         if name == "provenance":
             if value is not None and not isinstance(value, Provenance):
-                faults.append(f"provenance {value!r} is {type(value).__name__}, expected Provenance")
+                faults.append(_misfit(name, value, "Provenance"))
         elif name in ("hints", "granted_by"):
             if not isinstance(value, tuple):
-                faults.append(f"{name} {value!r} is {type(value).__name__}, expected a tuple of pairs of str")
+                faults.append(_misfit(name, value, "a tuple of pairs of str"))
         elif name in _TUPLES:
             if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
-                faults.append(f"{name} {value!r} is {type(value).__name__}, expected a tuple of str")
+                faults.append(_misfit(name, value, "a tuple of str"))
         elif type(value) is not (expected := _TYPES.get(name, str)):
             # `type is`: True is an int to isinstance, and a priority of True is a mistake.
-            faults.append(f"{name} {value!r} is {type(value).__name__}, expected {expected.__name__}")
+            faults.append(_misfit(name, value, expected.__name__))
+        elif isinstance(value, int) and abs(value) > _LARGEST:
+            faults.append(f"{name} is out of range, expected one from -{_LARGEST} to {_LARGEST}")
     return faults
+
+
+def _misfit(name: str, value: object, expected: str) -> str:
+    return f"{name} {shown(value)} is {type(value).__name__}, expected {expected}"

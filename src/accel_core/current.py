@@ -18,18 +18,22 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support.guest import Guest
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection.adapters import adapted
+from accel_core.detection.causes import root_cause
 from accel_core.detection.choose import choose
 from accel_core.detection.probe import Group
 from accel_core.detection.records import Choice, How, Selection
+from accel_core.detection.trying import PROBING, Note
 from accel_core.errors import (
     AcceleratorFallbackWarning,
     AccelError,
     BackendUnavailableError,
+    EarlierCrashWarning,
     InvalidAcceleratorError,
     RecursiveChoiceError,
     SettingWarning,
@@ -164,7 +168,7 @@ def named(pin: Pin, asked: str) -> Accelerator:
             return known
         settings = read()
         exact = next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
-        built, _ = _make(settings._replace(pins=(exact,), asked=asked))
+        built, _, _ = _make(settings._replace(pins=(exact,), asked=asked))
         return _by_pin.setdefault(pin, built)
 
 
@@ -173,16 +177,18 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        built, record = _make(read())
+        built, record, earlier = _make(read())
         _settle(built, record)
         for note in record.notes:
             warnings.warn(note, SettingWarning, stacklevel=_levels_to_caller())
+        if earlier and _speaks_for_others(on_this_host=True):
+            warnings.warn(". ".join(earlier), EarlierCrashWarning, stacklevel=_levels_to_caller())
         _warn_of_fallback(record)
         return built
 
 
-def _make(settings: Settings) -> tuple[Accelerator, Selection]:
-    """Choose and build; raises where either fails."""
+def _make(settings: Settings) -> tuple[Accelerator, Selection, list[str]]:
+    """Choose and build; raises where either fails. Also what is to be said of earlier processes that died."""
     global _choosing
     if _choosing:
         raise RecursiveChoiceError(
@@ -192,15 +198,16 @@ def _make(settings: Settings) -> tuple[Accelerator, Selection]:
         )
     _choosing = True
     try:
-        choice = choose(settings, os.environ)
-        if choice.error is not None:
-            raise choice.error
-        return _build(choice), choice.selection
+        with Note(settings.probe_timeout) as note:
+            choice = choose(settings, os.environ, note=note)
+            if choice.error is not None:
+                raise choice.error
+            return _build(choice, note), choice.selection, note.said
     finally:
         _choosing = False
 
 
-def _build(choice: Choice) -> Accelerator:
+def _build(choice: Choice, note: Note) -> Accelerator:
     """The chosen backend's one object; the object made for a name serves the choice too."""
     candidate = choice.candidate
     assert candidate is not None
@@ -209,7 +216,14 @@ def _build(choice: Choice) -> Accelerator:
         return known
     group = Group.of(choice.considered)
     try:
-        built = creation.create(candidate, group.beside(candidate), group.hooks)
+        with Guest(candidate.provenance) as guest:
+            built = creation.create(
+                candidate,
+                group.beside(candidate),
+                group.hooks,
+                lambda what: note.step(candidate.provenance, candidate.name, PROBING, what),
+            )
+            guest.stays = True
     except AccelError as error:
         if not failed_before():
             raise
@@ -218,9 +232,7 @@ def _build(choice: Choice) -> Accelerator:
         why = "".join(f". {spoiler}" for spoiler in spoilers(None, read().probe_timeout))
         raise BackendUnavailableError(f"{error}{why}") from error
     except (Exception, SystemExit) as error:
-        raise BackendUnavailableError(
-            f"{candidate} cannot be built: {type(error).__name__}: {error}"
-        ) from error
+        raise BackendUnavailableError(f"{candidate} cannot be built: {root_cause(error)}") from error
     built._op_providers = _op_providers
     built._by_name = accelerator
     return _built.setdefault(candidate.backend, built)

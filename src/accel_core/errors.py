@@ -16,6 +16,7 @@ __all__ = [
     "BackendUnavailableError",
     "CommunicationError",
     "DeclinedError",
+    "EarlierCrashWarning",
     "IntegrationError",
     "IntegrationMissingError",
     "InvalidAcceleratorError",
@@ -101,7 +102,7 @@ class InvalidDeviceError(AccelError, ValueError):
 
 
 class SettingError(AccelError, ValueError):
-    """An environment variable holds a value that cannot be understood."""
+    """An environment variable or a file of settings cannot be understood, or asks for what is locked."""
 
 
 class RecursiveChoiceError(AccelError, RuntimeError):
@@ -159,6 +160,10 @@ class AcceleratorFallbackWarning(_Printable, UserWarning):
     """
 
     merely_absent = False
+
+
+class EarlierCrashWarning(_Printable, UserWarning):
+    """An earlier process ended while it tried a plugin or its device, so a child process tried that first."""
 
 
 class SettingWarning(_Printable, UserWarning):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pluggy
 
 from accel_core.backend import PROJECT, Backend, ProbeResult
+from accel_core.check import Check
 
 __all__ = ["hookspec"]
 
@@ -57,4 +58,13 @@ def accel_explain(backend: Backend, error: BaseException) -> str | None:
 
     For what `Backend.hints` cannot say. From API level 2 on every plugin is asked about every `backend`'s
     errors, the backend's own plugin first.
+    """
+
+
+@hookspec(firstresult=True)
+def accel_checks(backend: Backend) -> Sequence[Check] | None:
+    """Return what `accel doctor` is to look into for `backend`, each a `Check`; `None` means nothing.
+
+    Of the backend's own plugin alone, in a child process. Neither torch nor the vendor is imported by then;
+    a check may import them. New in API level 2.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core.backend import Backend, Provenance
 from accel_core.detection.discovery import discover
@@ -17,7 +18,7 @@ from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import CAUGHT, Candidate, root_cause
 from accel_core.ops.providers import OpProvider
-from accel_core.settings import normalize_distribution
+from accel_core.settings import normalize_distribution, read
 
 __all__ = ["GROUP", "providers"]
 
@@ -30,7 +31,8 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     """All who bring operators for `backend`, in the order in which they are asked.
 
     Plugins first, the backend's own distribution before the others, which stand in rank order; then the
-    entry points of `accel.op_builders`, by name. One that fails has no builders, and says why in `advice`.
+    entry points of `accel.op_builders`, by name, but those of a distribution that is blocked as a whole. One
+    that fails has no builders, and says why in `advice`.
     """
     return (*_plugins(backend), *_providers_without_backend(backend))
 
@@ -45,7 +47,8 @@ def _plugins(backend: Backend) -> Iterator[OpProvider]:
 
 
 def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
-    entry_points = find_entry_points(GROUP)
+    settings = read()
+    entry_points = [e for e in find_entry_points(GROUP) if not settings.bars(e.distribution)]
     for entry_point in sorted(entry_points, key=lambda e: (e.name, normalize_distribution(e.distribution))):
         yield from _load_and_ask(entry_point, backend)
 
@@ -53,7 +56,7 @@ def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
 def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
     provenance = Provenance(entry_point.distribution, entry_point.version)
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), Guest(provenance):
             plugin = entry_point.load()
         hooks = Hooks([plugin])
         if not hooks.implements(plugin, _HOOK):
@@ -70,7 +73,7 @@ def _ask(
 ) -> list[OpProvider]:
     """What one distribution answers, named after it; what it prints goes to stderr."""
     try:
-        with stdout_to_stderr():
+        with stdout_to_stderr(), Guest(provenance):
             answers = hooks.of(plugin, _HOOK, backend=backend)
             return [_whole(answer, str(provenance), kind) for answer in answers]
     except CAUGHT as error:

@@ -1,7 +1,8 @@
-"""Every environment variable that accel_core reads: one table, one parser each.
+"""Every setting of accel_core: one table, one parser each, for environment variables and configuration files.
 
-`read()` turns an environment into a frozen `Settings`; nothing else in the core looks at `os.environ`
-for its behaviour. Values are stripped and case is forgiven; an empty value counts as unset.
+`read()` turns an environment, and the files that it leads to, into a frozen `Settings`; nothing else in the
+core looks at `os.environ` for its behaviour. Values are stripped and case is forgiven; an empty variable
+counts as unset.
 """
 
 from __future__ import annotations
@@ -10,19 +11,35 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from accel_core._support import log, simulation, startup
 from accel_core._support.record import Record
+from accel_core.configuration import search
 from accel_core.errors import SettingError
 
-__all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "read"]
+if TYPE_CHECKING:
+    from accel_core.configuration.layers import Layered
+
+__all__ = [
+    "VARIABLES",
+    "Pin",
+    "Settings",
+    "Variable",
+    "handed_on",
+    "normalize_distribution",
+    "parse_pin",
+    "read",
+]
 
 T = TypeVar("T")
 
 
 class Pin(Record):
-    """A backend by name, and by distribution where one was given: `name` or `name@distribution`."""
+    """A backend by name, and by distribution where one was given: `name` or `name@distribution`.
+
+    In a policy also without a name, which means every backend of the distribution: `@distribution`.
+    """
 
     name: str
     distribution: str = ""
@@ -32,7 +49,7 @@ class Pin(Record):
 
     def matches(self, name: str, distribution: str) -> bool:
         """Whether a backend of that name, from that distribution, is meant."""
-        return self.name == name and (
+        return self.name in ("", name) and (
             not self.distribution or self.distribution == normalize_distribution(distribution)
         )
 
@@ -52,6 +69,20 @@ def parse_pin(text: str) -> Pin:
 
 def _pins(text: str) -> tuple[Pin, ...]:
     return tuple(parse_pin(part) for part in text.split(",") if part.strip())
+
+
+def _rules(text: str) -> tuple[Pin, ...]:
+    """Pins, and `@distribution` for all that a distribution brings."""
+    return tuple(_rule(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _rule(text: str) -> Pin:
+    if text.startswith("@") and (distribution := text[1:].strip()):
+        return Pin("", normalize_distribution(distribution))
+    try:
+        return parse_pin(text)
+    except ValueError:
+        raise ValueError("a backend name, name@distribution, or @distribution") from None
 
 
 def _flag(text: str) -> bool:
@@ -96,19 +127,40 @@ def _count(text: str) -> int:
 
 
 class Variable(Generic[T]):
-    """One environment variable: its parser, its default and a line for people."""
+    """One setting: its environment variable, its parser, its default and a line for people.
 
-    def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str) -> None:  # noqa: A002
+    `key`: its name in configuration files, and `types` the types that it may have there; empty for what only
+    the environment says. `for_projects`: whether a project's file may set it too.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parse: Callable[[str], T],
+        default: T,
+        help: str,  # noqa: A002
+        *,
+        key: str = "",
+        types: tuple[type, ...] = (),
+        for_projects: bool = True,
+    ) -> None:
         self.name = name
         self.parse = parse
         self.default = default
         self.help = help
+        self.key = key
+        self.types = types
+        self.for_projects = for_projects
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """The parsed value, or the default where the variable is unset or empty.
+        """The parsed value, of `environ` or else of a file, or the default where it is unset or empty.
 
-        Raises `SettingError` that names the variable, its value and what is accepted.
+        Raises `SettingError` that names the variable or file, the value and what is accepted.
         """
+        return self.of(_layered(environ)[0] if self.key else environ)
+
+    def of(self, environ: Mapping[str, str]) -> T:
+        """The same of an environment in which the files have had their say."""
         text = environ.get(self.name, "").strip()
         if not text:
             return self.default
@@ -122,39 +174,80 @@ class Variable(Generic[T]):
 
 
 DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
-    "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
+    "DS_ACCELERATOR",
+    _pins,
+    (),
+    "Pin a backend: name, name@distribution, or a preference list by comma.",
+    key="accelerator",
+    types=(str, list),
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
     _strictness,
     "",
     "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
+    key="strict",
+    types=(bool, str),
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
-    "ACCEL_ALLOW", _pins, (), "Only these backends may be chosen (the CPU too must be named)."
+    "ACCEL_ALLOW",
+    _rules,
+    (),
+    "Only these backends may be chosen (the CPU too must be named).",
+    key="allow",
+    types=(list,),
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
-    "ACCEL_BLOCK", _pins, (), "These backends are never chosen."
+    "ACCEL_BLOCK",
+    _rules,
+    (),
+    "These backends are never chosen: name, name@distribution, or @distribution.",
+    key="block",
+    types=(list,),
 )
 ACCEL_PROBE = Variable(
-    "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
+    "ACCEL_PROBE",
+    _probe_mode,
+    "inline",
+    "isolated: import each vendor in a child process first.",
+    key="probe",
+    types=(str,),
 )
 ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
+    "ACCEL_PROBE_TIMEOUT",
+    _seconds,
+    10.0,
+    "Seconds that an isolated probe may take.",
+    key="probe-timeout",
+    types=(int, float),
+)
+ACCEL_CONFIG = Variable(
+    "ACCEL_CONFIG", str, "", "A configuration file to read instead of the user's and the project's, or none."
 )
 ACCEL_LOG = Variable(
     "ACCEL_LOG", log.parse, False, "1: say on stderr what is tried, and when, as accel -v does."
 )
 ACCEL_CACHE = Variable(
-    "ACCEL_CACHE", str, "", "Folder for what is compiled here [default: accel-core in the user's cache]."
+    "ACCEL_CACHE",
+    str,
+    "",
+    "Folder for what is compiled here [default: accel-core in the user's cache].",
+    key="cache",
+    types=(str,),
+    for_projects=False,
 )
 ACCEL_COMPILE = Variable(
     "ACCEL_COMPILE",
     _flag,
     False,
     "1: compile operators for the processor at their first use; else what starts at once serves until then.",
+    key="compile",
+    types=(bool,),
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
+XDG_CONFIG_HOME = Variable(
+    "XDG_CONFIG_HOME", str, "", "Where your accel/accel.toml is on Linux [default: ~/.config]."
+)
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
     startup.names,
@@ -169,6 +262,8 @@ ACCEL_VENDOR_DEFAULTS = Variable(
     _flag,
     True,
     "0: leave the variables and modes alone that a vendor wants set (Gaudi's), also when activating.",
+    key="vendor-defaults",
+    types=(bool,),
 )
 RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
 WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
@@ -189,11 +284,16 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_LOG,
-    ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_CONFIG,
+    ACCEL_LOG, ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, XDG_CONFIG_HOME, ACCEL_INTEGRATIONS,
+    ACCEL_COMMUNICATION_BACKEND,
     ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
     DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
+
+
+#: Those that configuration files may hold.
+_IN_FILES = tuple(variable for variable in VARIABLES if variable.key)
 
 
 class Settings(Record):
@@ -210,6 +310,10 @@ class Settings(Record):
     probe_timeout: float = 10.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()
+    #: Where values come from that the environment alone does not say, by variable, as pairs.
+    sources: tuple[tuple[str, str], ...] = ()
+    #: What a configuration file says and is not obeyed in, as sentences.
+    notes: tuple[str, ...] = ()
     #: What this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one.
     simulated: str = ""
 
@@ -219,35 +323,72 @@ class Settings(Record):
         allowed = not self.allow or any(pin.matches(name, distribution) for pin in self.allow)
         return allowed and not blocked
 
+    def bars(self, distribution: str) -> bool:
+        """Whether `block` names the distribution as a whole, whose code is then not to be imported at all."""
+        return any(not rule.name and rule.matches("", distribution) for rule in self.block)
+
+    def source(self, variable: Variable[T], otherwise: str = "") -> str:
+        """For messages, who says so: `"block = ['npu'] in /etc/accel/accel.toml, line 3"`.
+
+        `otherwise`, or else the variable's name, where the environment does.
+        """
+        return dict(self.sources).get(variable.name) or otherwise or variable.name
+
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings in `environ` (the process's by default); raises `SettingError`."""
-    env = os.environ if environ is None else environ
+    """The settings in `environ` (the process's by default) and in the files it leads to.
+
+    Raises `SettingError`.
+    """
+    given = os.environ if environ is None else environ
+    env, sources, notes = _layered(given)
     return Settings(
-        pins=DS_ACCELERATOR.read(env),
-        asked=f"{DS_ACCELERATOR.name}={env.get(DS_ACCELERATOR.name, '')!r}",
-        allow=ACCEL_ALLOW.read(env),
-        block=ACCEL_BLOCK.read(env),
-        strict=ACCEL_STRICT.read(env),
-        isolated=ACCEL_PROBE.read(env) == "isolated",
-        probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
-        misspelt=_misspelt(env),
-        simulated=simulation.told(env),
+        pins=DS_ACCELERATOR.of(env),
+        asked=sources.get(DS_ACCELERATOR.name)
+        or f"{DS_ACCELERATOR.name}={env.get(DS_ACCELERATOR.name, '')!r}",
+        allow=ACCEL_ALLOW.of(env),
+        block=ACCEL_BLOCK.of(env),
+        strict=ACCEL_STRICT.of(env),
+        isolated=ACCEL_PROBE.of(env) == "isolated",
+        probe_timeout=ACCEL_PROBE_TIMEOUT.of(env),
+        misspelt=_misspelt(given),
+        sources=tuple(sources.items()),
+        notes=notes,
+        simulated=simulation.told(given),
     )
 
 
-#: What accel-simulated reads besides, and documents.
-_OF_THE_SIMULATOR = f"{simulation.VARIABLE}_"
+def handed_on(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables by which another process, elsewhere, has the settings that files give here.
+
+    It is told to search for no files of its own; what its own site locks holds there all the same. None where
+    no file has a say. Raises `SettingError`.
+    """
+    env, sources, _ = _layered(os.environ if environ is None else environ)
+    if not sources and not env.get(ACCEL_CONFIG.name, "").strip():
+        return {}
+    said = {name: env[name] for name in sources if env[name]}
+    return {**said, ACCEL_CONFIG.name: "none"}
+
+
+def _layered(
+    environ: Mapping[str, str],
+) -> Layered | tuple[Mapping[str, str], Mapping[str, str], tuple[str, ...]]:
+    """The environment with what files say under it, where each of that comes from, and notes on it."""
+    found = search(environ)
+    if not found:
+        return environ, {}, ()
+    from accel_core.configuration.layers import layered  # here, as most processes have no file to read
+
+    return layered(found, environ, _IN_FILES)
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
     ours = [variable.name for variable in VARIABLES]
-    unknown = [
-        name
-        for name in environ
-        if name.startswith("ACCEL_") and name not in ours and not name.startswith(_OF_THE_SIMULATOR)
-    ]
+    its_own = f"{simulation.VARIABLE}_"  # accel-simulated documents those
+    begin = [name for name in environ if name.startswith("ACCEL_") and not name.startswith(its_own)]
+    unknown = [name for name in begin if name not in ours]
     if not unknown:
         return ()
     from difflib import get_close_matches  # for the few who have one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,16 +69,23 @@ class Accel:
         self.world = world
 
     def __call__(
-        self, *args: str, torch: bool = True, watched: frozenset[str] = frozenset(), **env: str
+        self,
+        *args: str,
+        torch: bool = True,
+        watched: frozenset[str] = frozenset(),
+        cwd: Path | None = None,
+        **env: str,
     ) -> Ended:
         code = _RUN.format(arguments=args, watched=watched)
         variables = {"COLUMNS": "", "NO_COLOR": "", **env}
         path = [*self.world.path, *([SIMULATED] if torch else [])]
-        return children.run(code, path, variables)
+        return children.run(code, path, variables, cwd=cwd)
 
-    def json(self, *args: str, status: int = 0, torch: bool = True, **env: str) -> dict[str, Any]:
+    def json(
+        self, *args: str, status: int = 0, torch: bool = True, cwd: Path | None = None, **env: str
+    ) -> dict[str, Any]:
         """The one document that the command prints, ending with this exit status."""
-        done = self(*args, "--json", torch=torch, **env)
+        done = self(*args, "--json", torch=torch, cwd=cwd, **env)
         assert done.returncode == status, done.stderr
         document = json.loads(done.stdout)  # all of stdout: nothing else may be there
         assert isinstance(document, dict)

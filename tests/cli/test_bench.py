@@ -15,6 +15,7 @@ from accel_core.bench.records import Measurement, Outcome
 from accel_core.cli.app import accel as app
 from accel_core.cli.commands import bench
 from accel_core.cli.progress import Progress
+from accel_core.settings import read
 
 TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is torch's")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals and /dev/full are POSIX")
@@ -30,7 +31,7 @@ def invoke(*arguments, **env):
 
 def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
-    monkeypatch.setattr(bench, "named_or_chosen", lambda name: pytest.fail("it began to measure"))
+    monkeypatch.setattr(bench, "answer_of", lambda *_, **__: pytest.fail("it began to measure"))
     damaged = tmp_path / "old.json"
     damaged.write_text('{"schema')
     for arguments, message in (
@@ -143,9 +144,8 @@ ROWS = [
 @TORCH
 @pytest.mark.usefixtures("tiny")
 def test_what_came_out_wrong_ends_with_status_1_at_any_width(monkeypatch):
-    from accel_core.bench.records import Step
-
-    monkeypatch.setattr(bench, "steps", lambda *_: [Step("all", lambda: ROWS)])
+    run = bench._measure(read(), None, 1, quick=True)._replace(measurements=tuple(ROWS))
+    monkeypatch.setattr(bench, "_measure", lambda *_, **__: run)
     for columns in ("0", "1", "40", "60", "80", "160"):
         done = invoke("cpu", COLUMNS=columns)
         assert done.exit_code == 1

@@ -10,7 +10,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
-FREE = ("environ", "problems", "op_builders")
+FREE = ("environ", "sources", "problems", "op_builders", "topics[].findings[].facts")
 
 
 def keys_of(value: object, at: str = "") -> Iterator[str]:
@@ -58,6 +58,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel why NAME": accel.json("why", "early", status=1),
         "accel info": accel.json("info"),
         "accel ops": accel.json("ops"),
+        "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
         "What fails": accel.json("why", "nowhere", status=1),
     }
     assert pages.keys() == said.keys()

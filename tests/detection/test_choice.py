@@ -210,7 +210,8 @@ def test_the_record_is_kept_printable_and_json(several, monkeypatch):
     assert data["pid"] == os.getpid()
     assert data["environ"] == {"ACCEL_BLOCK": "sdaa"}
     assert data["ms"] > 0
-    assert [v["name"] for v in data["verdicts"]] == ["npu", "mlu", "sdaa", "generic", "cpu"]
+    # Of sdaa, which is blocked, the plugin is not imported: its priority is not known.
+    assert [v["name"] for v in data["verdicts"]] == ["npu", "mlu", "generic", "sdaa", "cpu"]
     text = str(record)
     for line in (
         "mlu (accel-mlu 1.0): the highest-ranking usable one.",

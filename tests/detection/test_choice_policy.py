@@ -121,7 +121,7 @@ def test_the_timeout_is_the_users(several):
         ("ACCEL_STRICT", "perhaps"),
         ("ACCEL_PROBE", "outside"),
         ("DS_ACCELERATOR", "npu@"),
-        ("ACCEL_ALLOW", "@x"),
+        ("ACCEL_ALLOW", "@"),
         ("ACCEL_BLOCK", "x@"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from accel_testing.plugins import hook
 
 from accel_core._support import child as isolation
-from accel_core.detection import survey
+from accel_core.detection import apart, survey
 from accel_core.detection.records import Status, Verdict
 from accel_core.settings import Settings, read
 
@@ -67,13 +67,16 @@ def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(to
     assert npu.hint == "source set_env.sh"
 
 
-def test_without_probing_it_starts_no_process(torch_world, monkeypatch):
-    monkeypatch.setattr(isolation, "run", lambda *args: pytest.fail("a child process was started"))
+def test_without_probing_it_starts_one_process_which_reads_the_declarations(torch_world, monkeypatch):
+    real, ran = isolation.run, []
+    monkeypatch.setattr(isolation, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
     torch_world.backend("mlu", 300)
     torch_world.backend("npu", vendor_import="torch_npu")
     found = {v.name: (v.status.value, v.reason) for v in ask(read({}), probing=False)}
     assert found["mlu"] == ("not_probed", "installed, and not probed")
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
+    assert ran == [apart.declare_in_child]
+    assert not {"accel_mlu", "accel_npu"} & set(sys.modules)
 
 
 def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
@@ -124,6 +127,7 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
         if candidate.name != "aa":
             assert entered.wait(20)
             raise KeyboardInterrupt
+        monkeypatch.setattr(isolation.subprocess, "Popen", Noted)  # not that which reads the declarations
         return real(candidate, *args, **options)
 
     class Noted(isolation.subprocess.Popen):  # type: ignore[type-arg]
@@ -136,7 +140,6 @@ def test_an_interrupt_ends_the_children(torch_world, monkeypatch):
             return super().wait(timeout)
 
     monkeypatch.setattr(survey, "probe", probe)
-    monkeypatch.setattr(isolation.subprocess, "Popen", Noted)
 
     class Impatient(futures.ThreadPoolExecutor):
         """Ctrl-C arrives in the thread that waits, before the first result is there."""
@@ -163,9 +166,11 @@ def test_where_there_are_no_process_groups_the_child_itself_is_ended(world, monk
     assert time.monotonic() - start < 5
 
 
-def test_no_process_and_no_thread_pool_where_nothing_can_be_probed(world):
+@pytest.mark.parametrize("installed", [True, False])
+def test_no_thread_pool_where_nothing_can_be_probed_and_no_process_without_a_plugin(world, installed):
     """What is absent costs neither; the pool alone takes as long to import as finding all plugins."""
-    world.backend("aa", 900, vendor_import="no_such_vendor")
+    if installed:
+        world.backend("aa", 900, vendor_import="no_such_vendor")
     done = world.child(
         "import sys\n"
         "from accel_core.detection.survey import survey\n"
@@ -175,4 +180,4 @@ def test_no_process_and_no_thread_pool_where_nothing_can_be_probed(world):
         "print(sorted({'concurrent.futures', 'accel_core._support.child'} & set(sys.modules)))",
         torch="none",
     )
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == ("['accel_core._support.child']" if installed else "[]")

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from accel_testing.plugins import ACCELERATOR
 
-from accel_core import BackendNotFoundError, LaunchError, SettingError
+from accel_core import BackendNotFoundError, BackendUnavailableError, LaunchError, SettingError
 from accel_core.distributed import command_line, launch
 from accel_core.distributed.plan import Machine, describe, plan_ranks
 
@@ -86,15 +86,32 @@ def test_what_a_choice_raises_is_raised_here(cards, monkeypatch):
 def test_a_vendor_that_dies_or_hangs_when_it_is_asked_is_told(cards, monkeypatch):
     cards.module("dying_device", ACCELERATOR.format(count="import os; os._exit(7)"))
     cards.backend("dying", accelerator="dying_device:Simulated")
-    with pytest.raises(
-        LaunchError, match=r"the process that asks the accelerator exited with status 7\. Try accel"
-    ):
+    told = r"^dying \(accel-dying 1.0\) is not usable: .* exited with status 7 at: device_count\(\) of"
+    with pytest.raises(BackendUnavailableError, match=told):
         launch.ask_machine("dying")
-    monkeypatch.setattr(launch, "_PATIENCE", 1.0)
+    monkeypatch.setenv("ACCEL_PROBE_TIMEOUT", "1")
     cards.module("hanging_device", ACCELERATOR.format(count="import time; time.sleep(60)"))
     cards.backend("hanging", accelerator="hanging_device:Simulated")
-    with pytest.raises(LaunchError, match="did not finish within 1 s"):
+    with pytest.raises(BackendUnavailableError, match="no answer within 1 s; it was at: device_count"):
         launch.ask_machine("hanging")
+
+
+def test_a_plugin_that_dies_at_its_import_is_passed_over_and_told(cards):
+    cards.plugin("bad", "import os; os._exit(7)")
+    machine = launch.ask_machine(None)
+    assert (machine.name, machine.devices) == ("mlu", 2)
+    assert machine.warning.startswith(
+        "bad (accel-bad 1.0) is passed over: the process that loaded its plugin"
+    )
+
+
+def test_a_device_that_dies_after_it_was_chosen_is_told(cards):
+    more = "    def device_name(self, device_index=None):\n        import os; os._exit(7)\n"
+    cards.module("late_device", ACCELERATOR.format(count="return 1") + more)
+    cards.backend("late", 990, accelerator="late_device:Simulated")
+    told = r"^late \(accel-late 1.0\): the process that asked it exited with status 7 at: device_count"
+    with pytest.raises(BackendUnavailableError, match=told):
+        launch.ask_machine(None)
 
 
 def test_where_no_child_can_be_started_that_is_told(cards, monkeypatch):

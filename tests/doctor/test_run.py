@@ -33,12 +33,12 @@ def test_topics_that_fail_keep_what_they_found_and_the_others_go_on():
 
     topics = [Topic(f.__name__, f.__name__.title(), f) for f in (fails, exits, hangs, fine)]
     start = time.monotonic()
-    failed, exited, hung, well = examine(Visit(Settings(), {}), topics, limit=0.3)
-    assert time.monotonic() - start < 2  # not the limit for each
+    failed, exited, hung, well = examine(Visit(Settings(), {}), topics, limit=1)
+    assert time.monotonic() - start < 3  # not the limit for each
     assert (failed.findings, failed.failed) == ((ODD,), "KeyError: 'inside'")
     assert exited.failed == "SystemExit: it tried to end the process with 3"
-    assert (hung.findings, hung.failed) == ((ODD,), "it did not finish within 0.3 s and was given up")
-    assert hung.ms >= 300
+    assert (hung.findings, hung.failed) == ((ODD,), "it did not finish within 1 s and was given up")
+    assert hung.ms >= 1000
     assert (well.findings, well.failed, well.level) == ((FINE,), "", Level.OK)
     assert {failed.level, exited.level, hung.level} == {Level.WARNING}
     left = [thread for thread in threading.enumerate() if thread.name == "accel doctor: hangs"]
@@ -53,15 +53,15 @@ def test_the_report_counts_what_is_wrong_and_gives_the_worst_first():
     assert report.verdict == "2 things are wrong, first npu: it is broken."
     assert (report.level, report.exit_status) == (Level.ERROR, 2)
     one = visited(Visit(Settings(), {}), [Topic("odd", "Odd", lambda visit: [ODD])])
-    assert (one.verdict, one.exit_status) == ("one thing is wrong: this is odd.", 1)
+    assert (one.verdict, one.exit_status) == ("One thing is wrong: this is odd.", 1)
     well = visited(Visit(Settings(), {}), [Topic("fine", "Fine", fine)])
-    assert (well.verdict, well.exit_status) == ("nothing is wrong.", 0)
+    assert (well.verdict, well.exit_status) == ("Nothing is wrong.", 0)
 
 
 def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
     asked = []
 
-    def failing(*_):
+    def failing(*_, **__):
         asked.append(1)
         raise OSError("no process")
 

@@ -104,12 +104,33 @@ def test_one_that_hangs_is_named_and_the_others_are_not_blamed(world):
 
 
 def test_what_torch_loads_is_an_error_where_it_fails(world):
-    acts(world, "torch-npu", "torch.backends", "def autoload(): raise OSError('libhccl.so')", "autoload")
-    group, failed = said()
+    """And is told once, though torch.compile() would fail with it too."""
+    world.module("torch_npu", "def autoload(): raise OSError('libhccl.so')\n")
+    world.module("torch_npu_compiler", "raise OSError('libhccl.so')\n")
+    groups = {
+        "torch.backends": {"torch_npu": "torch_npu:autoload"},
+        "torch_dynamo_backends": {"npu": "torch_npu_compiler", "npugraphs": "torch_npu_compiler"},
+    }
+    world.distribution("torch-npu", "1.0", groups)
+    world.set_path([world.site])
+    group, compiler, failed = said()
+    assert len(compiler.facts) == 2
     assert group.what == "torch.backends: torch-npu 1.0 acts when torch is imported"
     assert (failed.level, failed.code) == (Level.ERROR, "at-import.torch-fails")
     assert failed.what.startswith("torch-npu 1.0 fails when torch loads it")
     assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in failed.step
+
+
+def test_what_fails_for_one_reason_is_told_once(world):
+    broken = {"npu": "torch_npu_compiler", "npugraphs": "torch_npu_compiler:graphs"}
+    world.module("torch_npu_compiler", "raise OSError('libhccl.so')\n")
+    world.distribution("torch-npu", "1.0", {"torch_dynamo_backends": broken})
+    world.set_path([world.site])
+    [failed] = [f for f in said() if f.code == "at-import.fails"]
+    assert failed.what == (
+        "torch-npu 1.0 (torch_dynamo_backends: npu = torch_npu_compiler; torch_dynamo_backends: npugraphs = "
+        "torch_npu_compiler:graphs) fails when torch.compile() is given its name: OSError: libhccl.so"
+    )
 
 
 def test_files_that_run_when_python_starts(world, start_folder):

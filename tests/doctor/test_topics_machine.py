@@ -53,10 +53,10 @@ def test_a_machine_without_an_accelerator_is_well(said):
     assert found["machine.torch"].what == "torch 2.13.0+cpu (CPU build) fits the hardware"
 
 
-def test_a_missing_torch_is_told_and_the_rest_goes_on(said, computer):
+def test_without_torch_the_rest_goes_on(said, computer):
     computer.pci(*GPU)
     found = said(None)
-    assert found["machine.no-torch"].level is Level.ERROR
+    assert {f.level for f in found.values()} == {Level.OK}
     assert "NVIDIA GPU" in found["machine.seen"].what
 
 

@@ -99,19 +99,29 @@ def test_what_a_vendors_package_replaces_is_named_with_where_it_comes_from(world
 def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
     torch_world.module("torch_aurora", "import os; os._exit(3)")
     torch_world.backend("aurora", vendor_import="torch_aurora")
-    assert [f.code for f in said()] == ["patched.nothing"]
+    [finding] = said()
+    assert (finding.level, finding.code, finding.about) == (Level.OK, "patched.unknown", "aurora")
     torch_world.module("torch_borealis", PATCHES)
     torch_world.backend("borealis", vendor_import="torch_borealis")
-    assert [f.code for f in said(ACCEL_BLOCK="borealis")] == ["patched.nothing"]
+    assert [f.code for f in said(ACCEL_BLOCK="borealis,aurora")] == ["patched.nothing"]
+    left = "import os\nos.environ['AURORA_FAILED'] = '1'\nraise ImportError('libaurora.so')\n"
+    torch_world.module("torch_aurora", left)
+    [finding] = said(ACCEL_BLOCK="borealis")
+    assert (finding.code, dict(finding.facts)) == ("patched.variable", {"AURORA_FAILED": "1"})
 
 
-def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world, monkeypatch):
-    monkeypatch.setattr(subprocess, "list2cmdline", subprocess.list2cmdline)  # this process is left as it was
+def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
+    before = subprocess.list2cmdline
     torch_world.backend("aurora", vendor_import="torch")
-    early = "\nimport subprocess\ndef quoted(*arguments): pass\nsubprocess.list2cmdline = quoted\n"
+    early = (
+        "\nimport os, subprocess\ndef quoted(*arguments): pass\nsubprocess.list2cmdline = quoted\n"
+        "os.umask(0o027)\n"
+    )
     torch_world.backend("borealis", vendor_import="torch", extra=early)
-    [finding] = said()
-    assert (finding.level, finding.code, finding.about) == (Level.WARNING, "patched.plugin", "borealis")
+    finding, umask = said()
+    assert {umask.code, finding.code} == {"patched.plugin"}
+    assert umask.what == "the plugin accel-borealis 1.0 sets the umask to 027 while it is discovered"
+    assert (finding.level, finding.about) == (Level.WARNING, "borealis")
     line = 1 + (torch_world.site / "accel_borealis.py").read_text().splitlines().index(
         "def quoted(*arguments): pass"
     )
@@ -120,6 +130,7 @@ def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world, m
         f"(accel_borealis.py, line {line})"
     )
     assert finding.step.endswith("report this to the maintainers of accel-borealis")
+    assert subprocess.list2cmdline is before  # nobody imported it here
 
 
 def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkeypatch):
@@ -130,9 +141,14 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
         torch_world.backend(name, vendor_import="torch")
     started = []
     run = child.run
-    monkeypatch.setattr(child, "run", lambda *job: (started.append(job), run(*job))[1])
+
+    def counted(function, *job, **options):
+        started.append(function.__name__)
+        return run(function, *job, **options)
+
+    monkeypatch.setattr(child, "run", counted)
     assert [f.code for f in said()] == ["patched.nothing"]
-    assert len(started) == 1
+    assert started == ["declare_in_child", "observe"]
 
 
 def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):

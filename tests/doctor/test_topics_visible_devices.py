@@ -101,3 +101,20 @@ def test_a_variable_that_another_one_overrules(said, torch_world):
     [finding] = said(2, NPU_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="0")
     assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.overruled")
     assert finding.step == "unset CUDA_VISIBLE_DEVICES"
+
+
+def test_who_brought_a_variable_that_hides_devices(torch_world):
+    """In a process that was started with it: of what is set later the kernel tells nothing."""
+    torch_world.backend("npu", **{**NPU, "device_nodes": ()})
+    code = """
+import json, os
+from accel_core.doctor.records import Visit
+from accel_core.doctor.topics.visible_devices import TOPIC
+from accel_core.settings import read
+[finding] = TOPIC.examine(Visit(read(), os.environ))
+print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
+"""
+    parent, code, facts = torch_world.child(code, variables={"NPU_VISIBLE_DEVICES": ""}).answer
+    assert code == "visible-devices.none"
+    if sys.platform.startswith("linux"):
+        assert f", started by process {parent} (" in facts["NPU_VISIBLE_DEVICES comes from"]

@@ -142,3 +142,24 @@ def test_the_other_plugins_go_on(without_cann):
         "print(json.dumps([torch._C._get_privateuse1_backend_name(), accel_core.accelerator('cpu').name]))\n"
     )
     assert without_cann(code).answer == ["privateuseone", "cpu"]
+
+
+def test_the_doctor_names_every_library_without_loading_one(without_cann):
+    ended = without_cann(accel("doctor", "npu", "--json", "--topic", "candidates", card=True))
+    document = json.loads(ended.stdout)
+    assert (ended.returncode, document["exit_status"]) == (2, 2)
+    npu = next(f for f in document["topics"][0]["findings"] if f["code"] == "candidates.broken")
+    assert npu["what"].startswith(f"broken: torch_npu failed: ImportError: {LIBRARY}")
+    assert (
+        "libascendcl.so, libacl_op_compiler.so, libge_runner.so, libgraph.so and 1 more are missing too"
+        in (npu["what"])
+    )
+    assert "set_env.sh" in npu["step"]
+    facts = npu["facts"]
+    lacking = [entry.partition(" ")[0] for entry in facts["missing libraries"].split("; ")]
+    assert {"libhccl.so", "libascendcl.so", "libacl_tdt_channel.so"} <= {*lacking}
+    assert not [name for name in lacking if "torch" in name or name.startswith("libstdc++")]
+    assert facts["raised by"].partition(",")[0].endswith(".py")
+    assert "torch_npu 2.13.0 in " in facts["vendor's package"]
+    assert "torch==2.13.0.*" in facts["vendor's package"]
+    assert facts["toolkit"].startswith("ASCEND_HOME_PATH is not set")

@@ -14,27 +14,41 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from typing import IO, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from accel_core._support import log
-from accel_core._support.interpreter import command, end_after, end_group, end_with_parent
+from accel_core._support.interpreter import command, end_group
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ChildReport", "end_all", "run"]
+__all__ = ["ChildReport", "Stage", "each", "end_all", "run"]
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Stage(Protocol):
+    """Notes what a child begins; `seconds`: what that may take, where the caller lets stages say so."""
+
+    def __call__(self, what: str, seconds: float | None = None) -> None:
+        """Note it."""
+
 
 #: The children that run now, so that a caller who is interrupted can end them.
 _running: set[subprocess.Popen[bytes]] = set()
+#: Whether this process ends, so that its threads are to start no more of them.
+_over = False
 
 #: Seconds in which a child must have started Python; what it is given after that is the caller's to say.
 START_LIMIT = 60.0
 
 #: Seconds after the caller's limit at which a child ends by itself, should nobody have ended it.
 _GRACE = 5.0
+
 #: The longest pause between two looks at a child, in seconds.
 _PAUSE = 0.02
 #: Bytes of output at which a child's file is emptied, and bytes of its end that are kept: of stdout, where
@@ -42,14 +56,12 @@ _PAUSE = 0.02
 _LARGEST = 16 << 20
 _ANSWER_KEPT = 4 << 20
 _WORDS_KEPT = 8 << 10
-#: Bytes beyond which no file of a child's grows.
-_LARGEST_FILE = 1 << 30
 
-#: The child's program: the parent's path before any import but that of `sys`, which is built in; then one
-#: function by name with one argument.
+#: The child's program: the parent's path before any import but that of `sys`, which is built in. The job is
+#: on stdin: a command line has its limits, and everybody can read it.
 _PROGRAM = (
-    "import sys; job, *sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
-    "from accel_core._support.child import _child; _child(job)"
+    "import sys; sys.path[:] = sys.argv[1:]; del sys.argv[1:]; "
+    "from accel_core._support.in_child import main; main()"
 )
 
 
@@ -78,44 +90,69 @@ class ChildReport(NamedTuple):
             return f"died of {signal.Signals(-code).name}"
         return f"died of signal {-code}"
 
+    def pass_on(self) -> None:
+        """Print on our stderr the end of what the child printed; one that is closed or full is no matter."""
+        if self.stderr:
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                sys.stderr.write(f"{self.stderr}\n")
+                sys.stderr.flush()
+
 
 def run(
-    function: Callable[[dict[str, Any], Callable[[str], None]], object],
+    function: Callable[[dict[str, Any], Stage], object],
     arguments: dict[str, object],
     timeout: float,
+    *,
+    each_stage: bool = False,
+    as_we_are: bool = False,
+    live: bool = False,
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`, at most `timeout` seconds.
 
     They count from the child's first sign of life, so that a machine under load takes none of them to start
-    Python; a child that gives none ends after `START_LIMIT`.
+    Python; a child that gives none ends after `START_LIMIT`. `each_stage`: they count anew from each stage
+    that the child notes, and the stage may set other seconds for itself, 0 for no limit.
 
     It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
     come to, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
-    status 0 after it. The end of what the child prints is in `stderr`. The child has this Python's options,
-    and ends when this process does (not on Windows). Raises `OSError` when no child can be started.
+    status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
+    once instead. The child has this Python's options, torch's autoload off unless it is to be `as_we_are`,
+    and ends when this process does (not on Windows). Raises `OSError` when no child can be started, also
+    after `end_all(for_good=True)`.
     """
+    if _over:
+        raise OSError("this process ends, and starts no other any more")
     nonce = os.urandom(8).hex()
     job = json.dumps({
         "function": f"{function.__module__}:{function.__qualname__}",
         "nonce": nonce,
         "parent": os.getpid(),
-        "seconds": timeout + _GRACE,
+        "seconds": timeout,
+        "grace": _GRACE,
+        "each_stage": each_stage,
         "arguments": arguments,
     })  # fmt: skip
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
+    with _unnamed_file() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
+        given.write(job.encode())
+        given.seek(0)
         process = subprocess.Popen(
-            command(_PROGRAM, job, *(p for p in sys.path if isinstance(p, str))),
-            stdin=subprocess.DEVNULL,
+            command(_PROGRAM, *(p for p in sys.path if isinstance(p, str))),
+            stdin=given,
             stdout=out.file,
-            stderr=err.file,
-            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            stderr=None if live else err.file,
+            env=dict(os.environ) if as_we_are else {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
             start_new_session=True,
         )
         _running.add(process)
+        if _over:  # by now
+            end_group(process)
         try:
-            _await(process, out, err, START_LIMIT, lambda: out.size > 0)
-            _await(process, out, err, timeout, lambda: False)
+            _await(process, out, err, lambda: None if out.size > 0 else START_LIMIT)
+            if each_stage:
+                _await_stages(process, out, err, nonce, timeout)
+            else:
+                _await(process, out, err, lambda: timeout)
             code: int | None = process.wait(0)
         except subprocess.TimeoutExpired:
             code = None
@@ -131,11 +168,19 @@ def run(
         return ChildReport(answer, code, stage, _said(err.text()))
 
 
+def _unnamed_file() -> IO[bytes]:
+    """A file that nobody else finds: in memory where there is such, as a disk may be full or read-only."""
+    if hasattr(os, "memfd_create"):
+        with contextlib.suppress(OSError):  # an old kernel, or a sandbox
+            return os.fdopen(os.memfd_create("accel"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 class _Output:
     """A file that takes a child's output, of which no more is kept than its end."""
 
     def __init__(self, kept: int) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `__exit__`
+        self.file = _unnamed_file()
         self._kept = kept
         self._before = b""
         if fcntl is not None:  # else a child would go on at its old place in a file that was emptied
@@ -169,20 +214,16 @@ class _Output:
 
 
 def _await(
-    process: subprocess.Popen[bytes],
-    out: _Output,
-    err: _Output,
-    seconds: float,
-    done: Callable[[], bool],
+    process: subprocess.Popen[bytes], out: _Output, err: _Output, limit: Callable[[], float | None]
 ) -> None:
-    """Wait until the child has ended, or `done()`; `TimeoutExpired` after that many seconds.
+    """Wait until the child has ended, or `limit()` is `None`; its output is kept short meanwhile.
 
-    Its output is kept short meanwhile.
+    Raises `TimeoutExpired` where that takes more than `limit()` seconds, which 0 does not limit.
     """
-    end = time.monotonic() + seconds
+    start = time.monotonic()
     pause = 0.001
-    while not done():
-        left = end - time.monotonic()
+    while (seconds := limit()) is not None:
+        left = start + seconds - time.monotonic() if seconds else _PAUSE
         if left <= 0:
             raise subprocess.TimeoutExpired(process.args, seconds)
         try:
@@ -194,8 +235,47 @@ def _await(
         err.trim()
 
 
-def end_all() -> None:
-    """End every child that runs now; whoever waits for one learns that it died."""
+def _await_stages(
+    process: subprocess.Popen[bytes], out: _Output, err: _Output, nonce: str, timeout: float
+) -> None:
+    """The same, where each stage has seconds of its own."""
+    while process.poll() is None:
+        size = out.size
+        stages = [line for line in _lines(out.text(), nonce) if "stage" in line]
+        seconds = float(stages[-1].get("seconds", timeout)) if stages else timeout
+        _await(process, out, err, lambda size=size, seconds=seconds: seconds if out.size == size else None)  # type: ignore[misc]
+
+
+def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
+    """What `function`, which runs a child, gives for each item, at most so many at once.
+
+    Where no thread can be started, one after the other. An interrupt ends the children: they are sessions of
+    their own, and do not hear Ctrl-C.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # takes longer to import than all else here
+
+    given = list(items)
+    with ThreadPoolExecutor(max_workers=max(1, min(len(given), at_once))) as pool:
+        try:
+            try:
+                later = pool.map(function, given)
+            except RuntimeError:  # "can't start new thread": as many processes as the user may have
+                pool.shutdown(cancel_futures=True)
+                return list(map(function, given))
+            return list(later)
+        except BaseException:
+            end_all()
+            raise
+
+
+def end_all(*, for_good: bool = False) -> None:
+    """End every child that runs now; whoever waits for one learns that it died.
+
+    `for_good`: this process ends, and threads of its own that still work, whom Python waits for at its end,
+    start no more of them.
+    """
+    global _over
+    _over = _over or for_good
     for process in tuple(_running):
         end_group(process)
 
@@ -215,42 +295,18 @@ def _lines(text: str, nonce: str) -> Iterator[dict[str, Any]]:
 
     Start-up files of Python print there too, before the channel is the child's own.
     """
-    for line in text.splitlines():
-        mark, _, said = line.partition(" ")
+    for written in text.splitlines():
+        mark, _, said = written.partition(" ")
         if mark == nonce:
             with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(said)
+                line = json.loads(said)
+                if _is_of_ours(line):
+                    yield line
 
 
-def _child(text: str) -> None:
-    """In the child: run the function, its answer on stdout, everybody else's output on stderr."""
-    job = json.loads(text)
-    end_with_parent(job["parent"])
-    end_after(job["seconds"])
-    _limit_files()
-    from importlib import import_module
-
-    channel = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    def say(**line: object) -> None:
-        # On a line of its own, whatever was printed before and not ended.
-        channel.write(f"\n{job['nonce']} {json.dumps(line)}\n")
-        channel.flush()
-
-    say(stage="start")
-    module, _, name = job["function"].partition(":")
-    say(answer=getattr(import_module(module), name)(job["arguments"], lambda stage: say(stage=stage)))
-    sys.stdout.flush()  # what was printed, on its way to stderr
-    sys.stderr.flush()
-    os._exit(0)  # a vendor's exit handlers have nothing to say any more, and may hang
-
-
-def _limit_files() -> None:
-    """No file may grow without end, not even one of a process that has left our group."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        now, most = resource.getrlimit(resource.RLIMIT_FSIZE)
-        if now == resource.RLIM_INFINITY:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, most))
+def _is_of_ours(line: object) -> bool:
+    """Whether a line has the form in which the child speaks: whatever runs in the child can write one too."""
+    if not isinstance(line, dict) or not isinstance(line.get("stage", ""), str):
+        return False
+    seconds = line.get("seconds", 0)
+    return type(seconds) in (int, float) and 0 <= seconds < float("inf")

@@ -12,12 +12,26 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     """The hint of the first pattern that is found in the text of `error` and its causes; `None` without one.
 
     For `Backend.hints`, and for a plugin's `accel_explain`. `hints` are regular expressions, each with the
-    next step for a user; upper and lower case are one.
+    next step for a user; upper and lower case are one. One that is no pattern is passed over.
     """
     chain: list[BaseException] = []
     link: BaseException | None = error
-    while link is not None and link not in chain:  # a chain may be a ring
+    while link is not None and not any(link is known for known in chain):  # a chain may be a ring
         chain.append(link)
         link = link.__cause__ or link.__context__
-    text = "\n".join(map(str, chain))
-    return next((hint for pattern, hint in hints if re.search(pattern, text, re.IGNORECASE)), None)
+    text = "\n".join(map(_text, chain))
+    return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # its own message fails, and that of another in the chain may say enough
+        return ""
+
+
+def _is_in(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text, re.IGNORECASE) is not None
+    except (re.error, OverflowError, RecursionError):  # none that `re` knows: the error is what matters now
+        return False

@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
-from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a child process needs neither
+    import subprocess
+    from collections.abc import Callable
 
 __all__ = ["command", "end_after", "end_group", "end_group_with_parent", "end_with_parent"]
 

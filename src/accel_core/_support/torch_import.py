@@ -147,14 +147,21 @@ def torch_build() -> TorchBuild | None:
     )
 
 
+#: Bytes of `torch/version.py` that are read; it has some hundred.
+_LARGEST = 1 << 20
+
+
 def _assignments(path: str) -> dict[str, str]:
     """The module-level `name = "string"` assignments of a Python file."""
     import ast  # these two here, as a process that has torch reads no file; together they take 10 ms
     from pathlib import Path
 
     try:
-        tree = ast.parse(Path(path).read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        file = Path(path)
+        if not file.is_file() or file.stat().st_size > _LARGEST:  # opening a FIFO waits for somebody to write
+            return {}
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return {}
     assigned = {}
     for node in tree.body:

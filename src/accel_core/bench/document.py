@@ -32,6 +32,8 @@ _SAME = (
     ("accelerator", "product", "the device"),
     ("accelerator", "driver", "the driver"),
 )
+#: Far beyond any rate, time or amount of work.
+_MOST = 1e30
 #: No document of ours is larger: a device that is given by mistake must not fill the memory.
 _MOST_BYTES = 4 * 2**20
 
@@ -122,13 +124,14 @@ def read(path: Path) -> Run:
     if version != SCHEMA_VERSION:
         raise ValueError(f"its schema is {version!r}, and this accel-core reads {SCHEMA_VERSION}")
     try:
-        return _run(document)
+        return of_dict(document)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise ValueError(f"it is damaged: {what}") from None
 
 
-def _run(document: dict[str, Any]) -> Run:
+def of_dict(document: dict[str, Any]) -> Run:
+    """The run that `to_dict` wrote; raises `KeyError`, `TypeError` or `ValueError` where it is none."""
     return Run(
         time=_typed(document["time"], str),
         seconds=_typed(document["seconds"], (int, float)),
@@ -145,11 +148,16 @@ def _measurement(entry: Any) -> Measurement:
     for text in (read.name, read.title, read.unit, read.size, read.note, read.reason):
         _typed(text, str)
     for number in (read.value, read.best, read.spread, read.seconds, read.work):
-        if number is not None and not (math.isfinite(_typed(number, (int, float))) and number >= 0):
+        if number is not None and not _can_be(_typed(number, (int, float))):
             raise ValueError(f"{read.name} has a number that cannot be: {number}")
     if (read.outcome is Outcome.MEASURED) != bool(read.value):
         raise ValueError(f"{read.name} is {read.outcome.value}, and its value is {read.value}")
     return read
+
+
+def _can_be(number: float) -> bool:
+    """Whether anybody can have measured it: two such numbers can be divided by each other, too."""
+    return math.isfinite(number) and (number == 0 or 1 / _MOST <= number <= _MOST)
 
 
 def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:

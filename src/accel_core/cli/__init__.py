@@ -5,14 +5,16 @@ Importing this package imports neither click nor rich nor the rest of accel_core
 
 from __future__ import annotations
 
-__all__ = ["main"]
+from typing import NoReturn
+
+__all__ = ["end_interrupted", "main"]
 
 
 def main() -> None:
     """Run `accel` on the arguments of this process, and end the process with its exit status."""
-    from accel_core.cli.app import accel
-
     try:
+        from accel_core.cli.app import accel
+
         # The name is given, as `python -m accel_core` must complete and explain itself as `accel` too.
         accel(prog_name="accel")
     except OSError as error:  # of help, and of what else click prints: `Output` knows its own
@@ -22,6 +24,24 @@ def main() -> None:
         if error.errno not in full:
             raise
         _end_on_full_disk(error)
+    except KeyboardInterrupt:  # while the commands themselves were imported
+        end_interrupted()
+
+
+def end_interrupted() -> NoReturn:
+    """End the process by SIGINT, as one ends that does not look for it: so a shell's loop ends too."""
+    import os
+    import signal
+    import sys
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        if os.name == "posix":
+            os.kill(os.getpid(), signal.SIGINT)
+    sys.exit(130)
 
 
 def _end_on_full_disk(error: OSError) -> None:

@@ -1,4 +1,4 @@
-"""The live accelerator that a command is about."""
+"""The accelerator that a command is about, which is asked in a child process."""
 
 from __future__ import annotations
 
@@ -9,44 +9,59 @@ from typing import Any
 
 import click
 
-from accel_core import current
+from accel_core import asking
 from accel_core._support import log
-from accel_core.accelerators.interface import Accelerator
-from accel_core.detection.records import How
+from accel_core.asking import Asked, Make
 from accel_core.errors import AcceleratorFallbackWarning
-from accel_core.settings import Pin
+from accel_core.settings import Pin, Settings
 
-__all__ = ["fallback_in_words", "named_or_chosen"]
+__all__ = ["answer_of", "fallback_in_words"]
 
 
-def named_or_chosen(name: Pin | None, *, option: str = "") -> tuple[Accelerator, How | None]:
-    """The accelerator of that name, or else the chosen one and how it was chosen.
+def answer_of(
+    make: Make,
+    arguments: dict[str, Any],
+    settings: Settings,
+    name: Pin | None,
+    *,
+    option: str = "",
+    **how: Any,
+) -> Asked:
+    """What `make` makes of the accelerator of that name, or else of the chosen one, in a child process.
 
-    Imports torch and the vendor's package; raises what `accel_core.accelerator` and `get_accelerator` do.
-    Errors repeat the command as it was typed, with the `option` by which the name was given.
+    Raises what `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed,
+    with the `option` by which the name was given. What did not survive being tried, and that the CPU is used,
+    is said on stderr. `how`: as `asking.ask` takes it.
     """
     if name is not None:
         typed = " ".join(filter(None, [click.get_current_context().command_path, option, str(name)]))
-        return current.named(name, typed), None
-    with fallback_in_words():
-        return current.get_accelerator(), current.selection().how
+        settings = settings._replace(asked=typed)
+    asked = asking.ask(make, arguments, settings, pin=name, **how)
+    for sentence in asked.died:
+        click.echo(f"Warning: {sentence}.\n", err=True)
+    for message, merely_absent in asked.fallback:
+        _say(message, merely_absent=merely_absent)
+    return asked
+
+
+def _say(message: str, *, merely_absent: bool) -> None:
+    """Where there merely is no accelerator, nobody has to hear it before each command; `-v` says it."""
+    if log.is_on() or not merely_absent:
+        click.echo(f"Warning: {message}\n", err=True)
 
 
 @contextlib.contextmanager
 def fallback_in_words() -> Iterator[None]:
-    """Print the warning that the CPU is used as a message, without the line of code it comes from.
-
-    Where there merely is no accelerator, nobody has to hear it before each command; `-v` says it.
-    """
+    """Print the warning that the CPU is used as a message, without the line of code it comes from."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", AcceleratorFallbackWarning)
         usual = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if not isinstance(message, AcceleratorFallbackWarning):
+            if isinstance(message, AcceleratorFallbackWarning):
+                _say(str(message), merely_absent=message.merely_absent)
+            else:
                 usual(message, category, *rest, **more)
-            elif log.is_on() or not message.merely_absent:
-                click.echo(f"Warning: {message}\n", err=True)
 
         warnings.showwarning = show
         yield

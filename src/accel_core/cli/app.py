@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core._version import __version__
-from accel_core.cli import commands
+from accel_core.cli import commands, end_interrupted
 from accel_core.settings import ACCEL_LOG, VARIABLES
 
 __all__ = ["accel"]
@@ -20,6 +20,7 @@ _EXAMPLES = (
     ("accel list", "the backends, and which of them can be used here"),
     ("accel why", "what would be chosen, and why not the others"),
     ("accel why npu", "why npu is or is not usable, in detail"),
+    ("accel doctor", "what is wrong here, and the next command for each of it"),
     ("accel info", "what the chosen accelerator is and can do"),
     ("accel info cuda --json", "the same of cuda, as JSON"),
     ("accel bench --json", "how fast it copies, multiplies, launches and communicates"),
@@ -52,8 +53,16 @@ class _Commands(UserDict[str, Any]):
 class _Group(click.Group):
     """A group that lists its commands without importing them.
 
-    Its help ends with examples, the exit statuses and the environment variables.
+    Its help ends with examples, the exit statuses and the environment variables. Ctrl-C ends the process as
+    it ends one that does not look for it, where click would have ended it with status 1.
     """
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            end_interrupted()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.errors import InvalidAcceleratorError
+from accel_core.settings import read
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
@@ -33,7 +34,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
     """
     from accel_core.accelerators.interface import Accelerator
 
-    for entry_point in find_entry_points(GROUP):
+    for entry_point in _adapters():
         adapter: Any = entry_point.load()
         made: object = adapter.adapt(foreign, backend)
         if isinstance(made, Accelerator):
@@ -46,10 +47,19 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
     return None
 
 
+def _adapters() -> list[EntryPoint]:
+    """Those that are installed, but for what is blocked as a whole distribution."""
+    found = find_entry_points(GROUP)
+    if not found:
+        return []
+    settings = read()
+    return [e for e in found if not settings.bars(e.distribution)]
+
+
 @contextlib.contextmanager
 def frameworks_prepared() -> Iterator[None]:
     """While a plugin's class is imported: a framework that it imports is prepared for that."""
-    known = {e.name: e for e in find_entry_points(GROUP) if e.name not in sys.modules}
+    known = {e.name: e for e in _adapters() if e.name not in sys.modules}
     if not known:
         yield
         return

@@ -13,6 +13,7 @@ from accel_core.backend import API_LEVEL, Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.detection.records import root_cause
 from accel_core.errors import BackendUnavailableError, DeclinedError
+from accel_core.settings import read
 
 CPU = Backend(
     name="cpu",
@@ -98,8 +99,16 @@ def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
 
 
 def announced() -> list[EntryPoint]:
-    """The packages that torch loads by itself, but ours, which brings no device; in torch's order."""
-    return [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] != "accel_core"]
+    """The packages that torch loads by itself, in its order.
+
+    But ours, which brings no device, and what is blocked as a whole distribution: torch loads that all the
+    same, and we do not.
+    """
+    others = [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] != "accel_core"]
+    if not others:
+        return []
+    settings = read()
+    return [e for e in others if not settings.bars(e.distribution)]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core.detection.builtin import announced
-from accel_core.detection.discovery import find
+from accel_core.detection.discovery import find, loader
 from accel_core.detection.probe import Group, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, Verdict
 from accel_core.detection.select import select
+from accel_core.detection.trying import Note
 from accel_core.machine.vendors import missing_plugins
-from accel_core.settings import VARIABLES, Settings
+from accel_core.settings import VARIABLES, XDG_CONFIG_HOME, Settings
 
 if TYPE_CHECKING:
     from accel_core.detection.autoload import Spoiler
@@ -25,8 +26,9 @@ __all__ = ["Prober", "choose", "recorded"]
 class Prober:
     """A judge that probes; `isolated`: in child processes only, so that this one imports no torch."""
 
-    def __init__(self, settings: Settings, *, isolated: bool = False) -> None:
+    def __init__(self, settings: Settings, *, isolated: bool = False, note: Note | None = None) -> None:
         self._settings = settings
+        self._note = note
         self._isolated = isolated
         self._group = Group.of(())
 
@@ -35,7 +37,9 @@ class Prober:
     ) -> Verdict:
         """The verdict of `detection.probe`, beside the backends that the choice looks at."""
         group = self._beside(among)
-        found = probe(candidate, self._settings, group, pinned=pinned, isolated=self._isolated)
+        found = probe(
+            candidate, self._settings, group, pinned=pinned, isolated=self._isolated, note=self._note
+        )
         return self.in_full(candidate, found, among) if self._isolated and not pinned else found
 
     def in_full(
@@ -66,19 +70,31 @@ class Prober:
         return inspect(candidate, self._settings, otherwise)
 
 
-def choose(settings: Settings, environ: Mapping[str, str], *, isolated: bool = False) -> Choice:
+def choose(
+    settings: Settings, environ: Mapping[str, str], *, isolated: bool = False, note: Note | None = None
+) -> Choice:
     """Choose as `settings` say; a choice that fails comes back with its error, and still with its record.
 
-    `isolated`: probe in child processes only. `environ` is noted in the record as far as it mattered.
+    `isolated`: load plugins and probe in child processes only. `environ` is noted in the record as far as it
+    mattered. `note`: of what is tried, which the caller ends when the accelerator is built.
     """
+    if note is None:
+        with Note(settings.probe_timeout) as own:
+            return choose(settings, environ, isolated=isolated, note=own)
     start = time.perf_counter()
-    choice = select(settings, find, Prober(settings, isolated=isolated), missing_plugins)
+    load = loader(settings, note, isolated=isolated)
+    choice = select(
+        settings,
+        lambda pin: find(pin, settings, load),
+        Prober(settings, isolated=isolated, note=note),
+        missing_plugins,
+    )
     return recorded(choice, environ, (time.perf_counter() - start) * 1e3)
 
 
 def recorded(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
     """The choice with what its record says of this process: its number, its variables, the milliseconds."""
-    names = [v.name for v in VARIABLES]
+    names = [v.name for v in VARIABLES if v is not XDG_CONFIG_HOME]  # a file there is named by itself
     for candidate in choice.considered:
         if isinstance(candidate, Candidate):
             names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices

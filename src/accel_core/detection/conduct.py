@@ -14,9 +14,9 @@ from typing import Any
 
 from accel_core._support.record import Record
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-from accel_core.detection.discovery import load
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.footprint import Footprint, changes, footprint
+from accel_core.detection.loading import load
 from accel_core.detection.records import Candidate
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]

@@ -6,43 +6,50 @@ exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 
-from accel_core._support import log
-from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.guest import Guest
 from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin
 from accel_core.detection.entry_points import EntryPoint, Unread, find_entry_points, scan
-from accel_core.detection.plugin import declarations
-from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
-from accel_core.errors import InvalidBackendError
-from accel_core.settings import Pin, normalize_distribution
+from accel_core.detection.loading import ENDED, Load, after, load, name_of, provenance, tried_apart
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.detection.trying import LOADING, Death, Note
+from accel_core.settings import Pin, Settings, normalize_distribution, read
 
-__all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_names", "rank"]
+__all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]
 
 
-def discover() -> tuple[Candidate | Unloaded, ...]:
+def discover(settings: Settings | None = None, load: Load | None = None) -> tuple[Candidate | Unloaded, ...]:
     """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
 
-    So is what may be a plugin whose `entry_points.txt` is not read, under its distribution's name.
+    Not that of a plugin that the policy refuses, in `settings` or else the environment: it comes back
+    unloaded, under its entry point's name. So does what may be a plugin whose `entry_points.txt` is not
+    read, under its distribution's name. With `ACCEL_PROBE=isolated` a child process imports the modules; its
+    plugins are imported here when a hook of theirs is called. Raises `SettingError` as `read` does.
     """
+    wanted = read() if settings is None else settings
     found = scan(ENTRY_POINT_GROUP)
-    loaded = [candidate for entry_point in found.entry_points for candidate in load(entry_point)]
+    loaded = _loaded(found.entry_points, wanted, load)
     return rank([*builtin_candidates(), *loaded, *map(_unread, found.unread)])
 
 
-def find(pin: Pin | None) -> tuple[Candidate | Unloaded, ...]:
+def find(
+    pin: Pin | None, settings: Settings | None = None, load: Load | None = None
+) -> tuple[Candidate | Unloaded, ...]:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
     name declares the backend are the others loaded. Where two distributions claim the name and the pin
     does not say which, both come back and neither is imported. A built-in name means the built-in one
-    unless the pin says otherwise.
+    unless the pin says otherwise. `settings`, `load` and errors as for `discover`.
     """
+    wanted = read() if settings is None else settings
     if pin is None:
-        return discover()
+        return discover(wanted, load)
     own = tuple(c for c in builtin_candidates() if c.matches([pin]))
     if own:
         return own
@@ -50,13 +57,91 @@ def find(pin: Pin | None) -> tuple[Candidate | Unloaded, ...]:
     named = [e for e in installed if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         return tuple(map(_claim, named))
-    candidates = _matching(named, pin)
+    candidates = [c for c in _loaded(named, wanted, load) if c.matches([pin])]
     if not candidates:
-        candidates = _matching([e for e in installed if e not in named], pin)
+        others = [e for e in installed if e not in named]
+        candidates = [c for c in _loaded(others, wanted, load) if c.matches([pin])]
     if not candidates:
         unread = map(_unread, scan(ENTRY_POINT_GROUP).unread)
         candidates = [c for c in unread if c.matches([pin])]
     return rank(candidates)
+
+
+def _loaded(
+    entry_points: Iterable[EntryPoint], settings: Settings, wanted: Load | None
+) -> list[Candidate | Unloaded]:
+    """What the plugins declare; one that the policy refuses is not imported by anybody, to say so."""
+    given = list(entry_points)
+    left = [e for e in given if _may_be_loaded(e, settings)]
+    refused = [_refused(e) for e in given if e not in left]
+    with Note(settings.probe_timeout) as note:
+        loaded = (wanted or loader(settings, note))(left)
+    return [*refused, *(candidate for candidates in loaded for candidate in candidates)]
+
+
+def loader(settings: Settings, note: Note, *, isolated: bool = False) -> Load:
+    """What loads plugins: child processes where the settings or the caller say so, else this process."""
+    if isolated or settings.isolated:
+        from accel_core.detection.apart import Apart  # here, as most processes have no use for it
+
+        return Apart(settings.probe_timeout)
+    return _Here(note, settings.probe_timeout)
+
+
+class _Here:
+    """Loads plugins in this process, each step noted before it begins.
+
+    One that an earlier process did not survive is loaded in a child process first.
+    """
+
+    def __init__(self, note: Note, timeout: float) -> None:
+        self._note = note
+        self._timeout = timeout
+        self._guest = Guest()
+
+    def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
+        """What each of them declares."""
+        return list(map(self._load, entry_points))
+
+    def _load(self, entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
+        note, source, name = self._note, provenance(entry_point), name_of(entry_point)
+        death = note.earlier(source, LOADING)
+        note.installed(source)
+        if death is not None:
+            note.said.append(tried_apart(name, source, death))
+            from accel_core.detection.apart import Apart  # here, as nearly no process comes here
+
+            (found,) = Apart(self._timeout)([entry_point])
+            if all(isinstance(c, Unloaded) and c.outcome.status in ENDED for c in found):
+                return tuple(map(functools.partial(_again, death=death), found))
+        loaded = load(entry_point, lambda what: note.step(source, name, LOADING, what), self._guest)
+        note.survived(source, LOADING)
+        return loaded
+
+
+def _again(candidate: Candidate | Unloaded, death: Death) -> Candidate | Unloaded:
+    if isinstance(candidate, Candidate):
+        return candidate
+    return candidate._replace(outcome=after(candidate.outcome, death))
+
+
+def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
+    """Whether the policy leaves the plugin, as far as its entry point and its distribution tell.
+
+    A name with a distribution in `ACCEL_ALLOW` allows that distribution to be imported, whatever its entry
+    points are called; what it declares is judged by the policy again.
+    """
+    name, distribution = name_of(entry_point), entry_point.distribution
+    if settings.permits(name, distribution):
+        return True
+    blocked = any(pin.matches(name, distribution) for pin in settings.block)
+    normalized = normalize_distribution(distribution)
+    return not blocked and any(pin.distribution == normalized for pin in settings.allow)
+
+
+def _refused(entry_point: EntryPoint) -> Unloaded:
+    outcome = Outcome(Status.BLOCKED, "the policy does not leave it, and its plugin was not loaded")
+    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
 
 
 def installed_names() -> list[str]:
@@ -70,50 +155,16 @@ def declarers(name: str) -> set[str]:
     return {clean(e.distribution) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
-def _matching(entry_points: Iterable[EntryPoint], pin: Pin) -> list[Candidate | Unloaded]:
-    return [c for e in entry_points for c in load(e) if c.matches([pin])]
-
-
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
-    provenance = Provenance("accel-core", __version__)
-    return tuple(
-        Candidate(backend._declared_by(provenance), builtin) for backend in (builtin.CPU, builtin.GENERIC)
-    )
-
-
-def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
-    """Import one plugin's module and read its declarations.
-
-    What the plugin prints goes to stderr: stdout belongs to the program that is running.
-    """
-    provenance = _provenance(entry_point)
-    log.say(f"load the plugin {entry_point.value} of {provenance}")
-    try:
-        with stdout_to_stderr():
-            if not entry_point.name:
-                raise InvalidBackendError("the entry point has no name, expected that of its backend")
-            if not entry_point.module:
-                raise InvalidBackendError(
-                    "the entry point's value names no module, expected e.g. 'accel_npu'"
-                )
-            plugin = entry_point.load()
-            backends = declarations(plugin)
-    except CAUGHT as error:
-        return (Unloaded(_name_of(entry_point), provenance, _failure(entry_point, error)),)
-    unique = {(b.name, b.priority): b._declared_by(provenance) for b in backends}
-    return tuple(Candidate(backend, plugin) for backend in unique.values())
+    ours = Provenance("accel-core", __version__)
+    return tuple(Candidate(backend._declared_by(ours), builtin) for backend in (builtin.CPU, builtin.GENERIC))
 
 
 def _claim(entry_point: EntryPoint) -> Unloaded:
     """What is known of a plugin by its entry point alone."""
     outcome = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-    return Unloaded(_name_of(entry_point), _provenance(entry_point), outcome)
-
-
-def _name_of(entry_point: EntryPoint) -> str:
-    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
-    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
 
 
 def _unread(unread: Unread) -> Unloaded:
@@ -123,27 +174,8 @@ def _unread(unread: Unread) -> Unloaded:
         f"whether it is a plugin cannot be read: {unread.reason}",
         f"pip install --force-reinstall {unread.distribution}, or delete that folder",
     )
-    provenance = Provenance(unread.distribution, unread.version)
-    return Unloaded(normalize_distribution(unread.distribution), provenance, outcome)
-
-
-def _provenance(entry_point: EntryPoint) -> Provenance:
-    # Folder names and metadata may hold anything, and these go into every message.
-    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
-    return Provenance(distribution, version, entry_point.name, entry_point.value)
-
-
-def _failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
-    at = f"entry point {entry_point.name} = {entry_point.value!r}"
-    if isinstance(error, InvalidBackendError):
-        hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
-        return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
-    return Outcome(
-        Status.BROKEN,
-        f"the plugin failed to load: {root_cause(error)} ({at})",
-        f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
-        error=error,
-    )
+    source = Provenance(unread.distribution, unread.version)
+    return Unloaded(normalize_distribution(unread.distribution), source, outcome)
 
 
 def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:

@@ -15,13 +15,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from accel_core._support.torch_import import TorchBuild, torch_build
-from accel_core.backend import API_LEVEL, Backend
+from accel_core.backend import API_LEVEL, Backend, shown
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
-from accel_core.settings import Settings
+from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -101,9 +101,12 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
 
 def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
     if candidate.matches(settings.block):
-        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {candidate.name} out of ACCEL_BLOCK")
+        source = settings.source(ACCEL_BLOCK)
+        rule = next(rule for rule in settings.block if rule.matches(candidate.name, candidate.distribution))
+        return Outcome(Status.BLOCKED, f"{source} names it", f"take {rule} out of {source}")
     if settings.allow and not candidate.matches(settings.allow):
-        return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {candidate.name} to ACCEL_ALLOW")
+        source = settings.source(ACCEL_ALLOW)
+        return Outcome(Status.BLOCKED, f"{source} does not name it", f"add {candidate.name} to {source}")
     return None
 
 
@@ -348,28 +351,35 @@ def _requirements(backend: Backend) -> Outcome | None:
     """Required distributions and their versions, from metadata; markers that do not apply are passed over."""
     if not backend.requires:
         return None
-    from packaging.requirements import InvalidRequirement, Requirement
+    for text in backend.requires:
+        try:
+            outcome = _requirement(text, backend)
+        # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
+        except (ValueError, RecursionError) as error:
+            return Outcome(
+                Status.INVALID, f"its requirement {shown(text)} is malformed: {error}", error=error
+            )
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _requirement(text: str, backend: Backend) -> Outcome | None:
+    from packaging.requirements import Requirement
 
     from accel_core._support.metadata import version
 
-    for text in backend.requires:
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement as error:
-            return Outcome(Status.INVALID, f"its requirement {text!r} is malformed: {error}", error=error)
-        if requirement.marker is not None and not requirement.marker.evaluate():
-            continue
-        installed = version(requirement.name)
-        if installed is None:
-            hint = backend.install_hint or f"pip install '{text}'"
-            return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
-        if not _satisfies(installed, requirement):
-            return Outcome(
-                Status.INCOMPATIBLE,
-                f"it needs {text} and {requirement.name} {installed} is installed",
-                f"pip install '{text}'",
-            )
-    return None
+    requirement = Requirement(text)
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return None
+    installed = version(requirement.name)
+    if installed is None:
+        hint = backend.install_hint or f"pip install '{text}'"
+        return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
+    if _satisfies(installed, requirement):
+        return None
+    reason = f"it needs {text} and {requirement.name} {installed} is installed"
+    return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
 
 
 def _satisfies(installed: str, requirement: Requirement) -> bool:

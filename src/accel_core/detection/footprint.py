@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess  # noqa: F401 - watched, so that it has to be there before
 import sys
 import threading
 from collections.abc import Iterator, Mapping

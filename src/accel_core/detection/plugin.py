@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accel_core.backend import PROJECT, Backend
+from accel_core._support.guest import Guest
+from accel_core._support.quiet import stdout_to_stderr
+from accel_core.backend import PROJECT, Backend, shown
+from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.records import CAUGHT
 from accel_core.errors import InvalidBackendError
 
 if TYPE_CHECKING:
     import pluggy
 
-__all__ = ["Hooks", "declarations"]
+__all__ = ["Hooks", "Unimported", "declarations"]
 
 _DECLARE = "accel_backends"
 
@@ -59,14 +62,34 @@ def _checked(declared: object) -> list[Backend]:
             )
         if not isinstance(item, Backend):
             raise InvalidBackendError(
-                f"accel_backends() returned {item!r} ({type(item).__name__}), "
+                f"accel_backends() returned {shown(item)} ({type(item).__name__}), "
                 "expected accel_core.Backend or a sequence of them"
             )
     return [item for item in items if isinstance(item, Backend)]
 
 
+class Unimported:
+    """A plugin whose declarations another process has read; what it has of this one is imported on demand."""
+
+    def __init__(self, entry_point: EntryPoint) -> None:
+        self.entry_point = entry_point
+        self._loaded: object = None
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it was imported here since."""
+        return self._loaded is not None
+
+    def imported(self) -> object:
+        """What its entry point names; raises whatever its import raises. What it prints goes to stderr."""
+        if self._loaded is None:
+            with stdout_to_stderr():
+                self._loaded = self.entry_point.load()
+        return self._loaded
+
+
 class Hooks:
-    """The hooks of some plugins, under one plugin manager that is made when it is first needed.
+    """The hooks of some plugins, each under a plugin manager of its own, made when it is first needed.
 
     Each plugin is called by itself, so that what one raises is its own affair: whoever calls catches it and
     goes on to the next. `direct` is a plugin whose hooks take every argument, and is called as it stands: a
@@ -76,21 +99,17 @@ class Hooks:
     def __init__(self, plugins: Iterable[object], direct: object = None) -> None:
         self._plugins = list({id(plugin): plugin for plugin in plugins}.values())
         self._direct = direct
-        self._manager: pluggy.PluginManager | None = None
-        #: By identity: why a plugin could not be registered.
-        self._misfits: dict[int, Exception] = {}
+        #: By the plugin's identity: its manager, or why it could not be registered.
+        self._managers: dict[int, pluggy.PluginManager | Exception] = {}
 
     def check(self, plugin: object) -> None:
         """Raise pluggy's `PluginValidationError` where a hook of the plugin is not one of ours.
 
-        So does one whose hook asks for an argument that is not given.
+        So does one whose hook asks for an argument that is not given. An `Unimported` one is imported, and
+        raises what its import raises.
         """
-        if plugin is self._direct:
-            return
-        self._registered()
-        misfit = self._misfits.get(id(plugin))
-        if misfit is not None:
-            raise misfit
+        if plugin is not self._direct:
+            self._manager(plugin)
 
     def implements(self, plugin: object, hook: str) -> bool:
         """Whether the plugin has that hook. Raises what `check` does."""
@@ -113,14 +132,20 @@ class Hooks:
             return [] if answer is None else [answer]
         return list(answer)
 
-    def each(self, hook: str, first: object = None, **arguments: object) -> Iterator[tuple[object, Any]]:
+    def each(
+        self, hook: str, first: object = None, *, importing: bool = False, **arguments: object
+    ) -> Iterator[tuple[object, Any]]:
         """What every plugin's `hook` answers, with the plugin: `first` leads, the others keep their order.
 
-        A plugin that fails, or does not fit, is passed over.
+        A plugin that fails, or does not fit, is passed over; so is another than `first` that is not imported
+        yet, unless this process is one for `importing`.
         """
         for plugin in sorted(self._plugins, key=lambda plugin: plugin is not first):
+            if isinstance(plugin, Unimported) and not (plugin is first or importing or plugin.is_imported):
+                continue
             try:
-                answers = self.of(plugin, hook, **arguments)
+                with Guest(getattr(plugin, "__name__", plugin)):
+                    answers = self.of(plugin, hook, **arguments)
             except CAUGHT:
                 continue
             for answer in answers:
@@ -128,40 +153,30 @@ class Hooks:
 
     def _caller(self, plugin: object, hook: str) -> pluggy.HookCaller:
         """Pluggy's caller for that hook of this plugin alone."""
-        self.check(plugin)
-        manager = self._registered()
-        others = [other for other in manager.get_plugins() if other is not plugin]
-        caller = manager.subset_hook_caller(hook, others)
-        if any(implementation.plugin is not plugin for implementation in caller.get_hookimpls()):
-            # pluggy leaves out by the function's name, so one with a `specname` stayed in.
-            alone = _empty_manager()
-            alone.register(plugin)
-            only: pluggy.HookCaller = getattr(alone.hook, hook)
-            return only
+        caller: pluggy.HookCaller = getattr(self._manager(plugin).hook, hook)
         return caller
 
-    def _registered(self) -> pluggy.PluginManager:
-        if self._manager is not None:
-            return self._manager
-        manager = self._manager = _empty_manager()
-        for plugin in self._plugins:
-            if plugin is self._direct:
-                continue
-            try:
-                manager.register(plugin)
-                manager.check_pending()
-            except Exception as error:
-                if manager.is_registered(plugin):
-                    manager.unregister(plugin)
-                self._misfits[id(plugin)] = error
-        return manager
+    def _manager(self, plugin: object) -> pluggy.PluginManager:
+        known = self._managers.get(id(plugin))
+        if known is None:
+            known = self._managers[id(plugin)] = _managing(plugin)
+        if isinstance(known, Exception):
+            raise known
+        return known
 
 
-def _empty_manager() -> pluggy.PluginManager:
+def _managing(plugin: object) -> pluggy.PluginManager | Exception:
+    """A manager of this plugin alone; or why pluggy does not take it."""
     import pluggy
 
     from accel_core import hookspecs
 
+    loaded = plugin.imported() if isinstance(plugin, Unimported) else plugin
     manager = pluggy.PluginManager(PROJECT)
     manager.add_hookspecs(hookspecs)
+    try:
+        manager.register(loaded)
+        manager.check_pending()
+    except Exception as error:
+        return error
     return manager

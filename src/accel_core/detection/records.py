@@ -9,10 +9,11 @@ from types import MappingProxyType
 from accel_core._support.record import Record
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
+from accel_core.detection.causes import CAUGHT, root_cause, root_place
 from accel_core.errors import AccelError
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
-from accel_core.settings import Pin
+from accel_core.settings import DS_ACCELERATOR, Pin
 
 __all__ = [
     "CAUGHT",
@@ -28,9 +29,6 @@ __all__ = [
     "root_place",
     "verdict",
 ]
-
-#: What a plugin or a vendor may throw at us; `KeyboardInterrupt` passes.
-CAUGHT = (Exception, SystemExit)
 
 
 class Status(str, enum.Enum):
@@ -71,7 +69,7 @@ class Outcome(Record):
     hint: str = ""
     devices: int | None = None
     error: BaseException | None = None
-    #: What the error was, and where, of one that stayed in a child process.
+    #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
     where: str = ""
 
@@ -259,7 +257,7 @@ def verdict(
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
         hint=_clause(clean(outcome.hint)),
-        cause=clean(outcome.cause or (root_cause(outcome.error) if outcome.error else "")),
+        cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),
         ms=ms,
@@ -334,8 +332,16 @@ class Selection(Record):
     #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
     #: it was looked for, and no verdict says it.
     autoload: tuple[str, ...] = ()
+    #: Where values come from that configuration files give, by variable: `"block = ['npu'] in …, line 3"`.
+    sources: Mapping[str, str] = MappingProxyType({})
     #: What the process simulates, `"acme:2 by accel-simulated 0.1.0"`; empty where devices are real.
     simulated: str = ""
+
+    @property
+    def how_in_words(self) -> str:
+        """How it came to be chosen, as a clause; a pin with the file that it stands in."""
+        name = DS_ACCELERATOR.name
+        return self.how.words.replace(name, self.sources.get(name, name))
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -347,6 +353,7 @@ class Selection(Record):
             "pid": self.pid,
             "ms": round(self.ms, 3),
             "environ": dict(self.environ),
+            "sources": dict(self.sources),
             "missing_plugins": list(self.missing_plugins),
             "problem": self.problem,
             "notes": list(self.notes),
@@ -359,11 +366,12 @@ class Selection(Record):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+            lines = [f"{self.chosen} ({self.provenance}): {self.how_in_words}."]
         if self.simulated:
             lines.append(f"  simulated, no real device: {self.simulated}")
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
+        lines += [f"  {name}: {source}" for name, source in self.sources.items()]
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
@@ -377,43 +385,3 @@ class Choice(Record):
     candidate: Candidate | None
     considered: tuple[Candidate | Unloaded, ...]
     error: AccelError | None = None
-
-
-def root_cause(error: BaseException) -> str:
-    """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
-    error = _root(error)
-    if isinstance(error, SystemExit):
-        return f"SystemExit: it tried to end the process with {error.code!r}"
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def root_place(error: BaseException) -> str:
-    """The file and line that raised the first exception of a chain; empty where accel_core did."""
-    place, trace = "", _root(error).__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith("<"):  # Python's own import
-            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core"
-            place = "" if own else f"{file}, line {trace.tb_lineno}"
-        trace = trace.tb_next
-    return place
-
-
-def _root(error: BaseException) -> BaseException:
-    seen = {id(error)}
-    while (
-        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    ) is not None:
-        if id(inner) in seen:
-            break
-        seen.add(id(inner))
-        error = inner
-    return error
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
-        return "(its message cannot be read)"

@@ -24,7 +24,7 @@ from accel_core.detection.records import (
     verdict,
 )
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     from accel_core.detection.autoload import Spoiler
@@ -72,9 +72,12 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
     notes = _notes(settings, choice)
-    if not (notes or settings.simulated):
+    if not (notes or settings.sources or settings.simulated):
         return choice
-    return choice._replace(selection=choice.selection._replace(notes=notes, simulated=settings.simulated))
+    selection = choice.selection._replace(
+        notes=notes, sources=dict(settings.sources), simulated=settings.simulated
+    )
+    return choice._replace(selection=selection)
 
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
@@ -82,17 +85,21 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     notes = [
         f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
+    notes += settings.notes
     if settings.pins:  # then the others are not looked at
         notes += _without_its_device(settings, choice)
         return tuple(notes)
     names = {candidate.name for candidate in choice.considered}
-    for variable, pins in (("ACCEL_ALLOW", settings.allow), ("ACCEL_BLOCK", settings.block)):
-        for name in (pin.name for pin in pins if pin.name not in names):
+    for variable, pins in ((ACCEL_ALLOW, settings.allow), (ACCEL_BLOCK, settings.block)):
+        for name in (pin.name for pin in pins if pin.name and pin.name not in names):
             from difflib import get_close_matches  # for the few who have one
 
             close = get_close_matches(name, [each for each in names if each[0] == name[0]], n=1)
             if close:
-                notes.append(f"{variable} names {name}, which is not installed. Did you mean {close[0]!r}?")
+                notes.append(
+                    f"{settings.source(variable)} names {name}, which is not installed. "
+                    f"Did you mean {close[0]!r}?"
+                )
     return tuple(notes)
 
 

@@ -10,9 +10,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from accel_core.detection.apart import Apart
 from accel_core.detection.autoload import Spoiler
 from accel_core.detection.choose import Prober, recorded
 from accel_core.detection.discovery import discover, find
+from accel_core.detection.loading import Load
 from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
@@ -34,13 +36,16 @@ class Survey(NamedTuple):
     missing_plugins: tuple[str, ...]
     #: What the verdicts are on, one by one, in the same order.
     candidates: tuple[Candidate | Unloaded, ...]
+    #: What the one pin of the settings means; empty where there is none, or several.
+    pinned: tuple[Candidate | Unloaded, ...]
 
 
 class _LookUp:
     """A judge that looks verdicts up. A pinned backend needs no device, so that it must be tried anew."""
 
-    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...]) -> None:
+    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...], *, autoload: bool) -> None:
         self._verdicts = verdicts
+        self._autoload = autoload
         self._settings = settings
         self._prober = Prober(settings, isolated=True)
 
@@ -65,20 +70,30 @@ class _LookUp:
         return self.probe(candidate, among, pinned=False).usable
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-        return self._prober.autoload(chosen, fallback=fallback)
+        return self._prober.autoload(chosen, fallback=fallback) if self._autoload else ()
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         return inspect(candidate, self._settings, otherwise)
 
 
-def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, probing: bool = True) -> Survey:
+def survey(
+    settings: Settings,
+    environ: Mapping[str, str] | None = None,
+    *,
+    probing: bool = True,
+    autoload: bool = True,
+    load: Load | None = None,
+) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
-    Without `probing` no process is started: who passes the steps that import nothing is `not_probed`, and
-    what would be chosen is not known.
+    Without `probing` no process is started but the one that reads the plugins' declarations: who passes the
+    steps that import nothing is `not_probed`, and what would be chosen is not known. Without `autoload`
+    nobody tries what torch's autoload spoils, which takes a process of its own after all others. `load` has
+    read declarations before.
     """
     start = time.perf_counter()
-    group = Group.of(discover())
+    load = load or Apart(settings.probe_timeout)
+    group = Group.of(discover(settings, load))
     claims = conflicts(group.candidates, settings)
 
     def without_probing(candidate: Candidate | Unloaded) -> Verdict:
@@ -91,18 +106,18 @@ def survey(settings: Settings, environ: Mapping[str, str] | None = None, *, prob
     if probing:
         verdicts = _probed(verdicts, settings, group)
     missing = missing_plugins(c.name for c in group.candidates)
+    pinned = find(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
     if not probing:
-        return Survey(verdicts, None, missing, group.candidates)
+        return Survey(verdicts, None, missing, group.candidates, pinned)
     choice = select(
         settings,
-        lambda pin: group.candidates if pin is None else find(pin),
-        _LookUp(settings, verdicts),
+        lambda pin: group.candidates if pin is None else find(pin, settings, load),
+        _LookUp(settings, verdicts, autoload=autoload),
         lambda _: missing,
     )
     env = os.environ if environ is None else environ
-    return Survey(
-        verdicts, recorded(choice, env, (time.perf_counter() - start) * 1e3), missing, group.candidates
-    )
+    choice = recorded(choice, env, (time.perf_counter() - start) * 1e3)
+    return Survey(verdicts, choice, missing, group.candidates, pinned)
 
 
 def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> tuple[Verdict, ...]:
@@ -111,20 +126,12 @@ def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> 
     unsettled = [candidate for candidate, first in pairs if _says_more(candidate, first)]
     if not unsettled:
         return verdicts
-    # Here, for they take longer to import than all else, and on most machines nothing is left to probe.
-    from concurrent.futures import ThreadPoolExecutor
-
-    from accel_core._support import child
+    from accel_core._support import child  # here, as on most machines nothing is left to probe
 
     def judged(candidate: Candidate | Unloaded) -> Verdict:
         return in_full(candidate, probe(candidate, settings, group, isolated=True), settings, group)
 
-    with ThreadPoolExecutor(max_workers=min(len(unsettled), host.usable_cores())) as pool:
-        try:
-            probed = list(pool.map(judged, unsettled))
-        except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
-            child.end_all()
-            raise
+    probed = child.each(judged, unsettled, host.usable_cores())
     later = {id(candidate): verdict for candidate, verdict in zip(unsettled, probed, strict=True)}
     return tuple(later.get(id(candidate), first) for candidate, first in pairs)
 

@@ -11,18 +11,19 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core._support.torch_import import import_torch
 from accel_core._text import clean
+from accel_core.distributed.rendezvous import Rank
 from accel_core.errors import RankLostError, RankMismatchError
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["OldStoreError", "Record", "Round", "agree"]
+__all__ = ["Exchanged", "OldStoreError", "Record", "Round", "agree", "enumerated", "exchange"]
 
 #: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
 _GRACE = 5.0
@@ -149,73 +150,114 @@ def agree(store: Store, record: Record, world_size: int, timeout: float) -> Roun
     Raises `RankMismatchError`, the same on every rank, where the choices differ or a rank cannot start,
     and `RankLostError` where a rank does not come within `timeout` seconds.
     """
-    from torch._C._distributed_c10d import PrefixStore
 
-    if record.rank == 0:
-        name = uuid.uuid4().hex
-        round_store = PrefixStore(name, store)
-        verdict = _preside(store, round_store, name, record, world_size, timeout)
-        round_store.set("verdict", json.dumps(verdict))
-        if verdict["error"]:
-            _depart_last(round_store, world_size)
-    else:
-        name, verdict = _attend(store, record, timeout + _GRACE)
+    def judge(others: Mapping[int, bytes]) -> str:
+        records = {0: record, **{rank: Record.read(rank, data) for rank, data in others.items()}}
+        return json.dumps(_judged(records, world_size, timeout))
+
+    me = Rank(record.rank, world_size, None, record.host)
+    exchanged = exchange(store, me, json.dumps(record._asdict()), judge, timeout)
+    try:
+        verdict = _verdict(exchanged.verdict)
+    except ValueError as error:
+        raise RankMismatchError(f"{_of_rank_0(me)} no verdict: {error}. {_SAME}.") from None
+    if record.rank == 0 and verdict["error"]:
+        exchanged.depart_last()
     if verdict["absent"]:
         raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
     if verdict["error"]:
         raise RankMismatchError(verdict["error"])
-    return Round(name, verdict["hosts"], verdict["addresses"], verdict["port"])
+    return Round(exchanged.name, verdict["hosts"], verdict["addresses"], verdict["port"])
 
 
-def _preside(
-    store: Store, round_store: Store, name: str, record: Record, world_size: int, timeout: float
-) -> dict[str, Any]:
-    """Rank 0: answer the others until all have left their records, and judge these."""
+def _judged(records: Mapping[int, Record], world_size: int, timeout: float) -> dict[str, Any]:
+    """Rank 0's verdict on the records that came."""
+    absent = [rank for rank in range(world_size) if rank not in records]
+    in_order = [_cleaned(records[rank]) for rank in sorted(records)]
+    return {
+        "error": _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order),
+        "absent": absent,
+        "hosts": [r.host for r in in_order],
+        "addresses": list(records[0].addresses),
+        "port": records[0].port,
+    }
+
+
+class Exchanged(NamedTuple):
+    """What rank 0 made of what all ranks left, as every rank has it."""
+
+    #: A word that no other round has.
+    name: str
+    verdict: bytes
+    world_size: int
+    store: Store
+
+    def depart_last(self) -> None:
+        """Rank 0, whose process may hold the store, waits a little until all others have the verdict."""
+        end = time.monotonic() + _GRACE
+        with contextlib.suppress(RuntimeError):
+            while time.monotonic() < end and self.store.add("verdict-read", 0) < self.world_size - 1:
+                time.sleep(0.02)
+
+
+def exchange(
+    store: Store, me: Rank, mine: str, judge: Callable[[Mapping[int, bytes]], str], timeout: float
+) -> Exchanged:
+    """Leave `mine` for rank 0, whose `judge` gets what the others left by rank; its verdict is every rank's.
+
+    What may lie in the store from earlier rounds is not taken for anybody's. The judge is called once all
+    have left theirs, or with those that have after `timeout` seconds. Raises `RankLostError` where rank 0
+    does not answer.
+    """
+    from torch._C._distributed_c10d import PrefixStore
+
+    if me.rank == 0:
+        name = uuid.uuid4().hex
+        round_store = PrefixStore(name, store)
+        verdict = judge(_collected(store, round_store, name, me.world_size, timeout))
+        round_store.set("verdict", verdict)
+        return Exchanged(name, verdict.encode(), me.world_size, round_store)
+    return _attend(store, me, mine, timeout + _GRACE)
+
+
+def _collected(
+    store: Store, round_store: Store, name: str, world_size: int, timeout: float
+) -> dict[int, bytes]:
+    """Rank 0: answer the others until all have left their records, by rank."""
     end = time.monotonic() + timeout
-    records = {0: record}
+    left: dict[int, bytes] = {}
     answered: dict[int, bytes] = {}
     while True:
         for rank in range(1, world_size):
-            if rank in records:
+            if rank in left:
                 continue
             if round_store.check([f"record/{rank}"]):
-                records[rank] = Record.read(rank, round_store.get(f"record/{rank}"))
+                left[rank] = round_store.get(f"record/{rank}")
             elif store.check([f"word/{rank}"]):
                 word = store.get(f"word/{rank}")
                 if answered.get(rank) != word:  # the first may have been of a rank that is no more
                     answered[rank] = word
                     with contextlib.suppress(UnicodeDecodeError):  # no rank's: that one stays absent
                         store.set(f"answer/{word.decode()}", name)
-        if len(records) == world_size or time.monotonic() > end:
-            break
+        if len(left) == world_size - 1 or time.monotonic() > end:
+            return left
         time.sleep(0.02)
-    absent = [rank for rank in range(world_size) if rank not in records]
-    in_order = [_cleaned(records[rank]) for rank in sorted(records)]
-    error = _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order)
-    return {
-        "error": error,
-        "absent": absent,
-        "hosts": [r.host for r in in_order],
-        "addresses": list(record.addresses),
-        "port": record.port,
-    }
 
 
-def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[str, Any]]:
+def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
     """Any other rank: learn the round's name, leave the record, read rank 0's verdict."""
     from torch._C._distributed_c10d import PrefixStore
 
     word = uuid.uuid4().hex
-    of_rank_0 = f"rank {record.rank} (host {record.host}): what rank 0 left in the store is"
     wait = timedelta(seconds=patience)
     kind: type[RankLostError] = OldStoreError
     try:
-        store.set(f"word/{record.rank}", word)
+        store.set(f"word/{me.rank}", word)
         store.wait([f"answer/{word}"], wait)
         name = store.get(f"answer/{word}").decode()
         kind = RankLostError
         round_store = PrefixStore(name, store)
-        round_store.set(f"record/{record.rank}", json.dumps(record._asdict()))
+        round_store.set(f"record/{me.rank}", mine)
         round_store.wait(["verdict"], wait)
         said = round_store.get("verdict")
         round_store.add("verdict-read", 1)
@@ -223,16 +265,17 @@ def _attend(store: Store, record: Record, patience: float) -> tuple[str, dict[st
         closed = isinstance(error, import_torch().distributed.DistNetworkError)
         did = "closed the store early" if closed else f"did not answer within {patience:g} s"
         raise (kind if closed else RankLostError)(
-            f"rank {record.rank} (host {record.host}): rank 0 {did}: {_first_line(error)}. See what rank 0 "
+            f"{me}: rank 0 {did}: {_first_line(error)}. See what rank 0 "
             "printed, and that its host can be reached.",
             ranks=(0,),
         ) from error
     except UnicodeDecodeError:
-        raise RankMismatchError(f"{of_rank_0} no name of a round. {_SAME}.") from None
-    try:
-        return name, _verdict(said)
-    except ValueError as error:
-        raise RankMismatchError(f"{of_rank_0} no verdict: {error}. {_SAME}.") from None
+        raise RankMismatchError(f"{_of_rank_0(me)} no name of a round. {_SAME}.") from None
+    return Exchanged(name, said, me.world_size, round_store)
+
+
+def _of_rank_0(me: Rank) -> str:
+    return f"{me}: what rank 0 left in the store is"
 
 
 def _verdict(data: bytes) -> dict[str, Any]:
@@ -242,14 +285,6 @@ def _verdict(data: bytes) -> dict[str, Any]:
         if not fits(verdict.get(name)):
             raise ValueError(f"its {name} is {verdict.get(name)!r:.80}, expected {expected}")
     return verdict
-
-
-def _depart_last(store: Store, world_size: int) -> None:
-    """Rank 0, whose process may hold the store, waits a little until all others have read the verdict."""
-    end = time.monotonic() + _GRACE
-    with contextlib.suppress(RuntimeError):
-        while time.monotonic() < end and store.add("verdict-read", 0) < world_size - 1:
-            time.sleep(0.02)
 
 
 def _cleaned(record: Record) -> Record:
@@ -262,7 +297,7 @@ def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
     if not absent:
         return ""
     return (
-        f"{_enumerate(absent)} of {world_size} did not come to the start within {timeout:g} s. See what "
+        f"{enumerated(absent)} of {world_size} did not come to the start within {timeout:g} s. See what "
         "it printed, and whether its host can reach MASTER_ADDR at MASTER_PORT."
     )
 
@@ -284,7 +319,7 @@ def _differences(records: list[Record]) -> str:
         hosts = ", ".join(dict.fromkeys(record.host for record in group))
         why = group[0].others.get(first.backend, "") if group[0].backend != first.backend else ""
         lines.append(
-            f"  {_enumerate([record.rank for record in group])} (host {hosts}): {group[0]}, "
+            f"  {enumerated([record.rank for record in group])} (host {hosts}): {group[0]}, "
             f"{group[0].how}" + (f"; {first.backend} there: {why}" if why else "")
         )
     lines.append(
@@ -294,7 +329,7 @@ def _differences(records: list[Record]) -> str:
     return "\n".join(lines)
 
 
-def _enumerate(ranks: list[int], most: int = 8) -> str:
+def enumerated(ranks: list[int], most: int = 8) -> str:
     """`"rank 1"`, `"ranks 1, 2"`; a job of a thousand ranks must not fill the screen."""
     rest = f" and {len(ranks) - most} more" if len(ranks) > most else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"

@@ -29,6 +29,7 @@ FLAGS = {
         "show each rank its own device only, as device 0; default: all, and the rank takes LOCAL_RANK's"
     ),
     "--no-bind": "do not bind ranks to cores",
+    "--doctor": "every rank looks at its machine first, and rank 0 tells what differs",
     "--dry-run": "print what each rank would get, start nothing",
 }
 #: Those of torchrun's that most jobs need, in our words: torch is not imported to show them.

@@ -10,17 +10,13 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_core import errors
-from accel_core._support import child as isolation
 from accel_core._text import clean
-from accel_core.backend import Backend
+from accel_core.asking import Step, Subject, ask
 from accel_core.detection.autoload import spoilers
-from accel_core.detection.discovery import find
-from accel_core.detection.records import Candidate
 from accel_core.distributed.environment import kept_from_others, why_kept
 from accel_core.distributed.plan import Machine, RankPlan, bypasses_worker, common_variables
 from accel_core.errors import AccelError, LaunchError
@@ -48,35 +44,28 @@ def check_script(arguments: argparse.Namespace) -> None:
 def ask_machine(backend: str | None, communication: str | None = None) -> Machine:
     """What the accelerator chosen here says, with `backend` as the pin if one is given.
 
-    Raises the `AccelError` that the choice raises, and `LaunchError` when the child does not answer, and
-    when torch has no communication backend for the device: `communication`, or what the accelerator says.
+    Raises the `AccelError` that the choice raises, `BackendUnavailableError` when the child does not answer,
+    and `LaunchError` when none can be started, or torch has no communication backend for the device:
+    `communication`, or what the accelerator says.
     """
     if backend is not None:
         try:
             os.environ[DS_ACCELERATOR.name] = str(parse_pin(backend))
         except ValueError as error:
             raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
+    given = {"communication": communication, "environ": dict(os.environ)}
     try:
-        report = isolation.run(_answer, {"communication": communication}, _PATIENCE)
-    except OSError as error:
-        raise LaunchError(f"no child process can be started to ask the accelerator: {error}") from None
-    answer: Any = report.answer
-    if answer is None:
-        raise LaunchError(
-            f"the process that asks the accelerator {report.ending}"
-            + (f" within {_PATIENCE:g} s" if report.timed_out else "")
-            + f". Try accel info. It printed: {report.stderr or 'nothing'}"
-        )
-    if "error" in answer:
-        raise getattr(errors, answer["error"], LaunchError)(_as_typed(answer["message"], backend))
-    machine = Machine(**answer)
-    spoiled = spoilers(_chosen(machine.pin), read().probe_timeout)
+        asked = ask(described_in_child, given, read(), seconds=_PATIENCE)
+    except AccelError as error:
+        kind = (
+            LaunchError if isinstance(error.__cause__, OSError) else type(error)
+        )  # no process can be started
+        raise kind(_as_typed(str(error), backend)) from error
+    told = "\n".join(message for message, _ in asked.fallback)
+    died = "".join(f"{sentence}.\n" for sentence in asked.died)
+    machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
+    spoiled = spoilers(asked.backend, read().probe_timeout)
     return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
-
-
-def _chosen(pin: str) -> Backend | None:
-    """The declaration of what the child has chosen."""
-    return next((c.backend for c in find(parse_pin(pin)) if isinstance(c, Candidate)), None)
 
 
 def _as_typed(message: str, backend: str | None) -> str:
@@ -87,42 +76,34 @@ def _as_typed(message: str, backend: str | None) -> str:
     return f"accel run --backend {backend}{message.removeprefix(pinned)}"
 
 
-def _answer(arguments: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
-    """In the child: choose, and describe what was chosen."""
-    import warnings
-
-    from accel_core import current
+def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: describe what was chosen."""
     from accel_core.accelerators.vendor_defaults import missing_defaults
     from accel_core.distributed.communication import communication_of
     from accel_core.distributed.environment import pin_of
 
-    environ = dict(os.environ)  # before a vendor's package adds its own
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", errors.AcceleratorFallbackWarning)
-            accelerator = current.get_accelerator()
-        wanted = ACCEL_VENDOR_DEFAULTS.read(environ)
-        missing = missing_defaults(accelerator.backend, environ) if wanted else {}
-        count = accelerator.device_count()
-        is_cpu = accelerator.device_name() == "cpu"
-        alone, not_alone = ([], "") if is_cpu else _one_by_one(accelerator, count)
-        mine = [str(w.message) for w in caught if issubclass(w.category, errors.AcceleratorFallbackWarning)]
-        return Machine(
-            name=accelerator.name,
-            pin=pin_of(accelerator),
-            origin=str(accelerator.backend.provenance or ""),
-            is_cpu=is_cpu,
-            devices=count,
-            communication=communication_of(accelerator, arguments["communication"]),
-            names=[clean(accelerator.device_name(index)) for index in range(count)],
-            pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
-            alone=alone,
-            not_alone=not_alone,
-            warning="\n".join(mine),
-            defaults=missing,
-        )._asdict()
-    except AccelError as error:
-        return {"error": type(error).__name__, "message": str(error)}
+    accelerator, environ = subject.accelerator, arguments["environ"]
+    wanted = ACCEL_VENDOR_DEFAULTS.read(environ)
+    step("device_count()")
+    count = accelerator.device_count()
+    is_cpu = accelerator.device_name() == "cpu"
+    step("visible devices")
+    alone, not_alone = ([], "") if is_cpu else _one_by_one(accelerator, count)
+    step("names, places and communication")
+    return Machine(
+        name=accelerator.name,
+        pin=pin_of(accelerator),
+        origin=str(accelerator.backend.provenance or ""),
+        is_cpu=is_cpu,
+        devices=count,
+        communication=communication_of(accelerator, arguments["communication"]),
+        names=[clean(accelerator.device_name(index)) for index in range(count)],
+        pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
+        alone=alone,
+        not_alone=not_alone,
+        warning="",
+        defaults=missing_defaults(accelerator.backend, environ) if wanted else {},
+    )._asdict()
 
 
 def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str]:
@@ -154,9 +135,12 @@ def _pci(accelerator: Any, index: int) -> str | None:
 # --- the launch ----------------------------------------------------------------------------------------
 
 
-def launch(arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan]) -> None:
+def launch(
+    arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan], before: str = ""
+) -> None:
     """Hand over to torchrun's agent; returns when all ranks on this host have succeeded.
 
+    `before`: a module that each rank runs before its script.
     Raises torch's `ChildFailedError` when ranks failed and no restart is left.
     """
     from torch.distributed.elastic.multiprocessing.errors import record
@@ -172,11 +156,11 @@ def launch(arguments: argparse.Namespace, machine: Machine, plans: Sequence[Rank
         os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
     arguments.nproc_per_node = str(len(plans))
     if not bypasses_worker(arguments):
-        _insert_worker(arguments, plans)
+        _insert_worker(arguments, plans, before)
     record(run)(arguments)
 
 
-def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> None:
+def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan], before: str) -> None:
     """Make the command of each rank our worker's, which becomes the script's.
 
     torchrun names a job in its messages by the first argument without a dash, which stays the script.
@@ -188,6 +172,7 @@ def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan]) -> 
     arguments.training_script_args = [
         "-maccel_core.distributed.worker",
         f"--plan={plan}",
+        *([f"--before={before}"] if before else []),
         kind,
         arguments.training_script,
         *arguments.training_script_args,

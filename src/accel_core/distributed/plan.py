@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accel_core.errors import LaunchError
 from accel_core.machine import devices, host
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR
+from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR, handed_on
 
 __all__ = [
     "Cores",
@@ -24,6 +24,10 @@ __all__ = [
     "plan_ranks",
     "share_out",
 ]
+
+
+#: More than any host has cores: a slip of the finger must not start as many as memory holds.
+_MOST_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
@@ -70,6 +74,8 @@ def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/")
         raise LaunchError(f"--one-device-per-rank cannot be had: {machine.not_alone}")
     if arguments.one_device_per_rank and bypasses_worker(arguments):
         raise LaunchError("--one-device-per-rank goes neither with --run-path nor with --virtual-local-rank")
+    if arguments.doctor and bypasses_worker(arguments):
+        raise LaunchError("--doctor goes neither with --run-path nor with --virtual-local-rank")
     shares = _shares(arguments, machine, count, root)
     plans = []
     for rank in range(count):
@@ -96,6 +102,8 @@ def _count(arguments: argparse.Namespace, machine: Machine) -> int:
         count = _torch_count(wanted)
     if count < 1:
         raise LaunchError(f"--nproc-per-node {wanted}: expected 1 or more ranks")
+    if count > _MOST_RANKS:
+        raise LaunchError(f"--nproc-per-node {wanted:.20}: expected at most {_MOST_RANKS} ranks on one host")
     if count > machine.devices and not machine.is_cpu:
         raise LaunchError(
             f"--nproc-per-node {wanted}: {count} ranks and {machine.devices} {machine.name} "
@@ -209,7 +217,7 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     """The variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    return {**machine.defaults, **machine.kept, **chosen}
+    return {**handed_on(), **machine.defaults, **machine.kept, **chosen}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

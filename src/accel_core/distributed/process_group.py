@@ -20,7 +20,7 @@ from accel_core.distributed.communication import communication_of
 from accel_core.distributed.rendezvous import Meeting, Rank, meet, read_rank
 from accel_core.distributed.watch import Watch
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
-from accel_core.settings import LOCAL_RANK
+from accel_core.settings import DS_ACCELERATOR, LOCAL_RANK
 
 if TYPE_CHECKING:
     import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from accel_core.accelerators.interface import Accelerator
+    from accel_core.detection.records import Selection
 
 __all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
 
@@ -351,14 +352,19 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         distribution=provenance.distribution if provenance else "",
         version=provenance.version if provenance else "",
         communication=chosen.communication,
-        how=_HOW[selection.how.value].format(pin=selection.environ.get("DS_ACCELERATOR", "")),
+        how=_HOW[selection.how.value].format(asked=_asked(selection)),
         others={v.name: v.reason for v in selection.verdicts if v.reason},
     )
 
 
+def _asked(selection: Selection) -> str:
+    name = DS_ACCELERATOR.name
+    return selection.sources.get(name) or f"{name}={selection.environ.get(name, '')!r}"
+
+
 _HOW = {
-    "pinned": "pinned by DS_ACCELERATOR={pin!r}",
-    "preferred": "from the list DS_ACCELERATOR={pin!r}",
+    "pinned": "pinned by {asked}",
+    "preferred": "from the list {asked}",
     "ranked": "as the highest-ranking usable one",
     "fallback": "as nothing that ranks higher is usable",
     "set": "set by the program",

@@ -11,6 +11,8 @@ from accel_core.machine.vendors import VENDORS
 
 __all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
 
+#: What the variables end with; others, `…_LOG_PATH`, may name what is made when it is needed.
+_ENDINGS = ("_HOME", "_ROOT", "_HOME_PATH")
 #: Where toolkits are installed that no variable names, and how many folders deep their libraries lie.
 _TOOLKITS = ("/usr/local", "/opt")
 _DEEPEST = 4
@@ -63,8 +65,8 @@ def _driver(backend: Backend, root: str) -> str:
 def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | None]:
     """The variables that name the toolkit's folders; `None` for one that is not set.
 
-    Those of the vendors that are known here, and whatever is set that begins as the backend's variables do
-    and holds a path: `SDAA_ROOT`.
+    Those of the vendors that are known here, and whatever is set that begins as the backend's variables do,
+    ends as a toolkit's do, and holds a path: `SDAA_ROOT`.
     """
     known = [
         name
@@ -73,7 +75,11 @@ def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | Non
         for name in vendor.toolkit
     ]
     prefixes = tuple(prefix for prefix in backend.export_envs if prefix not in ("LD_LIBRARY", "PATH"))
-    others = (name for name in sorted(environ) if name.startswith(prefixes) and environ[name].startswith("/"))
+    others = (
+        name
+        for name in sorted(environ)
+        if name.startswith(prefixes) and name.endswith(_ENDINGS) and environ[name].startswith("/")
+    )
     return {name: environ.get(name) or None for name in dict.fromkeys((*known, *others))}
 
 

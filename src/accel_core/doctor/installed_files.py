@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import json
 import os
 import stat
 import time
@@ -20,6 +21,8 @@ __all__ = ["Compared", "compare", "owned_by"]
 #: Bytes of a `RECORD` that are read; torch's has 2 MB.
 _LARGEST_RECORD = 32 << 20
 _BLOCK = 1 << 20
+#: How the file begins that shows Python a checkout: of hatchling, setuptools.
+_EDITABLE = ("_editable_impl_", "__editable__")
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0)
 
 
@@ -42,6 +45,8 @@ def compare(folder: str, largest: int | None, seconds: float) -> Compared:
     end. A file that is not there, or has another size or hash, is altered. One without a hash in `RECORD`, as
     byte code, is nobody's to judge, and scripts outside the folder of modules are left alone.
     """
+    if _is_editable(folder):
+        return Compared(0, 0, (), "it is installed as editable, so that its code is not recorded")
     end = time.monotonic() + seconds
     compared = left_out = 0
     altered: list[tuple[str, str]] = []
@@ -57,14 +62,30 @@ def compare(folder: str, largest: int | None, seconds: float) -> Compared:
             else:
                 compared += 1
                 altered += [(name, how)] if how else []
+    except FileNotFoundError:
+        return Compared(0, 0, (), "it has no RECORD")
     except (OSError, ValueError, csv.Error) as error:
         words = getattr(error, "strerror", None) or str(error)
         return Compared(compared, left_out, tuple(altered), f"its RECORD cannot be read: {words}")
     return Compared(compared, left_out, tuple(altered))
 
 
-def owned_by(folder: str, path: str) -> bool:
-    """Whether the `RECORD` in `folder` lists a file below `path` (`"habana_frameworks/torch/"`)."""
+def _is_editable(folder: str) -> bool:
+    """Whether the modules lie elsewhere, in somebody's checkout.
+
+    https://packaging.python.org/en/latest/specifications/direct-url/
+    """
+    try:
+        told = json.loads(_text(Path(folder, "direct_url.json")))
+        if told["dir_info"]["editable"]:
+            return True
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        pass  # not from a folder
+    return owned_by(folder, _EDITABLE)
+
+
+def owned_by(folder: str, path: str | tuple[str, ...]) -> bool:
+    """Whether the `RECORD` in `folder` lists a file that begins so: `"habana_frameworks/torch/"`."""
     try:
         return any(name.startswith(path) for name, _, _ in _rows(Path(folder, "RECORD"), all_rows=True))
     except (OSError, ValueError, csv.Error):
@@ -73,20 +94,24 @@ def owned_by(folder: str, path: str) -> bool:
 
 def _rows(record: Path, *, all_rows: bool = False) -> Iterator[tuple[str, str, str]]:
     """Name, hash and size of each file with a hash that says something of its code; with `all_rows` all."""
-    descriptor = os.open(record, _FLAGS)  # without waiting, should it be a FIFO
+    for row in csv.reader(_text(record).splitlines()):
+        if len(row) != 3 or row[0].startswith(("/", "..")):
+            continue
+        # METADATA: whoever loosens a requirement rewrites it, as the wheel of IPEX 2.8.0 comes rewritten.
+        if all_rows or (row[1] and not row[0].endswith(".dist-info/METADATA")):
+            yield row[0], row[1], row[2]
+
+
+def _text(path: Path) -> str:
+    """The text of a file of metadata; raises `OSError`, or `ValueError` for one that is not to be read."""
+    descriptor = os.open(path, _FLAGS)  # without waiting, should it be a FIFO
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no regular file")
         if status.st_size > _LARGEST_RECORD:
             raise ValueError(f"it has {status.st_size} bytes, more than {_LARGEST_RECORD}")
-        text = file.read(_LARGEST_RECORD).decode("utf-8")
-    for row in csv.reader(text.splitlines()):
-        if len(row) != 3 or row[0].startswith(("/", "..")):
-            continue
-        # METADATA: whoever loosens a requirement rewrites it, as the wheel of IPEX 2.8.0 comes rewritten.
-        if all_rows or (row[1] and not row[0].endswith(".dist-info/METADATA")):
-            yield row[0], row[1], row[2]
+        return file.read(_LARGEST_RECORD).decode("utf-8")
 
 
 def _difference(path: Path, hash_and_digest: str, size: str, largest: int | None, end: float) -> str | None:

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core.detection.records import CAUGHT
+from accel_core.detection.apart import Apart
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings
 
@@ -76,13 +78,24 @@ class Visit:
         self.names = names
         #: Whether to look also where it takes long: into the large files of vendors' packages.
         self.thorough = thorough
+        self._load = Apart(settings.probe_timeout)
+        self._discovering = threading.Lock()
+        self._candidates: tuple[Candidate | Unloaded, ...] | None = None
         self._lock = threading.Lock()
         self._survey: Survey | None = None
         self._failure: BaseException | None = None
 
+    def candidates(self) -> tuple[Candidate | Unloaded, ...]:
+        """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
+        with self._discovering:
+            if self._candidates is None:
+                self._candidates = discover(self.settings, self._load)
+            return self._candidates
+
     def survey(self) -> Survey:
         """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
 
+        What torch's autoload spoils is not in it, for that would be tried after all else: a topic does.
         Where that fails, each of them gets the same error.
         """
         with self._lock:
@@ -90,7 +103,8 @@ class Visit:
                 raise self._failure
             if self._survey is None:
                 try:
-                    self._survey = survey(self.settings, self.environ)
+                    self.candidates()  # read once for both
+                    self._survey = survey(self.settings, self.environ, autoload=False, load=self._load)
                 except CAUGHT as error:
                     self._failure = error
                     raise
@@ -138,7 +152,12 @@ class Examined(NamedTuple):
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         return {
-            **self._asdict(), "level": self.level.value, "findings": [f.to_dict() for f in self.findings],
+            "name": self.name,
+            "title": self.title,
+            "level": self.level.value,
+            "failed": self.failed,
+            "ms": round(self.ms, 3),
+            "findings": [f.to_dict() for f in self.findings],
         }  # fmt: skip
 
 
@@ -150,6 +169,8 @@ class Report(NamedTuple):
     topics: tuple[Examined, ...]
     #: Milliseconds in all.
     ms: float
+    #: The backend that is chosen; `None` where nothing is, or nobody looked.
+    chosen: str | None = None
 
     @property
     def level(self) -> Level:
@@ -165,8 +186,9 @@ class Report(NamedTuple):
         """The record as JSON can hold it."""
         return {
             "verdict": self.verdict,
+            "chosen": self.chosen,
             "level": self.level.value,
             "exit_status": self.exit_status,
-            "ms": self.ms,
+            "ms": round(self.ms, 3),
             "topics": [topic.to_dict() for topic in self.topics],
         }

@@ -4,31 +4,41 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from accel_core._support import child
 from accel_core.detection.records import CAUGHT, root_cause
 from accel_core.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_core.doctor.verdict import verdict
 
-__all__ = ["examine", "visited"]
+__all__ = ["end_given_up", "examine", "visited"]
 
 #: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
 _ITSELF = 10.0
 _PROBES = 6
 
 
-def visited(visit: Visit, topics: Iterable[Topic]) -> Report:
-    """The report of a whole visit."""
+def visited(
+    visit: Visit, topics: Iterable[Topic], awaiting: Callable[[str], None] = lambda _: None
+) -> Report:
+    """The report of a whole visit; `awaiting` is told the title of each topic that is waited for."""
     start = time.perf_counter()
-    examined = examine(visit, topics)
-    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3)
+    examined = examine(visit, topics, awaiting=awaiting)
+    known = visit.surveyed
+    chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
+    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
 
 
-def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -> tuple[Examined, ...]:
+def examine(
+    visit: Visit,
+    topics: Iterable[Topic],
+    limit: float | None = None,
+    awaiting: Callable[[str], None] = lambda _: None,
+) -> tuple[Examined, ...]:
     """What each topic finds, in their order; one that raises or hangs says so, and the others go on.
 
-    `limit`: seconds after which those that are not done are given up; what they had found is kept.
+    `limit`: seconds after which those that are not done are given up; what they had found is kept. `awaiting`
+    is told the title of each that is waited for.
     """
     limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
     end = time.monotonic() + limit
@@ -37,14 +47,18 @@ def examine(visit: Visit, topics: Iterable[Topic], limit: float | None = None) -
         for examination in examinations:
             examination.start()
         for examination in examinations:
+            awaiting(examination.title)
             examination.join(max(0.0, end - time.monotonic()))
     except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
-        child.end_all()
+        child.end_all(for_good=True)
         raise
-    examined = tuple(examination.so_far(limit) for examination in examinations)
-    if any(examination.is_alive() for examination in examinations):
-        child.end_all()  # nobody waits for their answers any more
-    return examined
+    return tuple(examination.so_far(limit) for examination in examinations)
+
+
+def end_given_up() -> None:
+    """End what topics that were given up still do, at the end of the process, which would wait for it."""
+    if any(isinstance(thread, _Examination) for thread in threading.enumerate()):
+        child.end_all(for_good=True)
 
 
 class _Examination(threading.Thread):
@@ -58,6 +72,11 @@ class _Examination(threading.Thread):
         self._failed = ""
         self._began = time.perf_counter()
         self._took: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The topic's title."""
+        return self._topic.title
 
     def run(self) -> None:
         try:

@@ -6,7 +6,7 @@ Read from files: nothing of it is imported or loaded.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
@@ -15,10 +15,17 @@ from accel_core._support.packages import package_folders
 from accel_core._support.torch_import import torch_build
 from accel_core.doctor.installed_files import owned_by
 from accel_core.machine import host
-from accel_core.machine.libraries import Unmet, unmet_needs
+from accel_core.machine.libraries import NOT_FOUND, Unmet, unmet_needs
 from accel_core.settings import normalize_distribution
 
-__all__ = ["VendorPackage", "extensions", "misfits", "unmet_libraries", "vendor_package"]
+__all__ = [
+    "VendorPackage",
+    "extensions",
+    "misfits",
+    "missing_libraries",
+    "unmet_libraries",
+    "vendor_package",
+]
 
 #: Bytes of a file of metadata that are read: requirements stand before the description.
 _MOST_BYTES = 1 << 18
@@ -201,6 +208,16 @@ def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple
             *_folders_below(f"{site}/torch.libs", 0),
         ]
     return unmet_needs(extensions(package.folder), environ, loaded)
+
+
+def missing_libraries(unmet: Iterable[Unmet]) -> str:
+    """Each library once, with who needs it first, and why it cannot be had where it is not merely missing."""
+    lines: dict[str, str] = {}
+    for need in unmet:
+        why = "" if need.why == NOT_FOUND else f": {need.why}"
+        by = f" (for {need.needed_by.rpartition('/')[2]}{why})" if need.needed_by else f" ({need.why})"
+        lines.setdefault(need.name, f"{need.name}{by}")
+    return "; ".join(lines.values())
 
 
 def _folders_below(folder: str, depth: int) -> Iterator[str]:

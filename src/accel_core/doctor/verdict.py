@@ -16,6 +16,8 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     known = visit.surveyed
     said = [*_standing(visit, known), _wrong(topics)]
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
+    if sentence.startswith(("nothing ", "one thing ")):  # not the name of a backend
+        sentence = sentence[0].upper() + sentence[1:]
     return f"{sentence}."
 
 

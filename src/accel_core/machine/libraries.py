@@ -17,7 +17,11 @@ from typing import NamedTuple
 from accel_core.machine import host
 from accel_core.machine.elf import Elf, architecture, read_elf
 
-__all__ = ["Unmet", "ld_cache", "unmet_needs"]
+__all__ = ["NOT_FOUND", "Unmet", "ld_cache", "unmet_needs"]
+
+
+#: `Unmet.why` of most.
+NOT_FOUND = "it is not found"
 
 
 class Unmet(NamedTuple):
@@ -118,7 +122,7 @@ class _Walk:
             if kind == loader.elf.architecture:
                 return path, ""
             unsuitable = unsuitable or f"{path} is for {kind}, not {loader.elf.architecture}"
-        return "", unsuitable or "it is not found"
+        return "", unsuitable or NOT_FOUND
 
     def _places(self, name: str, loader: _Loader) -> Iterator[str]:
         folders: list[str] = []

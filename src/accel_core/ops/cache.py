@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from accel_core import settings
 from accel_core.errors import OpCacheError
+from accel_core.machine.folders import user_cache
 from accel_core.ops.ownership import check, check_above, check_opened, elsewhere
 
 __all__ = ["Entry", "Library", "default_root", "entry", "has_any"]
@@ -40,17 +40,8 @@ def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
 
     Raises `OpCacheError` where neither is known, as for a user without a home.
     """
-    chosen = settings.ACCEL_CACHE.read(environ)
-    if chosen:
-        return Path(os.path.abspath(Path(chosen).expanduser()))  # noqa: PTH100 — resolve() follows links
-    given = settings.XDG_CACHE_HOME.read(environ)
     try:
-        if platform == "win32":
-            return Path.home() / "AppData" / "Local" / "accel-core" / "Cache"
-        if platform == "darwin":
-            return Path.home() / "Library" / "Caches" / "accel-core"
-        # The XDG specification: a relative path is to be ignored.
-        return (Path(given) if os.path.isabs(given) else Path.home() / ".cache") / "accel-core"  # noqa: PTH117
+        return Path(user_cache(environ, platform, lambda: str(Path.home())))
     except RuntimeError as error:
         raise OpCacheError(
             f"no folder for compiled operators is known: {error} Set ACCEL_CACHE to a folder of your own."

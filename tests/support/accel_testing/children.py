@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 SIMULATED = Path(__file__).parents[1] / "simulated"
 #: `untraced` as variables to add, for those who take no whole environment.
@@ -79,13 +79,17 @@ def untraced(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(
-    arguments: Sequence[str], environ: Mapping[str, str], *, cwd: Path | None = None
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    cwd: Path | None = None,
+    stdin: IO[Any] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
     """Start this Python with these arguments, in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         env=dict(environ),
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -136,6 +140,12 @@ def as_rank(rank: int, count: int, port: int) -> dict[str, str]:
     }
 
 
+def program(code: str, path: Sequence[str | Path], *, bare: bool = True, strict: bool = True) -> list[str]:
+    """Arguments by which Python runs `code` on that `sys.path`, as `run` does."""
+    flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
+    return ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
+
+
 def run(
     code: str,
     path: Sequence[str | Path],
@@ -148,7 +158,6 @@ def run(
     cwd: Path | None = None,
 ) -> Ended:
     """Run `code`; `bare`: no accelerator hardware is seen; `strict`: warnings are errors."""
-    flags = f"{'bare ' if bare else ''}{'strict' if strict else ''}"
-    arguments = ["-c", _PRELUDE, "|".join(map(str, path)), code, flags]
+    arguments = program(code, path, bare=bare, strict=strict)
     environ = clean_environment(**(variables or {}))
     return run_python(arguments, environ if traced else untraced(environ), timeout=timeout, cwd=cwd)

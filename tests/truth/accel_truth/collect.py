@@ -33,7 +33,7 @@ SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 ACCEL = re.compile(r"(?<![\w./=@\"-])accel((?: (?! )(?!-c |\W+ )[^\s`|&;,()]+)+)")
 END = re.compile(r"[.:?]$")
 OPTION = re.compile(r"(?<![\w(-])(?<!\()--[a-z][\w-]*|(?<=\()--[a-z][\w-]*(?![\w-]*\))")
-VARIABLE = re.compile(r"(?<![\w.<$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)_?\*?(?![\w(]|\.py)")
+VARIABLE = re.compile(r"(?<![\w.<$-])\$?\{?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)_?\*?(?![\w(]|\.py|\.\d)")
 ASSIGNED = re.compile(r"(?<![\w.(-])([A-Z][A-Z0-9_]*)=(?!=)([^\s`'\",;)|]*)")
 EXPANDED = re.compile(r"\$\{?([A-Z][A-Z0-9_]*)")
 URL = re.compile(r"https?://[^\s)>\"'`]*[^\s)>\"'`.,;:]")
@@ -144,9 +144,10 @@ def _last(program: str, before: str) -> int:
 
 
 def _variables(text: Text) -> Iterator[Name]:
-    yield from (Name("variable", name, text) for name in VARIABLE.findall(text.body))
-    yield from (Name("variable", name, text) for name in EXPANDED.findall(text.body))
-    for name, value in ASSIGNED.findall(text.body):
+    body = URL.sub("", text.body)
+    yield from (Name("variable", name, text) for name in VARIABLE.findall(body))
+    yield from (Name("variable", name, text) for name in EXPANDED.findall(body))
+    for name, value in ASSIGNED.findall(body):
         if text.code or "`" in text.body or "_" in name:
             yield Name("variable", name, text)
         if value and not PLACEHOLDER.search(value) and not value.startswith(("$", HOLE)):
@@ -154,7 +155,8 @@ def _variables(text: Text) -> Iterator[Name]:
 
 
 def _distributions(text: Text, exact: list[str]) -> Iterator[Name]:
-    for name in [*REQUIREMENT.findall(text.body), *OUR_DISTRIBUTION.findall(text.body)]:
+    body = LINK.sub("", text.body)
+    for name in [*REQUIREMENT.findall(body), *OUR_DISTRIBUTION.findall(body)]:
         yield Name("distribution", name, text)
     for found in PIP.finditer(text.body):
         given = iter(found[1].split())

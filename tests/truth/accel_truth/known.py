@@ -54,6 +54,8 @@ class Known:
             for option in parameter.opts
         }
         found |= {"--help", "--version", *command_line.OPTIONS, *command_line.FLAGS, *self.torchrun}
+        noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
+        found |= set(re.findall(r"add_argument\(\s*\"(--[\w-]+)\"", noxfile))
         for folder in ("src", "tools", "benchmarks", "examples", "docs/tutorial"):
             for file in (self.root / folder).rglob("*.*"):
                 if file.suffix in (".py", ".md"):

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from accel_core import Backend, hookimpl
+
+if TYPE_CHECKING:
+    from accel_core import Check
 
 __all__ = ["CUDA", "ROCM"]
 
@@ -118,3 +122,11 @@ ROCM = replace(
 def accel_backends() -> list[Backend]:
     """The name `cuda` twice, for two kinds of hardware."""
     return [CUDA, ROCM]
+
+
+@hookimpl
+def accel_checks(backend: Backend) -> list[Check]:
+    """What NVIDIA's driver needs besides its devices."""
+    from accel_cuda.checks import CHECKS  # here, because finding this plugin must cost nothing
+
+    return CHECKS if backend.torch_builds == CUDA.torch_builds else []

@@ -8,10 +8,14 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from accel_core import Backend, hint_for, hookimpl, torch_build
 
-__all__ = ["BACKEND", "cann_version"]
+if TYPE_CHECKING:
+    from accel_core import Check
+
+__all__ = ["BACKEND", "cann_version", "source_cann"]
 
 #: DeepSpeed's four, and what else torch_npu reads.
 _FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
@@ -86,7 +90,15 @@ def accel_explain(backend: Backend, error: BaseException) -> str | None:
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
     npu = next((d.version for d in metadata.distributions(name="torch-npu")), "")
     torch = getattr(torch_build(), "version", "").partition("+")[0]
-    return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=_source())
+    return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=source_cann())
+
+
+@hookimpl
+def accel_checks(backend: Backend) -> list[Check]:
+    """Whether CANN's variables and version are what torch_npu needs."""
+    from accel_npu.checks import CHECKS  # here, for the same reason
+
+    return CHECKS
 
 
 def cann_version() -> str | None:
@@ -97,7 +109,7 @@ def cann_version() -> str | None:
     return next((match[1] for match in matches if match), None)
 
 
-def _source() -> str:
+def source_cann() -> str:
     """How to set CANN's variables, with the script that does it where there is one."""
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (above / "set_env.sh", *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")))

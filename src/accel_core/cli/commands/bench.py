@@ -10,18 +10,19 @@ from typing import Any, TypeVar
 
 import click
 
+from accel_core.asking import Step, Subject
 from accel_core.bench import chart, document
 from accel_core.bench.document import Run
 from accel_core.bench.facts import device_facts, machine_facts
-from accel_core.bench.records import FULL, QUICK, Measurement, Outcome
+from accel_core.bench.records import FULL, QUICK, Effort, Measurement, Outcome
 from accel_core.bench.run import steps
 from accel_core.bench.units import in_words
 from accel_core.cli import options, text
-from accel_core.cli.accelerator import named_or_chosen
+from accel_core.cli.accelerator import answer_of
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
 from accel_core.cli.progress import Progress
-from accel_core.settings import Pin
+from accel_core.settings import Pin, Settings
 
 __all__ = ["command"]
 
@@ -104,8 +105,7 @@ def command(
     machine for itself. The exit status is 1 where something failed or came out wrong.
     """
     with answering(as_json=as_json) as output:
-        options.read_settings()
-        run = _measure(name, ranks, quick=quick)
+        run = _measure(options.read_settings(), name, ranks, quick=quick)
         answer = document.to_dict(run)
         if compare is not None:
             answer["comparison"] = _comparison(compare, run)
@@ -119,17 +119,27 @@ def command(
     ctx.exit(1 if failed else 0)
 
 
-def _measure(name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
+def _measure(settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
+    """The run, made in a child process: no device that crashes takes what is to be said with it."""
+    given = {"effort": list(QUICK if quick else FULL), "quick": quick, "ranks": ranks}
+    return document.of_dict(answer_of(measured_in_child, given, settings, name, live=True).answer)
+
+
+def measured_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the document of a run."""
     start, began = time.perf_counter(), document.started()
-    accelerator, _ = named_or_chosen(name)
+    accelerator = subject.accelerator
+    step("device_properties()")
     device, machine = device_facts(accelerator), machine_facts()
-    todo = steps(accelerator, QUICK if quick else FULL, ranks)
+    todo = steps(accelerator, Effort(*arguments["effort"]), arguments["ranks"])
     done: list[Measurement] = []
     with Progress(len(todo)) as progress:
-        for step in todo:
-            progress.show(step.title)
-            done += step.run()
-    return Run(began, time.perf_counter() - start, quick, machine, device, tuple(done))
+        for each in todo:
+            step(each.title)
+            progress.show(each.title)
+            done += each.run()
+    seconds = time.perf_counter() - start
+    return document.to_dict(Run(began, seconds, arguments["quick"], machine, device, tuple(done)))
 
 
 def _comparison(earlier: tuple[Path, Run], run: Run) -> dict[str, Any]:

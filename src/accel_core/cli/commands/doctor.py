@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import click
 
-from accel_core.cli import options, text
+from accel_core.cli import handing_on, mending, options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
+from accel_core.cli.progress import Progress
 from accel_core.doctor.records import Examined, Finding, Level, Report, Visit
-from accel_core.doctor.run import visited
+from accel_core.doctor.run import end_given_up, visited
 from accel_core.doctor.topics import TOPICS
 from accel_core.settings import Pin
 
@@ -33,6 +34,8 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 )
 @options.probe_timeout
 @options.as_json
+@handing_on.outlets
+@mending.options
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -42,6 +45,8 @@ def command(
     topics: tuple[str, ...],
     timeout: float | None,
     as_json: bool,
+    outlets: handing_on.Outlets,
+    mend: mending.Mending,
 ) -> None:
     """Say what is wrong with the accelerators here, or with each NAME, and what to do.
 
@@ -50,13 +55,26 @@ def command(
     when what is here cannot be used: nothing is usable, a pinned backend or a device that is present is not,
     torch cannot be imported.
     """
+    outlets.check(as_json=as_json)
+    mend.check(as_json=as_json)
     with answering(as_json=as_json) as output:
-        visit = Visit(options.read_settings(timeout), os.environ, names, thorough=verbose)
-        report = visited(visit, [topic for topic in TOPICS if not topics or topic.name in topics])
-        if as_json:
+        visit = Visit(options.read_settings(timeout), dict(os.environ), names, thorough=verbose)
+        if mend.listing:
+            mending.write_list(visit, TOPICS, output, as_json=as_json)
+            ctx.exit(0)
+        wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
+        with outlets.log() as lines, Progress(len(wanted)) as progress:
+            report = visited(visit, wanted, progress.show)
+        issue = outlets.write(visit, report, lines)
+        if issue:
+            output.write(issue)
+        elif as_json:
             output.write_json(report.to_dict())
         else:
             output.write_page(_page(report, output, everything=verbose))
+        if mend.fix:
+            report = mend.offer(visit, report)
+    end_given_up()
     ctx.exit(report.exit_status)
 
 

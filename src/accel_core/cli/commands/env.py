@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 import click
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core.asking import Step, Subject
 from accel_core.backend import Backend
 from accel_core.cli import options
-from accel_core.cli.accelerator import named_or_chosen
+from accel_core.cli.accelerator import answer_of
 from accel_core.cli.output import answering
+from accel_core.detection.apart import Apart
 from accel_core.detection.autoload import spoilers
 from accel_core.detection.discovery import find
 from accel_core.detection.records import Candidate
 from accel_core.distributed import environment
 from accel_core.errors import BackendUnavailableError
-from accel_core.settings import Pin
+from accel_core.settings import ACCEL_PROBE, Pin, Settings
 
 __all__ = ["command"]
 
@@ -42,9 +44,7 @@ def command(name: Pin | None, *, form: str) -> None:
     with answering(as_json=form == "json") as output:
         settings = options.read_settings()
         environ = dict(os.environ)  # before a vendor's package adds its own
-        chosen = _accelerator_or_declaration(name)
-        variables = environment.forwarded(chosen, environ)
-        backend = chosen if isinstance(chosen, Backend) else chosen.backend
+        variables, backend = _variables(name, settings, environ)
         if spoiled := spoilers(backend, settings.probe_timeout):
             click.echo(environment.why_kept(spoiled), err=True)
             variables = dict(sorted({**variables, **environment.kept_from_others(environ)}.items()))
@@ -55,13 +55,24 @@ def command(name: Pin | None, *, form: str) -> None:
             output.write(write(variables))
 
 
-def _accelerator_or_declaration(name: Pin | None) -> Accelerator | Backend:
-    """The accelerator; where the named one cannot be built here, what its plugin declares."""
+def _variables(
+    name: Pin | None, settings: Settings, environ: dict[str, str]
+) -> tuple[dict[str, str], Backend]:
+    """What is forwarded, and for whom; by its declaration where the named one cannot be built here."""
+    given = {"environ": environ}
     try:
-        accelerator, _ = named_or_chosen(name)
+        asked = answer_of(variables_in_child, given, settings, name, seconds=2 * settings.probe_timeout)
     except BackendUnavailableError:
-        declared = [c.backend for c in find(name) if isinstance(c, Candidate)] if name is not None else []
+        found = find(name, settings, Apart(settings.probe_timeout)) if name is not None else ()
+        declared = [c.backend for c in found if isinstance(c, Candidate)]
         if not declared:
             raise
-        return declared[0]
-    return accelerator
+        os.environ[ACCEL_PROBE.name] = "isolated"  # of this process: who looks for plugins once more
+        return environment.forwarded(declared[0], environ), declared[0]
+    return asked.answer["variables"], asked.backend
+
+
+def variables_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the variables that are forwarded for the accelerator."""
+    step("export_envs()")
+    return {"variables": environment.forwarded(subject.accelerator, arguments["environ"])}

@@ -7,20 +7,20 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core import current
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.interface import Accelerator
 from accel_core.accelerators.records import DeviceProperties
+from accel_core.asking import Step, Subject
 from accel_core.cli import options, text
-from accel_core.cli.accelerator import named_or_chosen
+from accel_core.cli.accelerator import answer_of
 from accel_core.cli.output import answering
 from accel_core.cli.page import Bullets, Facts, Heading, Part, Table, paragraph
 from accel_core.detection.autoload import spoilers
 from accel_core.detection.records import CAUGHT, How, root_cause
 from accel_core.distributed.communication import communication_of
 from accel_core.errors import UnsupportedError
-from accel_core.settings import Pin
+from accel_core.settings import Pin, Settings
 from accel_core.staging import STAGED
 
 __all__ = ["command"]
@@ -55,14 +55,11 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings()  # judged before torch takes its second to import
-        accelerator, how = named_or_chosen(name)
-        if how is How.FALLBACK:  # then it was looked for
-            spoiled = current.selection().autoload
-        else:
-            spoiled = tuple(map(str, spoilers(accelerator.backend, settings.probe_timeout)))
-        how_chosen = how.value if how else None
-        more = {"how": how_chosen, "autoload": list(spoiled), "simulated": settings.simulated}
-        document = {**_document(accelerator), **more}
+        asked = answer_of(document_in_child, {}, settings, name, seconds=_patience(settings), skipping=True)
+        document = asked.answer
+        if document["how"] != How.FALLBACK.value:  # then it was looked for
+            document["autoload"] = list(map(str, spoilers(asked.backend, settings.probe_timeout)))
+        document["simulated"] = settings.simulated
         if as_json:
             output.write_json(document)
         else:
@@ -73,14 +70,35 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
 # --- the document --------------------------------------------------------------------------------------
 
 
-class _Questions:
-    """Asks, and notes what fails: one wedged device must not hide what the others say."""
+def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the document, all but what torch's autoload spoils."""
+    document = _document(subject.accelerator, _Questions(step, arguments["skipped"]))
+    how = subject.how.value if subject.how else None
+    return {**document, "how": how, "autoload": list(subject.autoload)}
 
-    def __init__(self) -> None:
+
+def _patience(settings: Settings) -> float:
+    """Seconds that one question may take: the first may start the device, another load a compiler."""
+    return 3 * settings.probe_timeout
+
+
+class _Questions:
+    """Asks, and notes what fails: one wedged device must not hide what the others say.
+
+    `step` is told of each question; those of which an earlier process died, or hung, are not asked again.
+    """
+
+    def __init__(self, step: Step, skipped: dict[str, str]) -> None:
         self.problems: dict[str, str] = {}
+        self._step = step
+        self._skipped = skipped
 
     def __call__(self, what: str, ask: Callable[[], T]) -> T | None:
         """The answer; `None` where the device has none, or where the vendor's code fails."""
+        if what in self._skipped:
+            self.problems[what] = self._skipped[what]
+            return None
+        self._step(what)
         try:
             return ask()
         except UnsupportedError:
@@ -90,9 +108,9 @@ class _Questions:
             return None
 
 
-def _document(accelerator: Accelerator) -> dict[str, Any]:
+def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
     """What the accelerator is and can do, as JSON can hold it; may initialise the device."""
-    ask, backend = _Questions(), accelerator.backend
+    backend = accelerator.backend
     source = backend.provenance
     count = ask("device_count()", accelerator.device_count)
     capabilities = ask("capabilities()", accelerator.capabilities)

@@ -10,7 +10,6 @@ from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.detection import plain
-from accel_core.detection.discovery import find
 from accel_core.detection.records import Status, Verdict
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Settings
@@ -69,7 +68,7 @@ def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
         return next(v for v in surveyed.verdicts if v.is_about(choice.candidate))
     if len(settings.pins) != 1:
         return None
-    meant = choice.considered if choice is not None else find(settings.pins[0])
+    meant = choice.considered if choice is not None else surveyed.pinned
     if len({c.distribution for c in meant}) != 1:  # nobody's, or several distributions'
         return None
     return next((v for v in surveyed.verdicts if v.is_about(meant[0])), None)
@@ -188,7 +187,7 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cel
     if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
     if choice.candidate is not None:
-        return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
+        return f"* {choice.candidate.name} would be chosen: {choice.selection.how_in_words}. {more}", ""
     if any(verdict.usable for verdict in surveyed.verdicts):
         # What is usable and yet not chosen is the CPU, which the settings refuse.
         return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"

@@ -14,9 +14,10 @@ from click.shell_completion import CompletionItem
 from accel_core import current
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core.accelerators.interface import Accelerator
+from accel_core.asking import Step, Subject
 from accel_core.cli import options, text
-from accel_core.cli.accelerator import named_or_chosen
-from accel_core.cli.output import Output, answering
+from accel_core.cli.accelerator import answer_of
+from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
 from accel_core.errors import OpBuildError
 from accel_core.ops.catalogue import OpCandidate, Operator
@@ -25,6 +26,8 @@ from accel_core.settings import ACCEL_COMPILE, Pin
 
 __all__ = ["command"]
 
+#: Seconds that one operator may take to say whether it can be used, and all to be found.
+_PATIENCE = 120.0
 _TITLES = ("OP", "PROVIDER", "BUILT", "VERDICT", "REASON")
 _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
@@ -47,13 +50,16 @@ def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | N
     with answering(as_json=as_json) as output:
         if build and op is None:
             raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
-        options.read_settings()
-        accelerator, _ = named_or_chosen(backend, option="--backend")
-        known = accelerator.operators()
-        names = list(known) if op is None else [_meant(op, known, output, as_json=as_json)]
-        if build:
-            known = _built_now(accelerator, known[names[0]])
-        document = _document(accelerator, [known[name] for name in names])
+        settings = options.read_settings()
+        given = {"op": op, "build": build}
+        # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
+        seconds = 0 if build else max(_PATIENCE, 2 * settings.probe_timeout)
+        asked = answer_of(document_in_child, given, settings, backend, option="--backend", seconds=seconds)
+        document = asked.answer
+        if "unknown" in document:
+            if as_json:
+                output.write_json({"error": {"type": "UsageError", "message": document["unknown"]}})
+            raise click.UsageError(document["unknown"])
         if as_json:
             output.write_json(document)
         else:
@@ -61,17 +67,26 @@ def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | N
     ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
 
 
-def _meant(op: str, known: Iterable[str], output: Output, *, as_json: bool) -> str:
-    """The builder that `op` names; a usage error with close matches where there is none."""
+def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the document; or `"unknown"`, a sentence, where no operator has that name."""
+    accelerator, op = subject.accelerator, arguments["op"]
+    step("operators()")
+    known = accelerator.operators()
+    names = list(known) if op is None else [name for name in known if _word(name) == _word(op)]
+    if not names:
+        return {"unknown": _unknown(op, known)}
+    if arguments["build"]:
+        step(f"building of {names[0]}")
+        known = _built_now(accelerator, known[names[0]])
+    return _document(accelerator, [known[name] for name in names], step)
+
+
+def _unknown(op: str, known: Iterable[str]) -> str:
+    """That no builder is named `op`, with close matches."""
     by_word = {_word(name): name for name in known}
-    if _word(op) in by_word:
-        return by_word[_word(op)]
     close = [by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)]
     message = f"no operator is named {op!r}."
-    message += f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all."
-    if as_json:
-        output.write_json({"error": {"type": "UsageError", "message": message}})
-    raise click.UsageError(message)
+    return message + (f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all.")
 
 
 def _complete(incomplete: str) -> list[CompletionItem]:
@@ -124,12 +139,15 @@ def _chosen(accelerator: Accelerator) -> Iterator[None]:
 # --- the document --------------------------------------------------------------------------------------
 
 
-def _document(accelerator: Accelerator, operators: Iterable[Operator]) -> dict[str, Any]:
+def _document(accelerator: Accelerator, operators: Iterable[Operator], step: Step) -> dict[str, Any]:
     from accel_core.integrations import deepspeed
 
     source = accelerator.backend.provenance
     with _chosen(accelerator):
-        ops = [_op(operator) for operator in operators]
+        ops = []
+        for operator in operators:
+            step(operator.name)
+            ops.append(_op(operator))
     return {
         "backend": accelerator.name,
         "distribution": source.distribution if source else "",

@@ -54,8 +54,13 @@ def command(arguments: tuple[str, ...]) -> None:
 def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    before = ""
+    if parsed.doctor:
+        from accel_core.doctor import ranks  # here, as few jobs ask for it
+
+        before = ranks.__name__
     try:
-        launch.launch(parsed, machine, plans)
+        launch.launch(parsed, machine, plans, before)
     except ChildFailedError as error:
         click.echo(str(error), err=True)
         sys.exit(1)

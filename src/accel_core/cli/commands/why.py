@@ -78,6 +78,9 @@ def _choice_page(selection: Selection) -> list[Part]:
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
+    if selection.sources:
+        parts.append(Heading("Configuration files"))
+        parts.append(Facts([(name, text.clean(source)) for name, source in selection.sources.items()]))
     return parts
 
 
@@ -89,7 +92,7 @@ def _autoload(lines: tuple[str, ...]) -> list[Part]:
 
 def _headline(selection: Selection) -> list[Cell]:
     if selection.chosen:
-        how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
+        how = f" ({selection.provenance}) would be chosen: {selection.how_in_words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
     return [("Nothing can be chosen. ", "bold red"), (text.clean(selection.problem.partition("\n")[0]), "")]
@@ -178,7 +181,9 @@ def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str
         usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
     # Of several backends of one plugin the first has its missteps.
-    plugins = dict.fromkeys(v.provenance for v in meant if not v.builtin)
+    plugins = dict.fromkeys(
+        v.provenance for v in meant if not v.builtin and settings.permits(v.name, v.provenance.distribution)
+    )
     early = {provenance: conduct(provenance, settings.probe_timeout) for provenance in plugins}
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
     return [_standing(v, surveyed, settings, early.pop(v.provenance, ())) for v in meant], autoload

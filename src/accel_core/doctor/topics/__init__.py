@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from accel_core.doctor.records import Topic
-from accel_core.doctor.topics import at_import, candidates, machine, patched, privateuse1, visible_devices
+from accel_core.doctor.topics import (
+    at_import,
+    candidates,
+    checks,
+    machine,
+    others,
+    patched,
+    privateuse1,
+    visible_devices,
+)
 
 __all__ = ["TOPICS"]
 
@@ -14,4 +23,6 @@ TOPICS: tuple[Topic, ...] = (
     at_import.TOPIC,
     patched.TOPIC,
     privateuse1.TOPIC,
+    others.TOPIC,
+    checks.TOPIC,
 )

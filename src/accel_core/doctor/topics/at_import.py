@@ -14,13 +14,13 @@ from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import autoload_is_on
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection.autoload import spoilers
+from accel_core.detection.autoload import Spoiler, spoilers
 from accel_core.detection.builtin import TORCH_GROUP
 from accel_core.detection.entry_points import EntryPoint, scan_all
 from accel_core.detection.records import CAUGHT, root_cause
-from accel_core.doctor.declared import side_by_side
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.start_files import StartFile, start_files
+from accel_core.machine import host
 
 __all__ = ["TOPIC", "try_in_child"]
 
@@ -60,8 +60,10 @@ _TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
 class _Act(NamedTuple):
     """One thing to try."""
 
-    #: Who it is and where it stands, for people.
+    #: The distribution with its version, or the file.
     who: str
+    #: Where it stands: `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
+    where: str
     when: str
     #: What helps against it.
     step: str
@@ -72,24 +74,42 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     found = scan_all(tuple(group.name for group in _GROUPS))
     acts: list[_Act] = []
     for group in _GROUPS:
-        entry_points = found[group.name].entry_points
+        entry_points = sorted(found[group.name].entry_points, key=lambda e: (e.distribution, e.name))
         if not entry_points:
             continue
         read = is_installed(group.reader)
         yield _acting(group, entry_points, read=read)
         if read and group.name not in _TRIED:
-            acts += [_act(group, entry_point) for entry_point in entry_points]
+            acts += [_act(group, e) for e in entry_points if not visit.settings.bars(e.distribution)]
     files = start_files()
     if files:
         yield _starting(files)
     acts += [_start(file) for file in files]
     if not acts and not any(found[group.name].entry_points for group in _GROUPS):
         yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
-    for act, how in _failures(acts, visit.settings.probe_timeout):
-        yield Finding(Level.WARNING, "at-import.fails", f"{act.who} fails {act.when}: {how}", act.step)
-    if is_installed("torch") and autoload_is_on():
-        for spoiler in spoilers(None, visit.settings.probe_timeout):
-            yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+    yield from _tried_all(acts, visit.settings.probe_timeout)
+
+
+def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
+    """What fails of `acts`, and of what torch loads; what fails for the same reason is told once."""
+    from accel_core._support import child
+
+    looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
+    failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
+    alike: dict[tuple[str, str, str], list[_Act]] = {}
+    for act, how in failures:
+        if not any(act.who in spoiler.reason and how in spoiler.reason for spoiler in spoiling):
+            alike.setdefault((act.who, act.when, how), []).append(act)
+    for (who, when, how), group in alike.items():
+        where = "; ".join(act.where for act in group)
+        what = f"{who} ({where}) fails {when}: {how}"
+        yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
+    for spoiler in spoiling:
+        yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+
+
+def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
+    return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
 def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
@@ -111,8 +131,8 @@ def _starting(files: Sequence[StartFile]) -> Finding:
 
 def _act(group: _Group, package: EntryPoint) -> _Act:
     return _Act(
-        f"{clean(package.distribution)} {clean(package.version)} "
-        f"({group.name}: {clean(package.name)} = {clean(package.value)})",
+        f"{clean(package.distribution)} {clean(package.version)}",
+        f"{group.name}: {clean(package.name)} = {clean(package.value)}",
         group.when,
         f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
         {"entry_point": tuple(package), "call": group.called},
@@ -122,26 +142,31 @@ def _act(group: _Group, package: EntryPoint) -> _Act:
 def _start(file: StartFile) -> _Act:
     name = file.distribution.partition(" ")[0]
     step = f"pip install --force-reinstall {name}" if name else f"mend or remove {file.path}"
-    who = f"{file.path} ({file.distribution or 'of no distribution'})"
-    return _Act(who, "whenever Python starts", step, {"lines": file.lines})
+    return _Act(
+        file.path,
+        file.distribution or "of no distribution",
+        "whenever Python starts",
+        step,
+        {"lines": file.lines},
+    )
 
 
 # --- In child processes --------------------------------------------------------------------------------
 
 
 def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
-    """Those that fail, each with how; `timeout`: seconds for all, and for each where that is short."""
+    """Those that fail, each with how; `timeout`: seconds for each."""
     if not acts:
         return []
+    from accel_core._support import child
+
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
-    # Who was at work when the process ended need not be to blame: time may have been short for all.
-    rest = list(range(tried.at, len(acts))) if tried.ending else []
-    for index, alone in zip(
-        rest, side_by_side(lambda i: _tried(acts[i : i + 1], timeout), rest), strict=True
-    ):
-        if how := alone.wrong.get(0) or alone.ending:
-            wrong[index] = how
+    if tried.ending:  # who was at work need not be to blame: another's thread may have ended the process
+        rest = range(tried.at, len(acts))
+        alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, host.usable_cores())
+        hows = ((index, found.wrong.get(0) or found.ending) for index, found in zip(rest, alone, strict=True))
+        wrong.update((index, how) for index, how in hows if how)
     return [(acts[index], wrong[index]) for index in sorted(wrong)]
 
 
@@ -159,7 +184,7 @@ class _Tried(NamedTuple):
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     from accel_core._support import child
 
-    report = child.run(try_in_child, {"jobs": [act.job for act in acts]}, timeout)
+    report = child.run(try_in_child, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
     if report.answer is not None:
         return _Tried({int(index): str(how) for index, how in report.answer.items()})
     ending = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from accel_core._support.metadata import metadata_folder
 from accel_core.detection import plain
@@ -14,9 +14,16 @@ from accel_core.detection.survey import Survey
 from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_core.doctor.installed_files import Compared, compare
 from accel_core.doctor.records import Finding, Level, Topic, Visit
-from accel_core.doctor.vendor_package import VendorPackage, misfits, unmet_libraries, vendor_package
+from accel_core.doctor.torch_itself import torch_finding
+from accel_core.doctor.vendor_package import (
+    VendorPackage,
+    misfits,
+    missing_libraries,
+    unmet_libraries,
+    vendor_package,
+)
 from accel_core.machine.devices import enumerated
-from accel_core.machine.libraries import Unmet
+from accel_core.machine.libraries import NOT_FOUND, Unmet
 
 __all__ = ["TOPIC"]
 
@@ -37,8 +44,11 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     looker = _Looker(visit)
     found = [finding for pair in of_interest for finding in looker.findings(*pair)]
     yield from found
+    proven = any(verdict.usable and not verdict.builtin and verdict.ms for verdict in surveyed.verdicts)
+    torch = torch_finding(visit.environ, visit.settings.probe_timeout, proven=proven)
+    yield torch
     yield from _unknown(surveyed, visit)
-    yield from _choice(surveyed, told=any(finding.level is Level.ERROR for finding in found))
+    yield from _choice(surveyed, told=any(finding.level is Level.ERROR for finding in (*found, torch)))
 
 
 def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
@@ -128,7 +138,7 @@ class _Looker:
         yield "root cause", verdict.cause
         yield "raised by", verdict.where
         yield "symbol", _demangled(verdict.cause)
-        yield "missing libraries", "; ".join(_needed(unmet))
+        yield "missing libraries", missing_libraries(unmet)
         if isinstance(candidate, Candidate):
             named = [value for value in toolkit(candidate.backend, environ).values() if value]
             lying = lying_about({need.name for need in unmet}, named) if unmet else {}
@@ -221,31 +231,21 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
 
 
 def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
-    """The libraries beyond the first, which the loader's message names."""
-    names = tuple(dict.fromkeys(need.name for need in unmet))
-    others = tuple(name for name in names if name not in verdict.reason)
-    failed = verdict.status.is_failure or verdict.broken
-    return (
-        f"; {enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"
-        if failed and others
-        else ""
-    )
+    """What else the libraries lack: the loader's message names the first alone."""
+    if not (verdict.status.is_failure or verdict.broken):
+        return ""
+    missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
+    others = tuple(name for name in missing if name not in verdict.reason)
+    clauses = [f"{enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+    unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
+    clauses += [enumerated(tuple(unfit), 2)] if unfit else []
+    return "".join(f"; {clause}" for clause in clauses)
 
 
 def _installed(package: VendorPackage) -> str:
     requires = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
     built = ", ".join([*requires, *package.tags])
     return f"{package} in {package.folder}" + (f" (for {built})" if built else "")
-
-
-def _needed(unmet: Iterable[Unmet]) -> list[str]:
-    """Each library once, with who needs it first, and why it cannot be had where it is not merely missing."""
-    lines: dict[str, str] = {}
-    for need in unmet:
-        why = "" if need.why == "it is not found" else f": {need.why}"
-        by = f" (for {need.needed_by.rpartition('/')[2]}{why})" if need.needed_by else f" ({need.why})"
-        lines.setdefault(need.name, f"{need.name}{by}")
-    return list(lines.values())
 
 
 def _demangled(cause: str) -> str:

@@ -73,7 +73,7 @@ def _seen(present: Sequence[KnownHardware], root: str, visit: Visit) -> Finding:
         left = host.cgroup_memory_available(root) or 0
         facts["memory, by the control group"] = f"{_size(limit)}, of which {_size(left)} are free"
     if place := placement(root, visit.environ):
-        where = [place.name] if place.container else []
+        where = [place.name.removeprefix("this ")] if place.container else []
         facts["runs in"] = ", ".join([*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))])
     for known in present:
         facts[known.label] = str(known.evidence)
@@ -93,11 +93,7 @@ def _size(amount: int) -> str:
 
 
 def _torch(build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit) -> Iterator[Finding]:
-    if build is None:
-        yield Finding(
-            Level.ERROR, "machine.no-torch", "torch is not installed, so that nothing can be computed",
-            "pip install torch (or pip install 'accel-core[torch]')",
-        )  # fmt: skip
+    if build is None:  # the topic `candidates` says so
         return
     fits = True
     for known in present:
@@ -260,7 +256,7 @@ def _memory(present: Sequence[KnownHardware], root: str) -> Iterator[Finding]:
         yield Finding(
             Level.WARNING, "machine.little-memory",
             f"the control group leaves {_size(left)} of {_size(limit)}: the kernel ends who takes more",
-            "give the container or job more memory (docker run --memory, #SBATCH --mem)",
+            "give the container or job more memory",
         )  # fmt: skip
     shared = _shared_memory(root)
     if shared is not None:

@@ -7,6 +7,7 @@ its own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,9 +18,10 @@ from accel_core._text import clean
 from accel_core.detection.conduct import Misstep, conduct, conducts
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.footprint import Change, changes, footprint
-from accel_core.detection.records import Candidate
-from accel_core.doctor.declared import declared, side_by_side
+from accel_core.detection.records import CAUGHT, Candidate
+from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.machine import host
 from accel_core.settings import VARIABLES
 
 __all__ = ["TOPIC", "import_in_child"]
@@ -70,7 +72,7 @@ def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 
 
 def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
-    """What vendors' packages change; those that fail to import have their verdict."""
+    """What vendors' packages change."""
     modules: dict[str, Candidate] = {}
     for candidate in candidates:
         for module in installed_imports(candidate.backend)[:1]:
@@ -79,32 +81,41 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     if not modules or not is_installed("torch"):
         return
     timeout = visit.settings.probe_timeout
-    told = side_by_side(lambda module: _changed_by(module, timeout), modules)
+    from accel_core._support import child
+
+    told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
+        if found is None:
+            what = f"{module} does not come through its import, so that nobody knows what it changes"
+            yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
+            continue
         own = f"torch.{candidate.backend.device_type}"
         yield from _findings(module, candidate, [c for c in found if not f"{c.name}.".startswith(f"{own}.")])
 
 
-def _changed_by(module: str, timeout: float) -> list[Change]:
+def _changed_by(module: str, timeout: float) -> list[Change] | None:
+    """What its import changes; `None` where the process ended in it, or did not end."""
     from accel_core._support import child
 
     try:
         report = child.run(import_in_child, {"module": module}, timeout)
     except OSError:
-        return []
-    rows: Any = (report.answer or {}).get("changes", ())
+        return None
+    if report.answer is None:
+        return None
+    rows: Any = report.answer["changes"]
     return [Change(*row) for row in rows]
 
 
 def import_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: import torch, then the vendor's package; what the latter changed."""
+    """In the child: import torch, then the vendor's package; what the latter changed, also where it fails."""
     from importlib import import_module
 
     stage("import of torch")
     import_torch()
     before = footprint()
     stage(f"import of {job['module']}")
-    with stdout_to_stderr():
+    with stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
         import_module(job["module"])
     return {"changes": [tuple(change) for change in changes(before)]}
 
@@ -133,15 +144,22 @@ def _kind(change: Change) -> tuple[Level, str, str]:
         if change.name.partition(".")[0] == "torch":
             return Level.OK, "patched.torch", "replaces"
         return Level.WARNING, "patched.python", "replaces Python's"
-    if change.kind == "environment":
-        if change.name.startswith(_SHARED):
-            return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
-        return Level.OK, "patched.variable", "sets the variable"
-    if change.kind in ("hook", "thread"):  # as many do, and they go on to the one before
-        verb = {"hook": "replaces", "thread": "leaves running the thread"}[change.kind]
-        return Level.OK, f"patched.{change.kind}", verb
-    verbs = {"signal": "handles", "process": "leaves running the process"}
-    return Level.WARNING, f"patched.{change.kind}", verbs.get(change.kind, "changes the")
+    if change.kind == "environment" and change.name.startswith(_SHARED):
+        return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
+    return _KINDS[change.kind]
+
+
+#: Hooks, threads and variables of their own are what many have, and do no harm.
+_KINDS = {
+    "environment": (Level.OK, "patched.variable", "sets the variable"),
+    "hook": (Level.OK, "patched.hook", "replaces"),
+    "thread": (Level.OK, "patched.thread", "leaves running the thread"),
+    "process": (Level.WARNING, "patched.process", "leaves running the process"),
+    "signal": (Level.WARNING, "patched.signal", "handles"),
+    "locale": (Level.WARNING, "patched.locale", "changes the"),
+    "umask": (Level.WARNING, "patched.umask", "changes the"),
+    "folder": (Level.WARNING, "patched.folder", "changes the working"),
+}
 
 
 TOPIC = Topic("patched", "Who patched what", _examine)

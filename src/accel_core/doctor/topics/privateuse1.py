@@ -52,8 +52,8 @@ def _examine(visit: Visit) -> Iterator[Finding]:
             Level.WARNING,
             "privateuse1.several",
             f"{_and(names)} want torch's one slot; {gets}; a process has one of them at most",
-            f"DS_ACCELERATOR={left_out[0]} chooses the other in a process of its own; pip uninstall what you "
-            "do not use",
+            f"DS_ACCELERATOR={left_out[0]} chooses the other in a process of its own; uninstall the one that "
+            "you do not use",
             facts=facts,
         )
     if visit.environ.get(AUTOLOAD, "1") == "1":  # as torch reads it
@@ -97,4 +97,4 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-TOPIC = Topic("private-use1", "PrivateUse1", _examine)
+TOPIC = Topic("privateuse1", "PrivateUse1", _examine)

@@ -15,6 +15,7 @@ from accel_core.detection.records import Candidate, Status, Verdict
 from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.machine import devices
+from accel_core.machine.ancestors import origin_of_variable
 from accel_core.machine.visibility import Step, Visibility, rewritten, visibility
 
 __all__ = ["TOPIC"]
@@ -58,7 +59,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
     count = _count(backend)
     sees = visibility(backend, visit.environ, count)
     facts = _table(backend, sees, count, found)
-    faults = list(_faults(candidate, sees, count, found, facts))
+    faults = list(_faults(candidate, sees, count, found, facts | _origins(sees)))
     yield from faults
     if not faults:
         variables = " with ".join(f"{step.variable}={step.value!r}" for step in sees.steps)
@@ -100,6 +101,12 @@ def _table(backend: Backend, sees: Visibility, count: int | None, found: Verdict
     if found is not None and found.devices is not None:
         facts["devices that the vendor counts"] = str(found.devices)
     return facts
+
+
+def _origins(sees: Visibility) -> dict[str, str]:
+    """Which process above this one brought each variable; a scheduler's worker often does."""
+    told = ((step.variable, origin_of_variable(step.variable, step.value)) for step in sees.steps)
+    return {f"{name} comes from": origin for name, origin in told if origin}
 
 
 def _faults(

@@ -1,16 +1,14 @@
-"""Properties of every visible-devices grammar; the examples are the same on each run."""
+"""Properties of every visible-devices grammar."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from accel_testing.fuzzing import fuzzed
 from hypothesis import strategies as st
 
 from accel_core.backend import GRAMMARS
 from accel_core.errors import SettingError
 from accel_core.machine.visible_devices import format_visible_devices, parse_visible_devices
-
-repeatable = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 
 INDEX = st.integers(0, 10**9 - 1)
 UUID = st.uuids().map(str)
@@ -44,16 +42,14 @@ ITEMS = st.lists(st.integers() | st.text() | st.sampled_from(["0", "GPU-1", "MIG
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
-@repeatable
-@given(data=st.data())
+@fuzzed(data=st.data())
 def test_what_is_written_is_read_back(grammar, data):
     ids = data.draw(st.one_of(UNIQUE[grammar]))
     assert parse_visible_devices(grammar, format_visible_devices(grammar, ids)).ids == tuple(ids)
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
-@repeatable
-@given(value=VALUES)
+@fuzzed(value=VALUES)
 def test_any_text_is_read_or_refused(grammar, value):
     try:
         visible = parse_visible_devices(grammar, value)
@@ -64,8 +60,7 @@ def test_any_text_is_read_or_refused(grammar, value):
 
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
-@repeatable
-@given(ids=ITEMS)
+@fuzzed(ids=ITEMS)
 def test_any_ids_are_written_exactly_or_refused(grammar, ids):
     try:
         value = format_visible_devices(grammar, ids)

@@ -1,0 +1,54 @@
+"""What `accel doctor` looks into, on trees of files."""
+
+from __future__ import annotations
+
+import pytest
+
+import accel_cuda
+from accel_cuda.checks import CHECKS, driver_library, unified_memory
+
+NVRM = (
+    "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Sep 23 15:13:12 UTC 2023\n"
+    "GCC version:  gcc version 12.2.0\n"
+)
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (u@h)  Tue Oct 1\n"
+
+
+@pytest.fixture
+def machine(tmp_path):
+    def write(path: str, text: str = "") -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+
+    write.root = tmp_path
+    return write
+
+
+def test_cards_without_unified_memory(machine):
+    assert unified_memory(machine.root).level == "ok"
+    machine("dev/nvidia0")
+    machine("dev/nvidia-caps/nvidia-cap1")
+    found = unified_memory(machine.root)
+    assert (found.level, found.facts["device nodes"]) == ("error", "/dev/nvidia0")
+    assert "nvidia-modprobe -u" in found.step
+    machine("dev/nvidia-uvm")
+    assert unified_memory(machine.root).level == "ok"
+
+
+@pytest.mark.parametrize("text", [NVRM, OPEN])
+def test_a_driver_that_was_updated_under_a_running_kernel(machine, text):
+    assert driver_library(machine.root).level == "ok"
+    machine("proc/driver/nvidia/version", text.format("535.104.05"))
+    assert driver_library(machine.root).level == "ok"  # the library may be anywhere else
+    machine("usr/lib/x86_64-linux-gnu/libcuda.so.550.54.14")
+    machine("usr/lib/x86_64-linux-gnu/libcuda.so.1")
+    found = driver_library(machine.root)
+    assert found.level == "error"
+    assert found.what == "the kernel runs the NVIDIA driver 535.104.05 and libcuda.so is of 550.54.14"
+    machine("usr/lib64/libcuda.so.535.104.05")
+    assert driver_library(machine.root).level == "ok"
+
+
+def test_they_are_nvidias_and_not_amds():
+    assert accel_cuda.accel_checks(accel_cuda.CUDA) == CHECKS
+    assert accel_cuda.accel_checks(accel_cuda.ROCM) == []

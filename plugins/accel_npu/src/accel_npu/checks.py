@@ -1,0 +1,83 @@
+"""What `accel doctor` looks into for Ascend NPUs: CANN's variables, and its version against torch_npu's."""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import metadata
+from pathlib import Path
+
+from accel_core import Check, CheckResult
+from accel_npu import cann_version, source_cann
+
+__all__ = ["CHECKS", "variables", "version"]
+
+_NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, which is what would need CANN")
+
+#: The CANN that a torch_npu was built for, by torch's minor version: Ascend/pytorch, README.md, "Ascend
+#: Auxiliary Software", at v2.8.0-7.2.0. Later ones were built for that or a later one.
+_CANN = {(2, 6): (8, 2), (2, 7): (8, 3), (2, 8): (8, 3)}
+_LATEST = max(_CANN)
+
+
+def variables() -> CheckResult:
+    """Whether CANN's set_env.sh was sourced: what torch_npu looks for when it is imported.
+
+    torch_npu 2.13.0 raises at its import where ASCEND_HOME_PATH is set and ASCEND_OPP_PATH, or one of the
+    folders runtime and compiler, is not there.
+    """
+    if _torch_npu() is None:
+        return _NO_PACKAGE
+    home, operators = os.environ.get("ASCEND_HOME_PATH", ""), os.environ.get("ASCEND_OPP_PATH", "")
+    facts = {"ASCEND_HOME_PATH": home or "not set", "ASCEND_OPP_PATH": operators or "not set"}
+    if not home:
+        return CheckResult("warning", "CANN's variables are not set", source_cann(), facts)
+    missing = [
+        what
+        for what, path in {
+            "ASCEND_HOME_PATH": home,
+            "runtime below ASCEND_HOME_PATH": f"{home}/runtime",
+            "compiler below ASCEND_HOME_PATH": f"{home}/compiler",
+            "ASCEND_OPP_PATH": operators,
+        }.items()
+        if not (path and Path(path).is_dir())
+    ]
+    if missing:
+        what = f"CANN's variables lead to no folder: {', '.join(missing)}"
+        return CheckResult("error", what, source_cann(), facts)
+    searched = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    if not any(folder and Path(folder).is_relative_to(home) for folder in searched):
+        what = "LD_LIBRARY_PATH has no folder of CANN's, so that its libraries may not be found"
+        return CheckResult("warning", what, source_cann(), facts)
+    return CheckResult("ok", "CANN's variables are set", facts=facts)
+
+
+def version() -> CheckResult:
+    """Whether CANN is as new as the one that torch_npu was built for."""
+    npu, cann = _torch_npu(), cann_version()
+    if npu is None:
+        return _NO_PACKAGE
+    facts = {"torch_npu": npu, "CANN": cann or "not found"}
+    built = _numbers(npu)
+    needed = _CANN.get(built, _CANN[_LATEST] if built > _LATEST else None)
+    if cann is None or needed is None or _numbers(cann) >= needed:
+        return CheckResult("ok", f"CANN {cann or 'was not found'}", facts=facts)
+    at_least = ".".join(map(str, needed))
+    what = f"CANN {cann} is older than what torch_npu {npu} was built for, which is {at_least} or later"
+    return CheckResult("warning", what, f"install CANN {at_least} or later, or an older torch-npu", facts)
+
+
+def _torch_npu() -> str | None:
+    return next((found.version for found in metadata.distributions(name="torch-npu")), None)
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    """The first two numbers of a version: `(8, 3)` of `"8.3.RC1"`."""
+    found = re.match(r"(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+CHECKS = [
+    Check("cann-variables", "CANN's variables", variables),
+    Check("cann-version", "CANN's version", version),
+]

@@ -1,0 +1,63 @@
+"""What `accel doctor` looks into: CANN's variables and version."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_npu.checks import variables, version
+
+
+@pytest.fixture
+def cann(tmp_path, monkeypatch):
+    """torch_npu 2.8.0 and a CANN in folders; `cann(version)` writes which one it is."""
+    for name in ("ASCEND_HOME_PATH", "ASCEND_OPP_PATH", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    metadata = tmp_path / "site" / "torch_npu-2.8.0.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    home = tmp_path / "Ascend" / "latest"
+    for folder in ("runtime", "compiler", "lib64", "opp"):
+        (home / folder).mkdir(parents=True)
+    (home.parent / "set_env.sh").touch()
+
+    def of(cann_version: str, npu: str = "2.8.0") -> None:
+        metadata.write_text(f"Metadata-Version: 2.1\nName: torch-npu\nVersion: {npu}\n")
+        (home / "ascend_toolkit_install.info").write_text(f"package_name=toolkit\nversion={cann_version}\n")
+
+    of.home, of.setenv = home, monkeypatch.setenv
+    return of
+
+
+def test_variables_are_looked_at_one_by_one(cann):
+    assert "torch_npu is not installed" in variables().what
+    cann("8.3.RC1")
+    assert (variables().level, variables().what) == ("warning", "CANN's variables are not set")
+    cann.setenv("ASCEND_HOME_PATH", str(cann.home))
+    assert variables().what == "CANN's variables lead to no folder: ASCEND_OPP_PATH"
+    assert f"source {cann.home.parent}/set_env.sh" in variables().step
+    cann.setenv("ASCEND_OPP_PATH", str(cann.home / "opp"))
+    assert "LD_LIBRARY_PATH has no folder of CANN's" in variables().what
+    cann.setenv("LD_LIBRARY_PATH", f":/usr/lib:{cann.home}/lib64")
+    assert variables().level == "ok"
+    (cann.home / "compiler").rmdir()
+    assert variables().level == "error"
+
+
+@pytest.mark.parametrize(
+    ("npu", "cann_version", "level"),
+    [
+        ("2.8.0", "8.3.RC1", "ok"),
+        ("2.8.0", "8.2.RC1", "warning"),
+        ("2.6.0", "8.2.RC1", "ok"),
+        ("2.13.0", "8.1.RC1", "warning"),
+        ("2.13.0", "9.0.0", "ok"),
+        ("2.1.0.post3", "7.0.0", "ok"),  # older than this plugin is for: nothing is known
+        ("odd", "8.3.RC1", "ok"),
+    ],
+)
+def test_a_cann_older_than_torch_npu_was_built_for(cann, npu, cann_version, level):
+    cann(cann_version, npu)
+    cann.setenv("ASCEND_HOME_PATH", str(cann.home))
+    found = version()
+    assert (found.level, found.facts) == (level, {"torch_npu": npu, "CANN": cann_version})
+    assert (found.step != "") is (level == "warning")

@@ -1,0 +1,115 @@
+"""An entry point to a plugin's declarations, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from accel_core._support import log
+from accel_core._support.guest import Guest
+from accel_core._support.quiet import stdout_to_stderr
+from accel_core._text import clean
+from accel_core.backend import Provenance
+from accel_core.detection.entry_points import EntryPoint
+from accel_core.detection.plugin import declarations
+from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
+from accel_core.detection.trying import Death
+from accel_core.errors import InvalidBackendError
+from accel_core.settings import normalize_distribution
+
+__all__ = [
+    "ENDED",
+    "Load",
+    "after",
+    "failure",
+    "load",
+    "name_of",
+    "provenance",
+    "steps",
+    "tried_apart",
+    "unloaded",
+]
+
+#: What each entry point declares, in their order.
+Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
+
+
+def load(
+    entry_point: EntryPoint, step: Callable[[str], None] = lambda _: None, guest: Guest | None = None
+) -> tuple[Candidate | Unloaded, ...]:
+    """Import one plugin's module and read its declarations; `step` is told of each before it begins.
+
+    What the plugin prints goes to stderr: stdout belongs to the program that is running. `guest` serves
+    several plugins.
+    """
+    source = provenance(entry_point)
+    guest = guest or Guest()
+    guest.who = source
+    log.say(f"load the plugin {entry_point.value} of {source}")
+    importing, declaring = steps(entry_point)
+    step(importing)
+    try:
+        with stdout_to_stderr(), guest:
+            if not entry_point.name:
+                raise InvalidBackendError("the entry point has no name, expected that of its backend")
+            if not entry_point.module:
+                raise InvalidBackendError(
+                    "the entry point's value names no module, expected e.g. 'accel_npu'"
+                )
+            plugin = entry_point.load()
+            step(declaring)
+            backends = declarations(plugin)
+    except CAUGHT as error:
+        return (unloaded(entry_point, failure(entry_point, error)),)
+    unique = {(b.name, b.priority): b._declared_by(source) for b in backends}
+    return tuple(Candidate(backend, plugin) for backend in unique.values())
+
+
+def steps(entry_point: EntryPoint) -> tuple[str, str]:
+    """What loading a plugin consists of, for those who ask where one died."""
+    source = provenance(entry_point)
+    return f"import of {clean(entry_point.value)}, the plugin of {source}", f"accel_backends() of {source}"
+
+
+#: The statuses of what ended a child.
+ENDED = (Status.CRASHED, Status.TIMED_OUT)
+
+
+def tried_apart(name: str, source: Provenance, death: Death) -> str:
+    """For people: why a child process came first, though nobody had asked for that."""
+    return f"{name} ({source}) was tried in a child process first: {death}"
+
+
+def after(outcome: Outcome, death: Death) -> Outcome:
+    """The outcome of a child that was started for that death, and did not survive either."""
+    return outcome._replace(reason=f"{outcome.reason}; {death}") if outcome.status in ENDED else outcome
+
+
+def name_of(entry_point: EntryPoint) -> str:
+    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
+    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+
+
+def provenance(entry_point: EntryPoint) -> Provenance:
+    """Where the entry point comes from, as messages name it."""
+    # Folder names and metadata may hold anything, and these go into every message.
+    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
+    return Provenance(distribution, version, entry_point.name, entry_point.value)
+
+
+def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
+    """What it means that loading the plugin raised `error`."""
+    at = f"entry point {entry_point.name} = {entry_point.value!r}"
+    if isinstance(error, InvalidBackendError):
+        hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
+        return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
+    return Outcome(
+        Status.BROKEN,
+        f"the plugin failed to load: {root_cause(error)} ({at})",
+        f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
+        error=error,
+    )
+
+
+def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:
+    """The plugin of which nothing could be read, and why."""
+    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)

@@ -1,0 +1,39 @@
+"""The folder of the user's cache that is ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+from accel_core import settings
+
+__all__ = ["user_cache"]
+
+#: Below the user's home, where the platform has its caches.
+_BELOW = {"win32": "AppData/Local/accel-core/Cache", "darwin": "Library/Caches/accel-core"}
+
+
+def _home() -> str:
+    # pathlib is not for the first choice of a process.
+    home = os.path.expanduser("~")  # noqa: PTH111
+    if home == "~":
+        raise RuntimeError("Could not determine home directory.")
+    return home
+
+
+def user_cache(
+    environ: Mapping[str, str], platform: str = sys.platform, home: Callable[[], str] = _home
+) -> str:
+    """`ACCEL_CACHE`, else `accel-core` in the platform's cache folder.
+
+    Raises `RuntimeError` where neither is known, as for a user without a home.
+    """
+    chosen = settings.ACCEL_CACHE.read(environ)
+    if chosen:
+        return os.path.abspath(os.path.expanduser(chosen))  # noqa: PTH100, PTH111 - resolve() follows links
+    given = settings.XDG_CACHE_HOME.read(environ)
+    # The XDG specification: a relative path is to be ignored.
+    if platform not in _BELOW and os.path.isabs(given):  # noqa: PTH117
+        return f"{given}/accel-core"
+    return f"{home()}/{_BELOW.get(platform, '.cache/accel-core')}"

@@ -1,0 +1,249 @@
+"""Plugins that end, crash or hang the process that loads them; and plugins that nobody may load."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from accel_testing.asking import chosen, judge, names, statuses
+from accel_testing.plugins import HEAD, arguments, declaring, hook
+
+import accel_core
+from accel_core._support import child
+from accel_core.detection import apart, passing
+from accel_core.detection.discovery import discover, find
+from accel_core.detection.plugin import Unimported
+from accel_core.detection.records import Candidate, Status, Unloaded
+from accel_core.settings import Pin, Settings, read
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
+
+DIE = "import os; os._exit(3)"
+CRASH = "import ctypes; ctypes.string_at(0)"
+HANG = "import time; time.sleep(60)"
+ISOLATED = Settings(isolated=True, probe_timeout=20)
+
+
+def dying(body: str) -> str:
+    """A plugin whose `accel_backends()` has this body."""
+    return HEAD + hook("accel_backends", "", body)
+
+
+def imported(world) -> list[str]:
+    """The plugins that this process has imported."""
+    return [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(world.site))]
+
+
+@posix
+def test_declarations_come_through_a_child_as_they_are(torch_world):
+    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted_by": (("slurm", "gpu"),), "api_level": 2}
+    torch_world.backend("npu", 700, vendor_import=("a_b", "json"), isolated_probe=True, **rich)
+    torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
+    torch_world.plugin("bad", declaring("name='Not A Name', priority=1, device_type='x'"))
+    torch_world.plugin("broken", "raise OSError('inner') from ValueError('libfoo.so')")
+    there = discover(ISOLATED)
+    assert not imported(torch_world)
+    here = discover(Settings())
+    assert list(map(str, there)) == list(map(str, here))
+    for far, near in zip(there, here, strict=True):
+        if isinstance(near, Candidate):
+            assert isinstance(far, Candidate)
+            assert (far.backend, far.provenance) == (near.backend, near.provenance)
+            assert far.builtin or isinstance(far.plugin, Unimported)
+        else:
+            assert passing.told(far) == passing.told(near)
+
+
+@posix
+@pytest.mark.parametrize(
+    ("source", "ending", "at"),
+    [
+        (DIE, "exited with status 3", "import of accel_bad, the plugin of accel-bad 1.0"),
+        (CRASH, "died of SIGSEGV", "import of accel_bad, the plugin of accel-bad 1.0"),
+        (dying(DIE), "exited with status 3", "accel_backends() of accel-bad 1.0"),
+    ],
+    ids=["import", "SIGSEGV", "accel_backends"],
+)
+def test_a_plugin_that_takes_its_process_down_is_a_verdict_of_its_own(torch_world, source, ending, at):
+    torch_world.plugin("bad", source)
+    torch_world.plugin("worse", "import os, sys; sys.stderr.write('no licence\\n'); os._exit(4)")
+    torch_world.backend("npu", 700)
+    torch_world.backend("mlu", 300)
+    found = {c.name: c for c in discover(ISOLATED) if not c.builtin}
+    bad, worse = found.pop("bad"), found.pop("worse")
+    assert isinstance(bad, Unloaded)
+    assert bad.outcome.status is Status.CRASHED
+    assert bad.outcome.reason == f"the process that loaded its plugin {ending} at: {at}"
+    assert bad.outcome.hint == "report this to the maintainers of accel-bad, or set ACCEL_BLOCK=bad"
+    assert isinstance(worse, Unloaded)
+    assert worse.outcome.reason.endswith("accel-worse 1.0; last words: no licence")
+    assert {name: type(c) for name, c in found.items()} == {"npu": Candidate, "mlu": Candidate}
+    assert not imported(torch_world)
+
+
+@posix
+@pytest.mark.parametrize("source", [HANG, dying(HANG)], ids=["import", "accel_backends"])
+def test_a_plugin_that_hangs_takes_one_deadline_and_no_other_with_it(torch_world, source):
+    torch_world.plugin("bad", source)
+    torch_world.backend("npu", 700)
+    start = time.monotonic()
+    found = {c.name: c for c in discover(ISOLATED._replace(probe_timeout=1.5))}
+    limit = 4.5 if source == HANG else 6  # whose accel_backends() it is, is not known of two of one plugin
+    assert time.monotonic() - start < limit
+    assert found["bad"].outcome.status is Status.TIMED_OUT
+    assert found["bad"].outcome.reason.startswith("no answer within 1.5 s; it was at: ")
+    assert isinstance(found["npu"], Candidate)
+
+
+@posix
+def test_a_plugin_that_dies_of_anothers_thread_is_not_blamed(torch_world):
+    fuse = "threading.Thread(target=lambda: (time.sleep(0.2), os._exit(5))).start()\n"
+    torch_world.plugin("bomb", "import os, threading, time\n" + fuse + declaring(arguments("bomb", 900)))
+    torch_world.plugin("slow", "import time\ntime.sleep(0.6)\n" + declaring(arguments("slow", 800)))
+    found = {c.name: c for c in discover(ISOLATED)}
+    assert isinstance(found["slow"], Candidate)
+
+
+@posix
+def test_an_isolated_choice_goes_on_without_it_and_so_does_every_probe(torch_world, monkeypatch, fresh):
+    torch_world.plugin("bad", dying(CRASH))
+    torch_world.backend("npu", 700)
+    torch_world.backend("mlu", 300)
+    monkeypatch.setenv("ACCEL_PROBE", "isolated")
+    assert accel_core.get_accelerator().name == "npu"
+    assert statuses(accel_core.selection())["bad"] == "crashed"
+    assert accel_core.accelerator("mlu").name == "mlu"
+    assert "bad" in names(accel_core.discover())
+    assert sorted(imported(torch_world)) == ["accel_mlu", "accel_npu", "accel_sim_device"]
+
+
+@posix
+def test_a_child_that_probes_one_candidate_loads_no_other_plugin(torch_world):
+    """Before, each child loaded all plugins, and died of any."""
+    torch_world.backend("npu", 700)
+    torch_world.plugin("late", "")
+    candidates = discover(ISOLATED)
+    torch_world.plugin("late", DIE)
+    npu = next(c for c in candidates if c.name == "npu")
+    from accel_core.detection import probe
+
+    assert probe.probe(npu, ISOLATED, probe.Group.of(candidates), isolated=True).usable
+
+
+@posix
+def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
+    torch_world.module("torch_npu", "raise ImportError('libfoo.so')")
+    torch_world.backend("npu", 700, vendor_import="torch_npu")
+    torch_world.backend(
+        "mlu", 300, api_level=2, extra=hook("accel_explain", "backend, error", "return 'from mlu'")
+    )
+    found = chosen(ACCEL_PROBE="isolated", ACCEL_BLOCK="generic")
+    assert (found.chosen, found.verdicts[0].hint) == ("mlu", "from mlu")
+    assert judge(isolated=True).hint == "from mlu"
+
+
+class TestPolicy:
+    """A plugin that is blocked, or not allowed, is imported by nobody: not here, and in no child."""
+
+    @pytest.fixture
+    def spy(self, torch_world, tmp_path):
+        """A plugin that leaves a file when it is imported, and one that works."""
+        trace = tmp_path / "trace"
+        leave = f"open({str(trace)!r}, 'w').close()\n"
+        torch_world.plugin("spy", leave + declaring(arguments("spy", 900), arguments("other", 800)))
+        torch_world.backend("npu", 100)
+        return trace
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            {"ACCEL_BLOCK": "spy"},
+            {"ACCEL_BLOCK": "spy@accel-spy"},
+            {"ACCEL_ALLOW": "npu,cpu"},
+            {"ACCEL_ALLOW": "npu,spy@another"},
+            {"ACCEL_ALLOW": "npu,other@accel-spy", "ACCEL_BLOCK": "spy"},
+        ],
+        ids=str,
+    )
+    def test_applies_before_the_import(self, spy, policy, monkeypatch):
+        found = chosen(**policy)
+        assert found.chosen == "npu"
+        assert statuses(found)["spy"] == "blocked"
+        verdict = next(v for v in found.verdicts if v.name == "spy")
+        variable = "ACCEL_BLOCK" if "ACCEL_BLOCK" in policy else "ACCEL_ALLOW"
+        assert variable in verdict.reason
+        assert variable in verdict.hint
+        for pin in ("spy", "other", "spy@accel-spy"):
+            assert chosen(**policy, DS_ACCELERATOR=pin).chosen is None
+        assert find(Pin("other"), read(policy)) == ()
+        for name, value in policy.items():
+            monkeypatch.setenv(name, value)
+        assert "spy" in names(accel_core.discover())
+        assert not spy.exists()
+
+    @posix
+    def test_applies_to_the_child_that_imports(self, spy):
+        found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE="isolated")
+        assert (found.chosen, statuses(found)["spy"]) == ("npu", "blocked")
+        assert not spy.exists()
+
+    def test_a_name_with_its_distribution_allows_that_to_be_imported(self, spy):
+        """An entry point may be called otherwise than what it declares."""
+        found = chosen(ACCEL_ALLOW="other@accel-spy")
+        assert found.chosen == "other"
+        assert statuses(found)["spy"] == "blocked"
+        assert spy.exists()
+
+    def test_a_blocked_name_that_another_plugin_declares_blocks_that_backend(self, spy):
+        found = chosen(ACCEL_BLOCK="other,npu")
+        assert (found.chosen, statuses(found)["other"]) == ("spy", "blocked")
+
+    @posix
+    @pytest.mark.parametrize("mode", ["inline", "isolated"])
+    def test_what_is_blocked_does_not_come_in_through_torchs_own_door(self, torch_world, mode):
+        """`generic` loads what announces itself to torch and nobody claims; who claims it nobody asks now."""
+        torch_world.module("torch_spy", "def _autoload(): pass\n")
+        torch_world.distribution("torch-spy", "1.0", {"torch.backends": {"torch_spy": "torch_spy:_autoload"}})
+        torch_world.backend("spy", 900, vendor_import="torch_spy")
+        found = chosen(ACCEL_BLOCK="spy", ACCEL_PROBE=mode)
+        generic = next(v for v in found.verdicts if v.name == "generic")
+        assert (found.chosen, generic.status) == ("cpu", Status.NO_DEVICE)
+        assert "a plugin claims what announces one to torch (torch-spy: spy)" in generic.reason
+
+
+@posix
+def test_no_child_is_started_for_no_plugin_and_one_for_many(torch_world, monkeypatch):
+    ran = []
+    real = child.run
+    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
+    discover(ISOLATED)
+    assert ran == []
+    for name in ("aa", "bb", "cc"):
+        torch_world.backend(name)
+    load = apart.Apart(20)
+    discover(ISOLATED, load)
+    assert [c.name for c in find(Pin("bb"), ISOLATED, load)] == ["bb"]
+    assert ran == [apart.declare_in_child]
+
+
+@posix
+def test_what_a_plugin_makes_of_its_child_is_checked(torch_world):
+    """A plugin runs in the child that speaks for it, and may make it say anything."""
+    lie = "import accel_core.detection.passing as own\nown._fields = lambda backend: {'name': 5}\n"
+    torch_world.plugin("liar", lie + declaring(arguments("liar")))
+    found = next(c for c in discover(ISOLATED) if c.name == "liar")
+    assert isinstance(found, Unloaded)
+    assert found.outcome.status is Status.INVALID
+
+
+def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_world):
+    torch_world.plugin(
+        "npu",
+        "import sys\nif 'pytest' in sys.modules: raise OSError('not beside pytest')\n"
+        + declaring(arguments("npu", 700)),
+    )
+    found = chosen(ACCEL_PROBE="isolated")
+    assert found.chosen == "cpu"
+    assert found.verdicts[0].status is Status.BROKEN
+    assert "the plugin failed to load: OSError: not beside pytest" in found.verdicts[0].reason

@@ -1,0 +1,176 @@
+"""Plugins' own checks: run in a child that may hang or die, told of, and mended on request."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing.plugins import hook
+
+from accel_core import settings
+from accel_core.doctor.records import Level, Visit
+from accel_core.doctor.run import examine
+from accel_core.doctor.topics import checks
+
+HEAD = "\nfrom accel_core import Check, CheckResult, Fix\n"
+
+
+def bringing(*made, before=""):
+    """More of a plugin's source: a hook that gives these checks."""
+    return HEAD + before + hook("accel_checks", "backend", f"return [{', '.join(made)}]")
+
+
+def check(name, body, fix="None"):
+    """The source of one check, `body` being an expression."""
+    return f"Check({name!r}, 'The {name}', lambda: {body}, {fix})"
+
+
+def fine(name):
+    return check(name, f"CheckResult('ok', '{name} is fine', facts={{'seen': 'it'}})")
+
+
+def visit(**environ):
+    return Visit(settings.read(environ), environ)
+
+
+def found(made):
+    """What the topic finds: code and sentence by backend, in their order."""
+    (topic,) = examine(made, [checks.TOPIC])
+    assert topic.failed == ""
+    said: dict[str, list[tuple[str, str]]] = {}
+    for finding in topic.findings:
+        said.setdefault(finding.about, []).append((finding.code, finding.what))
+    return said, topic.findings
+
+
+def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp_path):
+    torch_world.backend(
+        "good",
+        600,
+        extra=bringing(
+            fine("first"),
+            check("wrong", "CheckResult('error', 'it is wrong.', 'mend it', {'at': 'home'})"),
+            check("raises", "1 / 0"),
+            check("leaves", "exit('away')"),
+            check("answers", "'well'"),
+            check("level", "CheckResult('so-so', 'neither')"),
+            check("prints", "(print('x' * 100000), CheckResult('ok', 'said much'))[1]"),
+        ),
+    )
+    seen = tmp_path / "seen"
+    torch_world.backend(
+        "dies",
+        500,
+        extra=bringing(
+            check("before", f"(open({str(seen)!r}, 'a').write('x'), CheckResult('ok', 'once'))[1]"),
+            check("deadly", "os._exit(3)"),
+            fine("after"),
+            before="import os\n",
+        ),
+    )
+    torch_world.backend(
+        "hangs", 400, extra=bringing(check("hung", "time.sleep(60)"), fine("later"), before="import time\n")
+    )
+    imported = tmp_path / "imported"
+    touch = f"\nimport pathlib\npathlib.Path({str(imported)!r}).touch()\n"
+    torch_world.backend("blocked", 300, extra=touch + bringing(fine("never")))
+    torch_world.backend("none", 200)
+    said, findings = found(visit(ACCEL_BLOCK="blocked", ACCEL_PROBE_TIMEOUT="1.5"))
+    expected = "expected accel_core.CheckResult of the level ok, warning, error"
+    assert said["good"] == [
+        ("checks.first", "first is fine"),
+        ("checks.wrong", "it is wrong"),
+        ("checks.raised", "its check 'The raises' failed: ZeroDivisionError: division by zero"),
+        (
+            "checks.raised",
+            "its check 'The leaves' failed: SystemExit: it tried to end the process with 'away'",
+        ),
+        ("checks.invalid", f"its check 'The answers' gave 'well', {expected}"),
+        ("checks.invalid", said["good"][5][1]),
+        ("checks.prints", "said much"),
+    ]
+    assert "level='so-so'" in said["good"][5][1]
+    assert said["dies"] == [
+        ("checks.before", "once"),
+        ("checks.died", "its check 'The deadly' ended its process: it exited with status 3"),
+        ("checks.after", "after is fine"),
+    ]
+    assert seen.read_text() == "x"  # what was finished is not run again
+    assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
+    assert "gave no answer within 1.5 s" in said["hangs"][0][1]
+    assert set(said) == {"good", "dies", "hangs"}
+    assert not imported.exists()  # what is blocked is never imported
+    wrong = findings[1]
+    assert (wrong.level, wrong.step) == (Level.ERROR, "mend it")
+    assert wrong.facts == {"at": "home", "check": "The wrong (accel-good 1.0)"}
+    assert next(f for f in findings if f.code == "checks.died").step.endswith("maintainers of accel-dies")
+
+
+def test_a_hook_that_answers_nonsense_is_told(torch_world):
+    torch_world.backend("raising", 600, extra=HEAD + hook("accel_checks", "backend", "raise OSError('disk')"))
+    torch_world.backend(
+        "odd",
+        500,
+        extra=bringing(
+            "'text'", check("Bad Name", "0"), fine("twice"), fine("twice"), "Check('untitled', 3, print)",
+            check("unfixable", "0", "'a fix'"),
+        ),
+    )  # fmt: skip
+    torch_world.backend(
+        "leaving", 400, extra=HEAD + "import os\n" + hook("accel_checks", "backend", "os._exit(1)")
+    )
+    torch_world.backend("last", 300, extra=bringing(fine("only")))
+    said, _ = found(visit())
+    assert said["raising"] == [("checks.raised", "accel_checks() failed: OSError: disk")]
+    assert [what for _, what in said["odd"]] == [
+        "accel_checks() gave 'text' (str), expected accel_core.Check",
+        "accel_checks() gave a check named 'Bad Name', expected lower case with hyphens: 'toolkit-version'",
+        "twice is fine",
+        "accel_checks() gave two checks named 'twice', expected different names",
+        said["odd"][4][1],
+        "accel_checks() gave the check 'unfixable' with 'a fix' as its fix, expected accel_core.Fix or None",
+    ]
+    assert "the check 'untitled' without a title, or without a function run(), exp" in said["odd"][4][1]
+    assert said["leaving"] == [
+        ("checks.died", "the plugin, asked for its checks, ended its process: it exited with status 1")
+    ]
+    assert said["last"] == [("checks.only", "only is fine")]
+
+
+@pytest.fixture
+def mendable(torch_world, tmp_path):
+    """A plugin that wants a file, and would write it; and two whose fixes go wrong."""
+    wanted = tmp_path / "wanted"
+    torch_world.backend(
+        "card",
+        600,
+        extra=bringing(
+            "Check('file', 'The file', look, Fix('write the file', WANTED.touch))",
+            "Check('raising', 'A bad fix', wrong, Fix('fail', lambda: 1 / 0))",
+            "Check('deadly', 'A worse fix', wrong, Fix('die', lambda: os._exit(4)))",
+            fine("well"),
+            before=f"""
+import os
+from pathlib import Path
+WANTED = Path({str(wanted)!r})
+def look():
+    return CheckResult('ok', 'it is there') if WANTED.exists() else CheckResult('warning', 'it is missing')
+def wrong():
+    return CheckResult('error', 'all is lost')
+""",
+        ),
+    )
+    return wanted
+
+
+def test_a_fix_is_applied_and_the_check_run_again(mendable):
+    made = visit()
+    rows = [*checks.run(made)]
+    assert not mendable.exists()  # looking changes nothing
+    file, raising, deadly, well = rows
+    assert file.finding().step == "`accel doctor --fix` would write the file"
+    assert well.finding().step == ""
+    now = checks.mend(file, made)
+    assert (now.level, now.what, mendable.exists()) == ("ok", "it is there", True)
+    assert checks.mend(raising, made).what == "the fix failed: ZeroDivisionError: division by zero"
+    assert checks.mend(deadly, made).what == "the fix ended its process: it exited with status 4"
+    assert checks.mend(deadly, made).level == "error"
+    assert [row.title for row in checks.listed(made)] == ["The file", "A bad fix", "A worse fix", "The well"]

@@ -1,0 +1,74 @@
+"""What is known of a device, its driver and its toolkit, on a machine made of folders."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from accel_core.backend import Backend
+from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the machine is Linux's folders")
+NPU = Backend(
+    name="npu", priority=1, device_type="npu", api_level=2, hardware="Ascend NPU", pci_ids=("19e5:d802",),
+    device_nodes=("/dev/davinci[0-9]*",), driver_file="/sys/module/drv/initstate",
+    export_envs=("ASCEND", "PATH"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(path, text=""):
+        file = tmp_path / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        return str(tmp_path)
+
+    return write
+
+
+def test_a_bare_machine_says_what_was_sought(tmp_path):
+    assert dict(hardware_facts(NPU, {"PATH": "/bin"}, str(tmp_path))) == {
+        "device nodes": "none (/dev/davinci[0-9]*)",
+        "PCI devices": "none (19e5:d802)",
+        "driver": "not loaded (/sys/module/drv/initstate is not there)",
+        "toolkit": "ASCEND_HOME_PATH is not set, ASCEND_OPP_PATH is not set",
+    }
+
+
+def test_device_driver_and_toolkit_that_are_there(write):
+    write("dev/davinci0")
+    bus = "sys/bus/pci/devices/0000:c1:00.0"
+    write(f"{bus}/modalias", "pci:v000019E5d0000D802sv000019E5sd00004000bc12sc00i00")
+    write(f"{bus}/uevent", "DRIVER=devdrv\n")
+    write("sys/module/drv/initstate", "live\n")
+    root = write("sys/module/drv/version", "24.1.0\n")
+    environ = {"ASCEND_HOME_PATH": root, "ASCEND_OLD_HOME": "/no/such", "ASCEND_LOG_PATH": "/no/log"}
+    assert dict(hardware_facts(NPU, environ, root)) == {
+        "device nodes": "/dev/davinci0",
+        "PCI devices": "19e5:d802 at 0000:c1:00.0 (driver devdrv)",
+        "driver": "drv 24.1.0",
+        "toolkit": f"ASCEND_HOME_PATH={root}, ASCEND_OPP_PATH is not set, "
+        "ASCEND_OLD_HOME=/no/such (not there)",
+    }
+    assert lost_folders(NPU, environ) == {"ASCEND_OLD_HOME": "/no/such"}
+
+
+def test_one_name_of_two_makers_has_each_makers_toolkit():
+    def of(hardware):
+        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "api_level": 2, "hardware": hardware}
+        return [*toolkit(Backend(**given), {})]
+
+    assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])
+
+
+def test_a_library_that_lies_in_the_toolkit_is_found_and_a_circle_ends(write, tmp_path):
+    write("usr/local/Ascend/toolkit/latest/lib64/libhccl.so")
+    root = write("elsewhere/lib/libascendcl.so")
+    (tmp_path / "usr/local/Ascend/again").symlink_to(tmp_path / "usr/local")
+    found = lying_about(["libhccl.so", "libascendcl.so", "libnone.so"], [f"{root}/elsewhere"], root)
+    assert found == {
+        "libhccl.so": f"{root}/usr/local/Ascend/toolkit/latest/lib64",
+        "libascendcl.so": f"{root}/elsewhere/lib",
+    }

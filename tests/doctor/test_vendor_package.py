@@ -1,0 +1,105 @@
+"""A vendor's package as it lies on disk: its distribution, what it fits, what its libraries lack."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+from accel_testing import layouts
+from accel_testing.libraries import COMPILER, Libraries
+
+from accel_core._support.torch_import import TorchBuild
+from accel_core.doctor import vendor_package as under_test
+from accel_core.doctor.vendor_package import (
+    extensions,
+    misfits,
+    missing_libraries,
+    unmet_libraries,
+    vendor_package,
+)
+
+
+def install(world, name, version, module, *lines, tags=(), record=None):
+    """A package whose metadata has `lines`, and whose wheel has `tags`."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    files = {
+        f"{module.replace('.', '/')}/__init__.py": "",
+        f"{info}/METADATA": "\n".join(
+            ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *lines, ""]
+        )
+        + "\nRequires-Dist: torch<1\n",  # of the description
+        f"{info}/WHEEL": "".join(f"Tag: {tag}\n" for tag in tags),
+    }
+    if record is not None:
+        files[f"{info}/RECORD"] = record
+    layouts._write(world.site, files)
+    importlib.invalidate_caches()
+
+
+def test_the_distribution_of_a_module_by_its_name_or_by_its_record(world):
+    install(world, "vendor-card", "2.1", "vendor_card", "Requires-Dist: torch==2.1.*")
+    install(world, "other", "1.0", "other")
+    found = vendor_package("vendor_card")
+    assert (str(found), found.requires) == ("vendor-card 2.1", ("torch==2.1.*",))
+    # Of a namespace several distributions have a part; a part that lies elsewhere is not theirs.
+    layouts._write(world.site, {"space/a/__init__.py": "", "space/b/__init__.py": ""})
+    install(world, "aaa", "1", "aaa", record="space/ab/__init__.py,,\n")
+    install(world, "bbb", "2", "bbb", record="space/b/__init__.py,sha256=x,1\n")
+    assert str(vendor_package("space.b")) == "bbb 2"
+    assert str(vendor_package("space.a")) == "space.a"  # nobody's
+    assert vendor_package("nowhere") is None
+
+
+@pytest.mark.parametrize(
+    ("version", "line", "torch", "expected"),
+    [
+        ("2.1", "Requires-Dist: torch==2.13.0.*", "2.13.0+cpu", []),
+        ("2.1", "Requires-Dist: torch==2.1.*", "2.13.0", ["card 2.1 needs torch==2.1.*, and torch 2.13.0"]),
+        ("2.1", "Requires-Dist: torch<2; extra == 'old'", "2.13.0", []),
+        ("2.1", "Requires-Dist: torch !!", "2.13.0", []),
+        ("2.1", "Requires-Dist: torch<2", "our-own", []),
+        ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+cpu", ["card 2.13.10+xpu was built for a torch of"]),
+        ("2.13.10+xpu", "Requires-Dist: numpy", "2.13.0+xpu", []),
+        ("2.13.10+git1234", "Requires-Dist: numpy", "2.13.0+cpu", []),
+    ],
+)  # fmt: skip
+def test_whether_it_fits_torch(world, monkeypatch, version, line, torch, expected):
+    install(world, "card", version, "card", line)
+    monkeypatch.setattr(under_test, "torch_build", lambda: TorchBuild(torch))
+    found = [what for what, _ in misfits(vendor_package("card"))]
+    assert len(found) == len(expected)
+    assert all(what.startswith(start) for what, start in zip(found, expected, strict=True))
+
+
+def test_whether_it_fits_this_python(world):
+    own = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    install(world, "card", "1", "card", tags=("cp27-cp27m-win32",))
+    ((what, step),) = misfits(vendor_package("card"))
+    assert what.startswith("card 1 was built for cp27-cp27m-win32, and this is Python 3.")
+    assert step == "pip install --force-reinstall 'card'"
+    install(world, "card", "1", "card", tags=("cp27-cp27m-win32", f"{own}-none-any", "py3-none-any"))
+    assert list(misfits(vendor_package("card"))) == []
+
+
+@pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")
+def test_libraries_that_the_extension_needs(world):
+    libraries = Libraries(world.site)
+    install(world, "card", "1", "card")
+    for name in ("torch/lib/libtorch.so", "gone/libcardrt.so", "gone/libcardhal.so", "card/lib/libbypath.so"):
+        libraries.build(name)
+    (world.site / "torch/__init__.py").touch()
+    libraries.build("card/lib/libcard.so", "gone/libcardhal.so", "torch/lib/libtorch.so", "gone/libcardrt.so")
+    needs = ("card/lib/libcard.so", "gone/libcardrt.so", "torch/lib/libtorch.so", "card/lib/libbypath.so")
+    extension = libraries.build("card/_C.so", *needs, flags=("-Wl,-rpath,$ORIGIN/lib",))
+    for deeper in ("card/lib/deeper/_D.so", "card/lib/extra.cpython-27-x.so", "card/lib/libother.so"):
+        libraries.build(deeper)
+    importlib.invalidate_caches()
+    package = vendor_package("card")
+    assert extensions(package.folder) == [extension]
+    # torch's are loaded before.
+    assert (
+        missing_libraries(unmet_libraries(package, {}))
+        == "libcardrt.so (for _C.so); libcardhal.so (for libcard.so)"
+    )
+    assert unmet_libraries(package, {"LD_LIBRARY_PATH": str(world.site / "gone")}) == ()

@@ -1,0 +1,240 @@
+"""What a user runs, and what is seen of it: what was chosen, what was said, what is left of the process."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import os
+import re
+import subprocess
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accel_testing import children, processes
+
+from accel_faults.catalogue import DEADLINE, Fault, Kind, Place
+from accel_faults.installed import install
+
+
+class Mode(enum.Enum):
+    """What is run where the two plugins are installed."""
+
+    IN_PROCESS = "get_accelerator()"
+    NEXT_RUN = "the next run"
+    ISOLATED = "ACCEL_PROBE=isolated"
+    LIST = "accel list"
+    WHY = "accel why"
+    WHY_NAME = "accel why NAME"
+    INFO = "accel info"
+    OPS = "accel ops"
+    ENV = "accel env"
+    DRY_RUN = "accel run --dry-run"
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is a user's own process that calls `get_accelerator()`."""
+        return self in (Mode.IN_PROCESS, Mode.NEXT_RUN, Mode.ISOLATED)
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows `accel`."""
+        return _COMMANDS[self]
+
+
+_COMMANDS = {
+    Mode.LIST: ["list", "--json"],
+    Mode.WHY: ["why", "--json"],
+    Mode.WHY_NAME: ["why", "faulty", "--json"],
+    Mode.INFO: ["info", "--json"],
+    Mode.OPS: ["ops", "--json"],
+    Mode.ENV: ["env", "--format", "json"],
+    Mode.DRY_RUN: ["run", "--dry-run", "--nproc-per-node", "1", "script.py"],
+}
+
+#: A program of a user's: it has its own umask, locale, handlers and torch, and looks after the choice whether
+#: they are its own still. It answers in files, as its output may be flooded, and waits for no threads.
+_PROGRAM = """
+import json, locale, os, signal, sys, threading, types
+import accel_core, torch
+torch.cuda = types.ModuleType("torch.cuda")
+os.umask(0o027)
+locale.setlocale(locale.LC_ALL, "C.UTF-8")
+signal.signal(signal.SIGUSR1, lambda *_: None)
+FOLDER = os.getcwd() + "/"
+write = open
+
+def state():
+    mask = os.umask(0o077)
+    os.umask(mask)
+    size = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
+    return {
+        "directory": os.getcwd(), "umask": mask, "environment": {**os.environ},
+        "locale": locale.setlocale(locale.LC_ALL),
+        "torch": sys.modules.get("torch"), "torch.cuda": torch.cuda,
+        "signals": {n: signal.getsignal(n) for n in signal.valid_signals()},
+        "os.environ.get": getattr(os.environ.get, "__func__", os.environ.get),
+        "threads": threading.enumerate(), "stdin": os.lseek(0, 0, os.SEEK_CUR),
+        "memory": int(size.split()[1]) >> 20,
+    }
+
+def tell(file, **what):
+    now = state()
+    what["changed"] = sorted(name for name in now if now[name] != before[name])
+    with open(FOLDER + file, "w") as answer:
+        json.dump(what, answer)
+
+before = state()
+try:
+    accelerator = accel_core.get_accelerator()
+except BaseException as error:
+    tell("choice.json", raised=f"{type(error).__name__}: {error}")
+    os._exit(1)
+verdicts = accel_core.selection().to_dict()["verdicts"]
+tell("choice.json", chosen=accelerator.name, verdicts=verdicts)
+before = state()
+said = ""
+try:
+    said = str([candidate for op in accelerator.operators().values() for candidate in op.candidates])
+    accelerator.synchronize()
+except BaseException as error:
+    said += f"{type(error).__name__}"
+tell("use.json", said=said)
+os._exit(0)
+"""
+
+_COMMAND = """
+import sys
+from accel_core.cli import main
+sys.argv = ["accel", *{arguments!r}]
+main()
+"""
+
+
+@dataclass
+class Seen:
+    """What one run left."""
+
+    returncode: int | None = None
+    #: `None` where nothing says so.
+    chosen: str | None = None
+    #: By backend's name.
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    raised: str = ""
+    #: What of the process was another after the choice, and after the accelerator was used.
+    changed: set[str] = field(default_factory=set)
+    changed_by_use: set[str] | None = None
+    said_by_use: str = ""
+    #: The end of stdout and stderr.
+    text: str = ""
+    #: Whether stdout was one JSON document, where that was asked for.
+    clean: bool = True
+    #: Files in the user's cache about runs that have not ended well.
+    notes: list[str] = field(default_factory=list)
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+def run(
+    fault: Fault, place: Place, modes: Sequence[Mode], root: Path, path: Sequence[str]
+) -> dict[Mode, Seen]:
+    """Install the two below `root` and run these modes there, each as a process of a user's own.
+
+    `path` is a `sys.path` with the standard library, accel_core and torch. The next run follows a first one.
+    """
+    site = root / "site-packages"
+    install(site, fault, place)
+    seen = {}
+    for mode in modes:
+        home = root / ("home" if mode in (Mode.IN_PROCESS, Mode.NEXT_RUN) else mode.name.lower())
+        if mode is Mode.NEXT_RUN and Mode.IN_PROCESS not in seen:
+            _once(fault, Mode.IN_PROCESS, home, [str(site), *path])
+        seen[mode] = _once(fault, mode, home, [str(site), *path])
+    return seen
+
+
+def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
+    folder = home / "work"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.json"):
+        old.unlink()
+    (folder / "script.py").touch()
+    mark = f"FAULT_CELL={uuid.uuid4().hex}"
+    slow = fault.kind in (Kind.HANGS, Kind.SLEEPS)
+    environ = children.clean_environment(
+        HOME=str(home), XDG_CACHE_HOME=str(home / "cache"), **dict([mark.split("=")]),
+        **({"ACCEL_PROBE": "isolated"} if mode is Mode.ISOLATED else {}),
+        **({"ACCEL_PROBE_TIMEOUT": str(DEADLINE)} if slow else {}),
+    )  # fmt: skip
+    code = _PROGRAM if mode.is_program else _COMMAND.format(arguments=mode.arguments)
+    (folder / "stdin").write_text("the user's line\n" * 9)
+    with (folder / "stdin").open("rb") as stdin:
+        program = children.program(code, path, strict=False)
+        process = children.start(program, children.untraced(environ), cwd=folder, stdin=stdin)
+        stdout, stderr, hung = _ended(process, _patience(fault, mode))
+        left = os.lseek(stdin.fileno(), 0, os.SEEK_CUR)
+    seen = Seen(None if hung else process.returncode, text=f"{stdout[-4000:]}\n{stderr[-4000:]}")
+    if mode.is_program:
+        _read_program(seen, folder)
+    else:
+        _read_command(seen, mode, stdout)
+        if left:
+            seen.changed.add("stdin")
+    if processes.left_of(mark):
+        seen.changed.add("children")
+    children.kill(process)
+    if len(stdout) > 1 << 20 and not mode.is_program:
+        seen.changed.add("output")
+    seen.notes = [str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() and p.parent != folder]
+    return seen
+
+
+def _patience(fault: Fault, mode: Mode) -> float:
+    """Seconds after which the user ends what does not end."""
+    if fault.kind is Kind.HANGS and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN):
+        return DEADLINE + 1 if mode is Mode.IN_PROCESS else 5 * DEADLINE
+    return 30 if fault.kind in (Kind.HANGS, Kind.SLEEPS) else 90
+
+
+def _ended(process: subprocess.Popen[str], limit: float) -> tuple[str, str, bool]:
+    """What it printed, and whether it was still running after `limit` seconds."""
+    try:
+        return (*process.communicate(timeout=limit), False)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return (*process.communicate(), True)
+
+
+def _read_program(seen: Seen, folder: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        choice = json.loads((folder / "choice.json").read_text())
+        seen.chosen, seen.raised = choice.get("chosen"), choice.get("raised", "")
+        seen.verdicts = {v["name"]: v for v in choice.get("verdicts", ())}
+        seen.changed = set(choice["changed"])
+        use = json.loads((folder / "use.json").read_text())
+        seen.changed_by_use, seen.said_by_use = set(use["changed"]), use["said"]
+
+
+def _read_command(seen: Seen, mode: Mode, stdout: str) -> None:
+    if mode is Mode.DRY_RUN:
+        found = re.search(r"\b(faulty|good)\b", stdout)
+        seen.chosen = found.group() if found else None
+        return
+    try:
+        document = json.loads(stdout)
+    except ValueError:
+        seen.clean = False
+        return
+    seen.document = document
+    if mode is Mode.ENV:
+        seen.chosen = document.get("DS_ACCELERATOR")
+    elif mode is Mode.INFO:
+        seen.chosen = document.get("name")
+    elif mode is Mode.OPS:
+        seen.chosen = document.get("backend")
+    else:
+        listed = document.get("backends") or document.get("verdicts") or ()
+        seen.verdicts = {v["name"]: v for v in listed}
+        seen.chosen = document.get("chosen")

@@ -1,0 +1,35 @@
+"""What was seen, as `docs/explanation/fault-matrix.json` keeps it and `tools/fault_page.py` shows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from accel_faults.catalogue import Fault, Kind, Place
+from accel_faults.modes import Mode, Seen
+from accel_faults.rules import RESTORED, dies_here, wrong
+
+#: The variable that names a folder, in which each cell leaves a file.
+FOLDER = "ACCEL_FAULTS_RECORD"
+
+
+def outcome(fault: Fault, place: Place, mode: Mode, seen: Seen) -> dict[str, object]:
+    """One cell: how it ended, what was not put back, what was not as promised; empty fields are left out."""
+    ends = seen.chosen or "an error"
+    if dies_here(fault, place, mode):
+        ends = {Kind.HANGS: "hangs", Kind.INTERRUPTS: "interrupted"}.get(fault.kind, "dies")
+    elif status := seen.verdicts.get("faulty", {}).get("status"):
+        ends = f"{ends}, {status}"
+    left = sorted((seen.changed | (seen.changed_by_use or set())) - RESTORED)
+    fields = {"ends": ends, "left": left, "wrong": wrong(fault, place, mode, seen)}
+    return {name: value for name, value in fields.items() if value}
+
+
+def keep(folder: str, fault: Fault, place: Place, seen: Mapping[Mode, Seen]) -> None:
+    """Write the cells of one fault in one place to a file of their own."""
+    cells = {mode.value: outcome(fault, place, mode, one) for mode, one in seen.items()}
+    name = f"{fault.name} {place.value} {len(cells)}".replace("/", " ")
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    document = {"fault": fault.name, "place": place.value, "cells": cells}
+    (Path(folder) / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")

@@ -1,0 +1,170 @@
+"""What must be seen of a fault, from what the documents promise; what was seen is never asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from accel_faults.catalogue import Fault, Kind, Place
+from accel_faults.modes import Mode, Seen
+
+#: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
+RESTORED = frozenset({
+    "directory", "umask", "environment", "locale", "signals", "torch", "torch.cuda", "os.environ.get",
+})  # fmt: skip
+#: Of these, what is left to the package of the backend that is chosen, which may need it.
+_OF_THE_CHOSEN = frozenset({"environment", "torch.cuda"})
+
+
+def dies_here(fault: Fault, place: Place, mode: Mode) -> bool:
+    """Whether the user's own process meets a fault that no code in the same process survives.
+
+    So it does the first time. Later runs know of it, unless it is met after the choice, in what the user asks
+    the accelerator to do.
+    """
+    mortal = fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS)
+    if not (mortal and mode.is_program):
+        return False
+    return place.after_choice or mode is Mode.IN_PROCESS or (mode is Mode.NEXT_RUN and _leaves_no_note(fault))
+
+
+def _leaves_no_note(fault: Fault) -> bool:
+    """Whoever presses Ctrl-C has ended the run, not the plugin."""
+    return fault.kind is Kind.INTERRUPTS
+
+
+def _killed(fault: Fault, place: Place) -> bool:
+    """Whether a choice in-process does not survive it, of which a note tells until another version comes."""
+    return fault.kind in (Kind.DIES, Kind.HANGS) and not place.after_choice
+
+
+def meets(place: Place, mode: Mode) -> bool:
+    """Whether the mode comes to that place at all."""
+    if place is Place.KERNEL:
+        return mode.is_program or mode is Mode.INFO
+    return mode.is_program or not place.after_choice or mode in (Mode.INFO, Mode.OPS)
+
+
+def chosen(fault: Fault, place: Place, mode: Mode) -> str:
+    """The backend that is right: the faulty one where it works, and then it is the highest in rank."""
+    if place.after_choice:
+        return "faulty"
+    if place is Place.EXPLAIN or not fault.works:
+        return "good"
+    late = fault.kind is Kind.SLEEPS and mode not in (Mode.IN_PROCESS, Mode.NEXT_RUN)
+    return "good" if late else "faulty"
+
+
+def wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> list[str]:
+    """What was seen and must not be, in words; empty where all is as promised."""
+    return list(_wrong(fault, place, mode, seen))
+
+
+def _wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+    if dies_here(fault, place, mode):
+        yield from _end(fault, place, seen)
+        if not place.after_choice:
+            return
+    elif mode.is_program and (seen.returncode, seen.raised, seen.changed_by_use is None) != (0, "", False):
+        yield f"the program ended with {seen.returncode}: {seen.raised or seen.text.strip()[-300:]}"
+    elif seen.returncode is None:
+        yield "the command did not end"
+    if not meets(place, mode) or mode.is_program or not place.after_choice:
+        yield from _choice(fault, place, mode, seen)
+    else:
+        yield from _late(fault, place, mode, seen)
+    yield from _kept(place, mode, seen)
+    if seen.notes and not (_killed(fault, place) and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN)):
+        yield f"left behind: {', '.join(seen.notes)}"
+
+
+def _end(fault: Fault, place: Place, seen: Seen) -> Iterator[str]:
+    """The program's end that nobody in it can prevent."""
+    if fault.kind is Kind.DIES and seen.returncode != fault.returncode:
+        yield f"the program ended with {seen.returncode}, the fault with {fault.returncode}"
+    if fault.kind is Kind.HANGS and seen.returncode is not None:
+        yield f"the program hung, and yet ended with {seen.returncode}"
+    if fault.kind is Kind.INTERRUPTS and "KeyboardInterrupt" not in seen.raised + seen.said_by_use:
+        yield f"Ctrl-C was swallowed: {seen.raised or seen.returncode}"
+    if place.after_choice and fault.kind is not Kind.INTERRUPTS and seen.changed_by_use is not None:
+        yield "the fault was not met"
+
+
+def _choice(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+    right = chosen(fault, place, mode)
+    if not seen.clean:
+        yield f"stdout is no JSON: {seen.text[:300]!r}"
+        return
+    if mode is Mode.WHY_NAME:
+        pass  # it is about one backend, and its verdict is looked at below
+    elif seen.chosen != right:
+        yield f"{seen.chosen} was chosen, expected {right} (exit status {seen.returncode}): {_end_of(seen)}"
+    if seen.verdicts or mode.is_program or mode in (Mode.LIST, Mode.WHY, Mode.WHY_NAME):
+        yield from _verdict(fault, place, mode, seen, usable=right == "faulty")
+
+
+def _end_of(seen: Seen) -> str:
+    return seen.text.strip()[-200:]
+
+
+def _verdict(fault: Fault, place: Place, mode: Mode, seen: Seen, *, usable: bool) -> Iterator[str]:
+    verdict = seen.verdicts.get("faulty")
+    if verdict is None:
+        yield f"no verdict on the plugin among {sorted(seen.verdicts)}"
+        return
+    statuses, said = _promised(fault, place, mode, usable=usable)
+    if verdict["status"] not in statuses:
+        yield f"verdict {verdict['status']} ({verdict['reason']}), expected {' or '.join(sorted(statuses))}"
+    if verdict["distribution"] != "accel-faulty":
+        yield f"the verdict names {verdict['distribution']}, expected accel-faulty"
+    whole = f"{verdict['reason']} {verdict['cause']} {verdict['hint']}"
+    if not any(text in whole for text in said):
+        yield f"the verdict says {whole!r}, expected {' or '.join(map(repr, said))}"
+
+
+def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[set[str], tuple[str, ...]]:
+    """The statuses that a verdict may have, and of the texts the one or the other."""
+    if usable:
+        return {"usable"}, ("",)
+    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (place is Place.EXPLAIN and _in_process(fault, mode)):
+        return {"timed_out"}, ("no answer within",)
+    if fault.kind is Kind.DIES:
+        return {"crashed"}, (fault.ending,)
+    if fault.kind is Kind.INTERRUPTS:
+        return {"crashed"}, ("SIGINT", "status 130")
+    if place is Place.EXPLAIN:
+        return {"broken"}, ("libhal.so",)
+    # A child that dies of an exception nobody catches has crashed; its last words are the exception.
+    return {"broken", "crashed"} if not _in_process(fault, mode) else {"broken"}, (fault.said,)
+
+
+def _in_process(fault: Fault, mode: Mode) -> bool:
+    """Whether the user's process itself asks: it does until it has died of it once."""
+    return mode is Mode.IN_PROCESS or (mode is Mode.NEXT_RUN and fault.kind not in (Kind.DIES, Kind.HANGS))
+
+
+def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+    """A command that asks the chosen accelerator more than whether it is there."""
+    if fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS):
+        if "accel-faulty" not in seen.text and "faulty" not in str(seen.document):
+            yield f"who ended it is not named: {_end_of(seen)}"
+    elif not seen.clean:
+        yield f"stdout is no JSON: {seen.text[:300]!r}"
+    elif fault.kind is Kind.RAISES:
+        if place is Place.KERNEL and fault.said not in str(seen.document.get("problems")):
+            yield f"the problem is not told: {seen.document.get('problems')}"
+    elif fault.kind is Kind.DISTURBS and seen.chosen != "faulty":
+        yield f"{seen.chosen} answered, expected faulty: {_end_of(seen)}"
+
+
+def _kept(place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
+    """The process's own state, which the plugin must not have changed."""
+    if not mode.is_program:
+        for what in sorted(seen.changed):
+            yield f"the user's {what} did not stay the same"
+        return
+    theirs = _OF_THE_CHOSEN if place.of_vendor and seen.chosen == "faulty" else frozenset()
+    for what in sorted(seen.changed & (RESTORED - theirs)):
+        yield f"the user's {what} did not stay the same"
+    if place is Place.OP_BUILDERS:
+        for what in sorted((seen.changed_by_use or set()) & RESTORED):
+            yield f"the user's {what} did not stay the same when the operators were asked for"

@@ -1,0 +1,194 @@
+"""Whatever a child process, another rank or a file of ours answers: a record, or an error in words."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+from accel_testing.fuzzing import fuzzed
+from hypothesis import example
+from hypothesis import strategies as st
+
+from accel_core._support import child
+from accel_core._text import clean, printable
+from accel_core.bench import document
+from accel_core.distributed import agreement
+from accel_core.distributed.line import Line
+
+TEXT = st.text(max_size=12) | st.sampled_from(
+    ["stage", "answer", "status", "reason", "seconds", "\ud800", "\x1b]0;x\x07"]
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=8,
+)
+WRITTEN = (
+    JSON.map(json.dumps)
+    | st.text(max_size=30)
+    | st.sampled_from(["[" * 100_000, "1" * 5000, '{"a":' * 5000, "NaN", '{"stage": 1e999}', "\ufeff{}"])
+)
+BYTES = WRITTEN.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=40)
+NONCE = "0123456789abcdef"
+
+
+@fuzzed(lines=st.lists(st.tuples(st.sampled_from([NONCE, "", "x", f"{NONCE}x"]), WRITTEN), max_size=5))
+@example(lines=[(NONCE, "1")])
+@example(lines=[(NONCE, '["stage"]')])
+@example(lines=[(NONCE, '"answer"')])
+@example(lines=[(NONCE, '{"stage": ["a"]}')])
+@example(lines=[(NONCE, '{"stage": "x", "seconds": "long"}')])
+@example(lines=[(NONCE, '{"stage": "x", "seconds": NaN}')])
+def test_what_a_child_says_is_stages_and_answers(lines):
+    text = "\n".join(f"{mark} {said}" for mark, said in lines)
+    for line in child._lines(text, NONCE):
+        assert isinstance(line, dict)
+        assert isinstance(line.get("stage", ""), str)
+        assert line.get("seconds", 0) >= 0
+
+
+RECORD = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(agreement.Record._fields, JSON),
+        "rank": st.integers(-1, 3) | JSON,
+        "host": TEXT | JSON,
+        "unknown": JSON,
+        "others": st.dictionaries(TEXT, TEXT, max_size=2) | JSON,
+        "addresses": st.lists(TEXT, max_size=2) | JSON,
+    },
+)
+
+
+@fuzzed(data=BYTES | RECORD.map(json.dumps).map(str.encode), rank=st.integers(0, 2))
+def test_what_a_rank_leaves_is_a_record(data, rank):
+    record = agreement.Record.read(rank, data)
+    assert record.rank == rank
+    cleaned = agreement._cleaned(record)
+    said = (
+        agreement._problems([cleaned])
+        + agreement._differences([agreement.Record(9, "here", "npu"), cleaned])
+        + str(cleaned)
+    )
+    assert printable(said) == said
+
+
+@fuzzed(
+    data=BYTES
+    | st.fixed_dictionaries({}, optional=dict.fromkeys(agreement._VERDICT, JSON))
+    .map(json.dumps)
+    .map(str.encode)
+)
+def test_what_rank_0_publishes_is_a_verdict_or_an_error(data):
+    try:
+        verdict = agreement._verdict(data)
+    except ValueError as error:
+        assert str(error)
+        return
+    assert isinstance(verdict["error"], str)
+
+
+@fuzzed(data=st.lists(BYTES, max_size=4).map(b"\n".join))
+def test_what_comes_over_a_line_is_messages_or_its_end(data):
+    ours, theirs = socket.socketpair()
+    line = Line(ours)
+    line.rank = 1
+    theirs.setblocking(True)
+    theirs.settimeout(5)
+    sent = data[: 1 << 16] + b"\n"
+    theirs.sendall(sent)
+    theirs.close()
+    for word, _ in line.hear():
+        assert isinstance(word, str)
+    assert line.end
+    line.close()
+
+
+MEASUREMENT = {
+    "name": st.just("copy"),
+    "title": st.just("Copy"),
+    "outcome": st.sampled_from(["measured", "failed"]),
+    "unit": st.just("B/s"),
+    "value": st.none() | st.floats(0, allow_nan=False) | st.integers(0),
+    "best": st.none() | st.floats(0),
+    "repeats": JSON,
+    "calls": JSON,
+    "seconds": st.none() | st.floats(0),
+    "spread": st.none() | st.floats(0),
+    "work": st.none() | st.integers(0),
+    "size": TEXT,
+    "note": TEXT,
+    "reason": TEXT,
+}
+RUN = st.fixed_dictionaries(
+    {
+        "document": st.just("accel bench"),
+        "schema": st.just(1),
+        "time": TEXT,
+        "seconds": st.floats(),
+        "quick": st.booleans(),
+        "machine": st.dictionaries(TEXT, JSON, max_size=2),
+        "accelerator": st.dictionaries(TEXT, JSON, max_size=2),
+        "measurements": st.lists(st.fixed_dictionaries(MEASUREMENT) | JSON, max_size=2),
+    }
+)
+
+
+def run(value: object) -> dict[str, object]:
+    entry = {
+        "name": "copy",
+        "title": "Copy",
+        "outcome": "measured",
+        "unit": "B/s",
+        "value": value,
+        "best": value,
+        "repeats": 1,
+        "calls": 1,
+        "seconds": 1.0,
+        "spread": 0.1,
+        "work": 1,
+        "size": "1",
+        "note": "",
+        "reason": "",
+    }
+    return {
+        "document": "accel bench",
+        "schema": 1,
+        "time": "t",
+        "seconds": 1.0,
+        "quick": False,
+        "machine": {},
+        "accelerator": {},
+        "measurements": [entry],
+    }
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    return tmp_path_factory.mktemp("documents") / "before.json"
+
+
+@fuzzed(before=BYTES | RUN.map(json.dumps).map(str.encode), now=RUN.map(json.dumps).map(str.encode))
+@example(before=json.dumps(run(1e-320)).encode(), now=json.dumps(run(1e308)).encode())
+@example(before=json.dumps(run(1e308)).encode(), now=json.dumps(run(1e-320)).encode())
+@example(before=json.dumps(run(10**400)).encode(), now=json.dumps(run(1)).encode())
+def test_two_documents_are_compared_or_refused(file, before, now):
+    runs = []
+    for data in (before, now):
+        file.write_bytes(data)
+        try:
+            runs.append(document.read(file))
+        except ValueError as error:
+            assert str(error)
+            return
+    for change in document.compare(runs[0].measurements, runs[1].measurements):
+        assert change.to_dict()["verdict"] in ("faster", "slower", "same")
+        json.dumps(change.to_dict(), allow_nan=False)
+    assert all(document.differences(*runs))
+
+
+@fuzzed(text=st.text() | st.text("\x1b\x07\r\n\t \x85\u2028\u202e\ud800a"))
+def test_no_text_of_others_obeys_a_terminal(text):
+    assert clean(text).isprintable()
+    assert all(c.isprintable() or c in "\n\t" for c in printable(text))

@@ -1,0 +1,112 @@
+"""Whatever is typed behind `accel`: a call that can be made, or an error in words."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+
+import click
+import pytest
+from accel_testing.fuzzing import fuzzed
+from hypothesis import example
+from hypothesis import strategies as st
+
+from accel_core.cli import commands
+from accel_core.cli.app import accel
+from accel_core.distributed import command_line, plan
+from accel_core.errors import AccelError, LaunchError
+
+PARSED = sorted(set(commands.SUMMARIES) - {"run", "deepspeed"})  # those two hand their arguments on
+OPTIONS = sorted(
+    {option for name in PARSED for parameter in accel.commands[name].params for option in parameter.opts}
+)
+WORD = st.sampled_from(
+    ["npu", "cpu@accel-core", "@", ",", "", "-", "--", "0", "-1", "1e9", "nan", "x.svg", "/", "a" * 5000]
+) | st.text(max_size=8)
+
+
+@pytest.mark.parametrize("name", PARSED)
+@fuzzed(words=st.lists(st.sampled_from(OPTIONS) | WORD, max_size=5))
+def test_arguments_are_understood_or_refused(name, words):
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.suppress(click.ClickException, click.exceptions.Exit),
+    ):
+        accel.commands[name].make_context(name, list(words))
+
+
+MACHINE = plan.Machine(
+    name="cpu",
+    pin="cpu",
+    origin="",
+    is_cpu=True,
+    devices=1,
+    communication="gloo",
+    names=["cpu"],
+    pci=[None],
+    alone=[],
+    not_alone="",
+    warning="",
+)
+RUN = [
+    *command_line.OPTIONS,
+    *command_line.FLAGS,
+    *command_line.MOST_USED,
+    "-m",
+    "--run-path",
+    "--role",
+    "-r",
+    "-t",
+]
+COUNT = st.sampled_from(
+    [
+        "1",
+        "2",
+        "0",
+        "-1",
+        "auto",
+        "cpu",
+        "gpu",
+        "1:2",
+        "2:1",
+        ":",
+        "x",
+        "1e3",
+        "٣",
+        "9" * 5000,
+        "1000000000",
+        "",
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def torchrun():
+    """torchrun's parser: loaded before anything is measured."""
+    pytest.importorskip("torch", reason="the options are torchrun's: needs torch")
+    importlib.import_module("torch.distributed.run")
+
+
+@pytest.mark.usefixtures("torchrun")
+@fuzzed(
+    words=st.lists(
+        st.sampled_from(RUN) | COUNT | WORD | st.builds("{}={}".format, st.sampled_from(RUN), COUNT),
+        max_size=5,
+    )
+)
+@example(words=["--nproc-per-node", "1000000000"])
+@example(words=["--nproc-per-node", "9" * 5000])
+def test_a_run_is_planned_or_refused(words):
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            parsed = command_line.parse([*words, "train.py"])
+        except (SystemExit, AccelError):
+            return
+    try:
+        plans = plan.plan_ranks(parsed, MACHINE)
+    except LaunchError as error:
+        assert str(error)
+        return
+    assert plans
+    assert plan.describe(MACHINE, parsed, plans).count("local rank") == len(plans)

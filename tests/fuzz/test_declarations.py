@@ -1,0 +1,175 @@
+"""Whatever a plugin declares: a `Backend` or an error in words, and no declaration breaks what reads it."""
+
+from __future__ import annotations
+
+import json
+import types
+
+import pytest
+from accel_testing.fuzzing import fuzzed
+from hypothesis import example
+from hypothesis import strategies as st
+
+from accel_core import Backend, hookimpl
+from accel_core._support.hints import hint_for
+from accel_core.backend import GRAMMARS, GRANTORS, TORCH_BUILDS, Provenance
+from accel_core.detection import facts
+from accel_core.detection.plugin import declarations
+from accel_core.detection.records import Candidate, Outcome, Status, verdict
+from accel_core.errors import InvalidBackendError
+from accel_core.machine import devices
+from accel_core.machine.placement import Placement
+from accel_core.settings import Settings
+
+NEEDED = ("name", "priority", "device_type")
+FIELDS = sorted(set(Backend.__annotations__) - {"provenance"})
+TEXT = st.text(max_size=20) | st.sampled_from(
+    ["", "npu", "a.b", "/dev/x*", "/dev/[", "10de/03", "torch", "\0", "\x1b[2J", "\ud800"]
+)
+LEAF = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=5)
+#: Without a `repr`: more digits than Python prints.
+HUGE = st.integers(4300, 5000).map(lambda digits: 10**digits)
+ANYTHING = st.recursive(
+    LEAF | HUGE,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(TEXT, inner, max_size=2)
+    ),
+    max_leaves=6,
+)
+#: As each field is written, with anything that its pattern may let through.
+WORD = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True)
+NAME = st.from_regex(r"[a-z][a-z0-9_]{0,8}(\.[a-z][a-z0-9_]{0,4})?", fullmatch=True)
+PATH = st.from_regex(r"/[^/\n][^\n]{0,12}", fullmatch=True) | st.sampled_from(
+    ["/dev/[", "/de[v/*", "/dev/x\0", "/*/*"]
+)
+PATTERN = TEXT | st.sampled_from(["(", "[", "(?P<", "*", r"\1", "a{99999999999}", "(?<=a*)b"])
+REQUIREMENT = TEXT | st.sampled_from(
+    [
+        "torch>=2",
+        "torch; os_name ~= '1'",
+        "torch; extra == 'x'",
+        "torch; python_version in '3.10'",
+        "torch>=2; os_name",
+        "torch @ file:///x",
+        "torch[x]>=1,<2",
+        "torch==1.*",
+        "torch===wild",
+        "torch; implementation_version > 'x'",
+    ]
+)
+VALID = {
+    "name": NAME,
+    "priority": st.integers(-(2**31), 2**31),
+    "device_type": WORD.map(str.lower).filter(lambda w: w[0] != "_"),
+    "vendor_import": st.just("json") | WORD | st.tuples(WORD, st.just("json")),
+    "accelerator": st.just("") | st.builds("{}:{}".format, WORD, WORD),
+    "api_level": st.integers(1, 5),
+    "requires": st.lists(REQUIREMENT, max_size=3).map(tuple),
+    "follows_torch": st.lists(TEXT, max_size=2).map(tuple),
+    "platforms": st.lists(TEXT, max_size=2).map(tuple),
+    "torch_builds": st.lists(st.sampled_from(TORCH_BUILDS), max_size=2).map(tuple),
+    "device_nodes": st.lists(PATH, max_size=2).map(tuple),
+    "shared_nodes": st.lists(PATH, max_size=2).map(tuple),
+    "pci_ids": st.lists(
+        st.from_regex(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", fullmatch=True), max_size=2
+    ).map(tuple),
+    "driver_file": st.just("") | PATH,
+    "hints": st.lists(st.tuples(PATTERN, TEXT), max_size=3).map(tuple),
+    "granted_by": st.lists(st.tuples(st.sampled_from(GRANTORS), TEXT), max_size=2).map(tuple),
+    "visible_devices": st.lists(WORD, max_size=2).map(tuple),
+    "visible_devices_grammar": st.sampled_from(GRAMMARS),
+    "environment": st.lists(st.builds("{}={}".format, WORD, TEXT), max_size=2).map(tuple),
+    "private_use1": st.booleans(),
+    "isolated_probe": st.booleans(),
+    "count_starts_device": st.booleans(),
+    "impersonates": st.sampled_from(["", "cuda"]),
+    "wrapped_by": st.lists(WORD, max_size=2).map(tuple),
+    **dict.fromkeys(
+        (
+            "description",
+            "url",
+            "install_hint",
+            "hardware",
+            "driver_hint",
+            "container_hint",
+            "communication_backend",
+            "compile_backend",
+        ),
+        TEXT,
+    ),
+}
+
+
+@fuzzed(given=st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=8))
+@example(given={"name": "npu", "priority": 10**5000, "device_type": "npu"})
+@example(given={"name": "npu", "priority": 1, "device_type": "npu", "api_level": 10**5000, "new_field": 1})
+def test_any_values_are_a_declaration_or_a_named_fault(given):
+    complete = set(NEEDED) <= given.keys()
+    try:
+        backend = Backend(**given)
+    except InvalidBackendError as error:
+        assert str(error)
+        return
+    except TypeError as error:
+        assert not complete, error
+        return
+    assert Backend(**{name: getattr(backend, name) for name in Backend.__annotations__}) == backend
+    assert hash(backend) == hash(backend)
+    assert backend.name in repr(backend)
+
+
+@fuzzed(given=st.fixed_dictionaries({name: VALID.pop(name) for name in NEEDED}, optional=VALID))
+@example(given={"name": "x", "priority": 1, "device_type": "x", "api_level": 2, "hints": (("(", "hint"),)})
+@example(
+    given={
+        "name": "x",
+        "priority": 1,
+        "device_type": "x",
+        "api_level": 2,
+        "hints": (("a{99999999999}", "hint"),),
+    }
+)
+def test_no_declaration_breaks_what_reads_it(tmp_path, given):
+    try:
+        backend = Backend(**given)
+    except InvalidBackendError:
+        return
+    root = str(tmp_path)
+    candidate = Candidate(
+        backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")), types.ModuleType("accel_x")
+    )
+    for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
+        for pinned in (True, False):
+            outcome, absence = facts.examine(candidate, Settings(), evidence, pinned=pinned, root=root)
+            for said in filter(
+                None, (outcome, absence, Outcome(Status.BROKEN, "x", error=ValueError("libx.so")))
+            ):
+                found = verdict(candidate, said, evidence)
+                assert found.name
+                json.dumps(found.to_dict())
+    hint_for(OSError("libx.so: cannot open"), backend.hints)
+    for kind in ("kubernetes", "apptainer", "podman", "docker", "container", ""):
+        for job in ("", "7"):
+            Placement(kind, kind, job).step(backend)
+
+
+@fuzzed(requires=st.lists(REQUIREMENT, min_size=1, max_size=3).map(tuple))
+@example(requires=("torch; os_name ~= '1'",))
+@example(requires=("json; " + "(" * 5000 + "os_name == 'x'" + ")" * 5000,))
+@example(requires=("pytest>=" + "1" * 5000,))
+def test_a_requirement_is_met_or_not_or_malformed(requires):
+    backend = Backend(name="x", priority=1, device_type="x", vendor_import="json", requires=requires)
+    candidate = Candidate(
+        backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")), types.ModuleType("accel_x")
+    )
+    outcome, _ = facts.examine(candidate, Settings(), None)
+    assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
+
+
+@fuzzed(declared=ANYTHING)
+def test_what_a_hook_answers_is_declarations_or_a_named_fault(declared):
+    plugin = types.ModuleType("accel_x")
+    plugin.accel_backends = hookimpl(lambda: declared)
+    plugin.accel_backends.__name__ = "accel_backends"
+    with pytest.raises(InvalidBackendError):
+        declarations(plugin)

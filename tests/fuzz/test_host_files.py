@@ -1,0 +1,160 @@
+"""Whatever a machine's files hold, `/proc`, `/sys`, `/etc` and `/run`: an answer of the right kind."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+
+import pytest
+from accel_testing.fuzzing import fuzzed
+from hypothesis import strategies as st
+
+from accel_core.machine import devices, host
+from accel_core.machine.libraries import ld_cache
+from accel_core.machine.placement import placement
+
+_runs = itertools.count()
+
+NUMBER = st.sampled_from(
+    ["0", "1", "-1", "max", "65535", "65536", "9" * 30, "9223372036854771712", "٣", "²", "0x1", "", " "]
+)
+RANGES = st.lists(
+    st.sampled_from(["0-3", "8", "3-0", "0-65535", "0-99999999999", "-", "x", ""]), max_size=4
+).map(",".join)
+GROUP = st.lists(
+    st.sampled_from(
+        [
+            "0::/",
+            "0::/a/b",
+            "0::/../..",
+            "4:memory:/docker/x",
+            "2:cpu,cpuacct:/",
+            "::",
+            "x",
+            "0::/kubepods/pod1",
+            "1:name=systemd:/a\\040b",
+            "0::" + "/a" * 200,
+        ]
+    )
+    | st.text(max_size=20),
+    max_size=4,
+).map("\n".join)
+MOUNTS = st.lists(
+    st.sampled_from(
+        [
+            "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+            "31 23 0:27 /docker/x /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory",
+            "1 2 3 /var/lib/docker/containers/x/hosts /etc/hosts rw - ext4 a b",
+            "1 2 3 4 / - cgroup2",
+            "- cgroup2",
+            "",
+            " - ",
+            "1 2 3 /.. /x\\134 - cgroup x cpu",
+        ]
+    )
+    | st.text(max_size=30),
+    max_size=4,
+).map("\n".join)
+TEXT = NUMBER | RANGES | GROUP | MOUNTS | st.text(max_size=30)
+DATA = TEXT.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary(max_size=60)
+SIZES = st.sampled_from([b"32768K", b"1M", b"K", b"99999999999999999999G", b"\xff", b""]) | DATA
+FILES = {
+    **dict.fromkeys(
+        (
+            "proc/self/cgroup",
+            "proc/self/mountinfo",
+            "etc/hosts",
+            "run/systemd/container",
+            "proc/cpuinfo",
+            "sys/fs/cgroup/memory.max",
+            "sys/fs/cgroup/memory.current",
+            "sys/fs/cgroup/memory.stat",
+            "sys/fs/cgroup/cpu.max",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us",
+            "sys/devices/system/node/node0/cpulist",
+            "sys/devices/system/node/nodeX/cpulist",
+            "sys/devices/system/cpu/cpu0/topology/thread_siblings_list",
+            "sys/devices/system/cpu/cpu0/cache/index0/level",
+            "sys/devices/system/cpu/cpu0/cache/index0/shared_cpu_list",
+            *(
+                f"sys/bus/pci/devices/0000:00:04.0/{name}"
+                for name in ("vendor", "device", "class", "numa_node", "uevent")
+            ),
+            "sys/bus/pci/devices/0000:00:04.0/driver/module/version",
+        ),
+        DATA,
+    ),
+    "sys/devices/system/cpu/cpu0/cache/index0/size": SIZES,
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    return tmp_path_factory.mktemp("machines")
+
+
+@fuzzed(files=st.fixed_dictionaries({}, optional=FILES))
+def test_any_files_are_a_machine(base, files):
+    folder = base / str(next(_runs))
+    for name, data in files.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    root = str(folder)
+    for found in (host.cgroup_memory_limit(root), host.cgroup_memory_available(root)):
+        assert found is None or (type(found) is int and found >= 0)
+    quota = host.cgroup_cpu_quota(root)
+    assert quota is None or quota >= 0
+    assert host.numa_node_count(root) >= 1
+    assert sum(map(len, host.physical_cores({0, 1}, root))) == 2
+    assert isinstance(host.processor_name(root), str)
+    assert (host.last_level_cache(root) or 0) >= 0
+    placed = placement(root, {})
+    assert placed.name
+    assert placed.schedulers_step(_BACKEND) is not None
+    for device in devices.pci_devices(root):
+        assert devices.matches_pci(device, [device.vendor])
+        assert (
+            devices.numa_node_of(device.address, root) is None
+            or devices.numa_node_of(device.address, root) >= 0
+        )
+        assert isinstance(devices.driver_of(device.address, root), str)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@fuzzed(text=RANGES | st.text("0123456789,- \n", max_size=30) | st.text(max_size=20))
+def test_ranges_of_cores_are_numbers_or_nothing(text):
+    cores = host.parse_ranges(text)
+    assert cores is None or host.parse_ranges(host.format_ranges(cores)) == cores
+
+
+@fuzzed(
+    old=st.booleans(),
+    head=st.binary(max_size=64),
+    count=st.integers(0, 2**32 - 1),
+    rest=st.binary(max_size=200),
+)
+def test_any_cache_of_the_loader_is_read_or_passed_over(base, old, head, count, rest):
+    folder = base / str(next(_runs)) / "etc"
+    folder.mkdir(parents=True)
+    new = b"glibc-ld.so.cache1.1" + count.to_bytes(4, "little") + head[:24].ljust(24, b"\0") + rest
+    data = (
+        b"ld.so-1.7.0\0" + (count % 4).to_bytes(4, "little") + head[:48].ljust(12 * (count % 4), b"\0") + new
+        if old
+        else new
+    )
+    (folder / "ld.so.cache").write_bytes(data)
+    for name, paths in ld_cache(str(folder.parent)).items():
+        assert name
+        assert all(paths)
+
+
+def _backend():
+    from accel_core import Backend
+
+    return Backend(name="x", priority=1, device_type="x")
+
+
+_BACKEND = _backend()

@@ -1,0 +1,100 @@
+"""Whatever stands in the environment: settings, or an error that names the variable."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing.fuzzing import fuzzed
+from hypothesis import strategies as st
+
+from accel_core import settings
+from accel_core.distributed.environment import as_deepspeed, as_shell
+from accel_core.distributed.rendezvous import read_rank
+from accel_core.errors import LaunchError, SettingError
+
+#: Near what is written, and any text at all.
+PART = st.sampled_from(
+    [
+        "npu",
+        "cuda",
+        "cpu",
+        "@",
+        ",",
+        " ",
+        "npu@accel-npu",
+        "1",
+        "0",
+        "true",
+        "always",
+        "isolated",
+        "10",
+        "2.5",
+        "-1",
+        "1e400",
+        "nan",
+        "inf",
+        "1_0",
+        "9" * 400,
+        "٣",
+        "²",
+        "\0",
+        "\ud800",
+        "\x1b[2J",
+        "\n",
+    ]
+)
+VALUE = st.lists(PART, max_size=4).map("".join) | st.text(max_size=20)
+NAMES = [variable.name for variable in settings.VARIABLES]
+NEARLY = st.sampled_from(["ACCEL_STRIKT", "ACCEL_", "ACCEL_BLOK", "ACCEL_" + "X" * 1000, "accel_strict"])
+ENVIRONMENT = st.dictionaries(st.sampled_from(NAMES) | NEARLY, VALUE, max_size=6)
+
+
+@pytest.mark.parametrize("variable", settings.VARIABLES, ids=NAMES)
+@fuzzed(value=VALUE)
+def test_a_variable_is_understood_or_an_error_names_it(variable, value):
+    try:
+        variable.read({variable.name: value})
+    except SettingError as error:
+        assert variable.name in str(error)
+
+
+@fuzzed(environ=ENVIRONMENT)
+def test_an_environment_is_settings_or_an_error(environ):
+    try:
+        found = settings.read(environ)
+    except SettingError as error:
+        assert any(name in str(error) for name in environ)
+        return
+    assert found.probe_timeout > 0
+    assert isinstance(found.permits("npu", "accel-npu"), bool)
+    assert {name for name, _ in found.misspelt} <= environ.keys() - set(NAMES)
+    for pin in (*found.pins, *found.allow, *found.block):
+        assert settings.parse_pin(str(pin)) == pin  # what is shown can be written again
+
+
+@fuzzed(environ=ENVIRONMENT, rendezvous=st.booleans())
+def test_a_rank_is_read_or_an_error_says_why_not(environ, rendezvous):
+    try:
+        place = read_rank(rendezvous=rendezvous, environ=environ)
+    except (LaunchError, SettingError):
+        return
+    assert 0 <= place.rank < place.world_size
+
+
+@fuzzed(
+    variables=st.dictionaries(
+        st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text(max_size=20).filter(lambda t: "\0" not in t)
+    )
+)
+def test_variables_for_other_hosts_are_written_or_refused(variables):
+    written = as_shell({name: _representable(value) for name, value in variables.items()})
+    assert written.count("export ") >= len(variables)
+    try:
+        lines = as_deepspeed(variables).split("\n")
+    except LaunchError:
+        return
+    assert dict(line.split("=", 1) for line in lines if line) == variables
+
+
+def _representable(value):
+    """As `os.environ` holds it: bytes that are not UTF-8 are lone surrogates of one kind."""
+    return value.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")

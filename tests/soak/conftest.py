@@ -1,0 +1,47 @@
+"""A machine with three plugins of which the second works, for programs that choose there over and over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from accel_testing import layouts, plugins
+from accel_testing.children import SIMULATED
+
+#: Of the three, the one that is right.
+RIGHT = "mlu"
+
+
+@pytest.fixture
+def machine(base_path: tuple[str, ...]) -> Iterator[Machine]:
+    """The three plugins in a folder that every user may read."""
+    root = Path(tempfile.mkdtemp(prefix="accel-soak-"))
+    root.chmod(0o755)
+    yield Machine(root, base_path)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+class Machine:
+    """Where the three are installed; `path` is a `sys.path` that shows them beside the simulated torch."""
+
+    def __init__(self, root: Path, base: tuple[str, ...]) -> None:
+        self.root = root
+        self.site = root / "site-packages"
+        self.home = root / "home"
+        self.home.mkdir(mode=0o777)
+        self.base = base
+        self.path = [str(self.site), *base, str(SIMULATED)]
+        device = {"accel_sim_device": plugins.ACCELERATOR.format(count="return 2")}
+        for name, priority, extra in (("npu", 700, plugins.NO_DEVICE), (RIGHT, 300, ""), ("sdaa", 200, "")):
+            source = plugins.declaring(plugins.arguments(name, priority)) + extra
+            module = f"accel_{name}"
+            groups = {layouts.GROUP: {name: module}}
+            layouts.dist_info(self.site, f"accel-{name}", "1.0", groups, {module: source, **device})
+
+    def left(self) -> list[str]:
+        """Files that were left in the user's folders."""
+        return [os.fspath(path.relative_to(self.root)) for path in self.home.rglob("*") if path.is_file()]

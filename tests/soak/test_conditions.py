@@ -1,0 +1,154 @@
+"""A choice where a machine has little to give: the same answer, in the process and in children."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from accel_testing import children
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="limits, mounts and users of Linux"),
+]
+
+#: Chooses, and says what; then every candidate's verdict, as `accel list` has it.
+_CHOOSE = """
+import json
+import accel_core
+from accel_core.detection.survey import survey
+from accel_core.settings import read
+chosen = accel_core.get_accelerator().name
+listed = {v.name: f"{v.status.value}: {v.reason}" for v in survey(read()).verdicts}
+print(json.dumps({"chosen": chosen, "listed": listed}))
+"""
+
+
+def choose(machine, before="", *, path=None, around=(), **variables):
+    """The child's answer. `before`: what it does first; `around`: the command that starts it."""
+    environ = children.untraced(children.clean_environment(**{"HOME": str(machine.home), **variables}))
+    environ = {name: value for name, value in environ.items() if value != "unset"}
+    program = children.program(before + _CHOOSE, path or machine.path, strict=False)
+    done = subprocess.run(
+        [*around, sys.executable, *program],
+        env=environ, capture_output=True, text=True, check=False, timeout=120, cwd=machine.root,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert "Traceback" not in done.stderr, done.stderr
+    return answer
+
+
+def right(answer):
+    """Whether the device was chosen that works, and is seen to by a child process too."""
+    assert answer["chosen"] == "mlu"
+    assert answer["listed"]["mlu"] == "usable: "
+    assert answer["listed"]["npu"] == "no_device: nothing on the bus"
+
+
+LIMITS = {
+    "64 descriptors": "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))",
+    "a deleted working directory": "import os, tempfile; d = tempfile.mkdtemp(); os.chdir(d); os.rmdir(d)",
+    "stdout closed": "import os, sys; out = os.dup(1); os.dup2(2, 1); sys.stdout = os.fdopen(out, 'w')",
+    "a clock that goes back": (
+        "import time; now = iter(range(2_000_000_000, 0, -86_400)); time.time = lambda: float(next(now))\n"
+        "time.time_ns = lambda: int(time.time()) * 10**9"
+    ),
+}
+
+
+@pytest.mark.parametrize("before", LIMITS.values(), ids=LIMITS)
+def test_a_process_with_little(machine, before):
+    right(choose(machine, f"{before}\n"))
+    assert not machine.left()
+
+
+VARIABLES = {
+    "no HOME": {"HOME": "unset"},
+    "a HOME that is not there": {"HOME": "/nowhere/at/all"},
+    "a HOME that is a file": {"HOME": "/etc/passwd"},
+    "LANG=C": {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    "no variables at all": dict.fromkeys(os.environ, "unset"),
+}
+
+
+@pytest.mark.parametrize("variables", VARIABLES.values(), ids=VARIABLES)
+def test_an_environment_with_little(machine, variables):
+    right(choose(machine, **variables))
+    assert not machine.left()
+
+
+def test_entries_of_the_path_that_nobody_can_read(machine):
+    """A pipe that nobody writes to, a folder without permission, a file, a folder that is gone."""
+    odd = machine.root / "odd"
+    odd.mkdir()
+    os.mkfifo(odd / "pipe")
+    (odd / "closed").mkdir(mode=0)
+    (odd / "file").write_text("spam")
+    (odd / "loop").symlink_to("loop")
+    entries = [str(odd / name) for name in ("pipe", "closed", "file", "loop", "gone")]
+    # Root may read what nobody may, until that right is taken from it.
+    held = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
+    for around in ((), held) if os.geteuid() == 0 and shutil.which("setpriv") else ((),):
+        right(choose(machine, path=[*entries, *machine.path], around=around))
+
+
+#: Everything is imported first, by a choice: another user may not be let into the folders of this one.
+BECOME = (
+    _CHOOSE
+    + """
+import os
+accel_core.set_accelerator(None)
+os.setgroups([]); os.setgid(USER); os.setuid(USER)
+"""
+)
+root = pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs root")
+
+
+@root
+def test_a_user_who_may_start_no_process(machine):
+    """Root is not held to the limit. Who may start no child chooses all the same, and a listing says so."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))\n"
+    answer = choose(machine, limit + BECOME.replace("USER", "65534"))
+    assert answer["chosen"] == "mlu"
+    assert answer["listed"]["mlu"].startswith("crashed: no process could be started to ")
+    assert "Resource temporarily unavailable" in answer["listed"]["mlu"]
+
+
+@root
+def test_a_user_without_a_name(machine):
+    """As containers have them: no HOME, and no line in the list of users."""
+    assert choose(machine, BECOME.replace("USER", "54321"), HOME="unset")["chosen"] == "mlu"
+
+
+def _in_mounts(script):
+    """A command that makes mounts of its own before it starts what follows; skips where that is forbidden."""
+    around = ["unshare", "--mount", "sh", "-c", f'{script} && exec "$0" "$@"']
+    with contextlib.suppress(FileNotFoundError):
+        if subprocess.run([*around, "true"], capture_output=True, check=False).returncode == 0:
+            return around
+    pytest.skip("mounts are forbidden here")
+
+
+@root
+@pytest.mark.parametrize("probe", ["", "isolated"])
+def test_a_full_disk(machine, probe):
+    """64 KiB for everything that may be written, and none of it left."""
+    spare = machine.home / "spare"
+    script = (
+        f"mount -t tmpfs -o size=64k none {machine.home} && "
+        f"{{ head -c 70000 /dev/zero > {spare}; test -s {spare}; }} 2>/dev/null"
+    )
+    right(choose(machine, around=_in_mounts(script), TMPDIR=str(machine.home), ACCEL_PROBE=probe))
+
+
+@root
+def test_a_file_system_that_is_read_only(machine):
+    """Nothing can be written anywhere, also no temporary file."""
+    script = "for m in / /tmp /dev/shm /var/tmp; do mount --bind $m $m && mount -o remount,ro,bind $m; done"
+    right(choose(machine, around=_in_mounts(script)))

@@ -1,0 +1,68 @@
+"""Ctrl-C at any moment: the process ends, and with it everything that it had begun."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+import uuid
+
+import pytest
+from accel_testing import children, processes
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="what is left is looked for in /proc"),
+]
+
+_LIST = "import sys; sys.argv = ['accel', 'list']; from accel_core.cli import main; main()"
+_CHOOSE = "import accel_core; accel_core.get_accelerator()"
+_PROGRAMS = {"list": (_LIST, ""), "here": (_CHOOSE, ""), "isolated": (_CHOOSE, "isolated")}
+#: How a process ends that did not hear Ctrl-C in time, and that heard it.
+_ENDS = (0, -signal.SIGINT)
+
+
+def interrupted(machine, code, probe, delay):
+    """How it ended that was interrupted after so many seconds, and how many processes outlived it."""
+    mark = uuid.uuid4().hex
+    environ = children.clean_environment(HOME=str(machine.home), MARK=mark, TMPDIR=str(machine.home))
+    environ = children.untraced({**environ, **({"ACCEL_PROBE": probe} if probe else {})})
+    process = children.start(children.program(code, machine.path, strict=False), environ, cwd=machine.root)
+    time.sleep(delay)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    return process.returncode, stdout, stderr, processes.left_of(f"MARK={mark}")
+
+
+def _interrupt(machine, program, times):
+    seed = random.Random(program)
+    code, probe = _PROGRAMS[program]
+    ends = []
+    for _ in range(times):
+        returncode, _, stderr, left = interrupted(machine, code, probe, seed.uniform(0, 0.4))
+        ends.append(returncode)
+        # Before it has begun Python ends in a way of its own, and before 3.12 where a class is made.
+        begun = not any(words in stderr for words in ("init_import_site", "Error calling __set_name__"))
+        assert returncode in _ENDS or not begun, stderr
+        assert not left
+        assert not machine.left(), stderr
+        # A program ends as Python ends it; so does a command that had not begun.
+        if begun and "Traceback" in stderr:
+            assert stderr.rstrip().endswith("KeyboardInterrupt"), stderr
+            assert program != "list" or ", in main" not in stderr, stderr
+    print(f"{program}: {times} interrupts, ended with {sorted(set(ends))}")
+
+
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_an_interrupt_leaves_nothing(machine, program):
+    _interrupt(machine, program, 5)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_sixty_interrupts_leave_nothing(machine, program):
+    _interrupt(machine, program, 60)

@@ -1,0 +1,34 @@
+"""Processes that were started somewhere below a test, found by a variable of their environment (Linux)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+__all__ = ["left_of"]
+
+
+def left_of(variable: str, patience: float = 1.0) -> list[int]:
+    """The processes with `NAME=value` in their environment that outlive `patience` seconds; ended then."""
+    end = time.monotonic() + patience
+    while pids := _with(variable.encode()):
+        if time.monotonic() > end:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return pids
+        time.sleep(0.05)
+    return []
+
+
+def _with(variable: bytes) -> list[int]:
+    found = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if variable in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
