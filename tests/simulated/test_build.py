@@ -15,6 +15,7 @@ from accel_testing.on_simulated import environment
 
 import accel_core
 from accel_simulated import CannotBuildError, build
+from accel_simulated.building import ready
 
 FAKE_COMPILER = """#!{python}
 import pathlib, sys, time
@@ -68,6 +69,21 @@ def test_a_folder_of_others_is_refused(cache: Path, compiler: Path) -> None:
     cache.chmod(0o777)
     with pytest.raises(accel_core.OpCacheError, match="can be written by others"):
         build("HPU")
+
+
+def test_what_a_parent_built_is_taken_for_the_same_torch_only(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
+    library = ready("HPU")
+    assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(library)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert ready("HPU") == library
+    manifest = library.with_name("manifest.json")
+    manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
+    for kind in ("HPU", "XPU"):
+        with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
+            ready(kind)
 
 
 def test_a_library_that_was_changed_is_not_loaded(cache: Path, compiler: Path) -> None:

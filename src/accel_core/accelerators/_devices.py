@@ -111,7 +111,8 @@ class Base:
 
     def __repr__(self) -> str:
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        simulated = simulation.told(os.environ) if self._device_type != "cpu" else ""
+        simulates = simulation.device()[0] and self._device_type != "cpu"
+        simulated = simulation.told(os.environ) if simulates else ""
         return f"<{type(self).__name__} {self.name!r}{origin}{simulated and f', simulated: {simulated}'}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str | Backend]]:

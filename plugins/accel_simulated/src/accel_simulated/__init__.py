@@ -5,6 +5,8 @@ Installed, this package changes nothing. A process has a simulated device when i
 Nothing here is a device, or says anything about a vendor's hardware, kernels or speed.
 
 A *vendor* here is a name of `DEVICES`; `VENDORS` are those with all that a GPU has.
+
+PYTEST_DONT_REWRITE: pytest would warn that this was imported before it, at Python's start.
 """
 
 from __future__ import annotations

@@ -49,14 +49,18 @@ def _name() -> str:
 def told(environ: Mapping[str, str]) -> str:
     """What this process simulates: `"acme:2 by accel-simulated 0.1.0"`.
 
-    Raises `SettingError` where the variable cannot be followed.
+    Has the device built, where that is about this process: whoever asks is about to try it in a child with
+    a time limit. Raises `SettingError` where the variable cannot be followed, and as `building.build` does.
     """
-    from accel_simulated import __version__, faults
+    from accel_simulated import __version__, building, faults
     from accel_simulated.asked import asked
 
     injected = ", ".join(faults.asked(environ))
     more = f", with requested faults ({injected})" if injected else ""
-    return f"{asked(environ)} by accel-simulated {__version__}{more}"
+    found = asked(environ)
+    if found is not None and environ is os.environ:
+        building.ready(found.vendor.kind)
+    return f"{found} by accel-simulated {__version__}{more}"
 
 
 def _on_any_platform(module: ModuleType) -> None:

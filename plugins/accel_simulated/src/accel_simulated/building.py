@@ -9,6 +9,7 @@ and none needs those.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -21,7 +22,7 @@ from pathlib import Path
 from accel_core import OpBuildError
 from accel_core.ops import cache
 
-__all__ = ["CannotBuildError", "build", "compiler", "find"]
+__all__ = ["CannotBuildError", "build", "compiler", "find", "ready"]
 
 SOURCES = Path(__file__).with_name("cpp")
 #: What the processes that a simulated one starts load, so that none of them looks for it again.
@@ -50,6 +51,31 @@ def build(kind: str) -> Path:
         return _compile(command, folder / "simdev.so", place.log)
 
     return place.find() or place.build(make, waiting=_say_that_another_builds)
+
+
+def ready(kind: str) -> Path:
+    """The library that a parent process has built, where it is for this torch; else what `build` gives.
+
+    Tells the processes below, so that none of them looks for it again. Raises as `build` does.
+    """
+    given = Path(os.environ.get(LIBRARY, ""))
+    if not given.parent.name.startswith(f"simdev_{kind.lower()}-") or _torch_of(given) != _torch_here():
+        given = build(kind)
+        os.environ[LIBRARY] = str(given)
+    return given
+
+
+def _torch_of(library: Path) -> str:
+    """The torch that a library was built for, as the cache noted it; empty where that cannot be read."""
+    try:
+        noted = json.loads(library.with_name("manifest.json").read_text(encoding="utf-8"))
+        return str(noted["inputs"]["torch"]) if library.is_file() else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _torch_here() -> str:
+    return metadata.version("torch")
 
 
 def find(kind: str) -> Path | None:
@@ -86,7 +112,7 @@ def _place(kind: str, command: list[str]) -> cache.Entry:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    inputs = {"command": command, "torch": metadata.version("torch"), "sources": digest.hexdigest()}
+    inputs = {"command": command, "torch": _torch_here(), "sources": digest.hexdigest()}
     return cache.entry(f"simdev_{kind.lower()}", inputs)
 
 

@@ -22,7 +22,7 @@ from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
-from accel_simulated.building import LIBRARY, build
+from accel_simulated.building import ready
 from accel_simulated.vendors import DEVICES, Vendor
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ def prepare(found: Asked) -> None:
             "the way of a simulated one. Install the CPU build (pip install torch --index-url "
             "https://download.pytorch.org/whl/cpu), or simulate acme."
         )
-    # A parent that has built it says where, so that a child neither looks for it nor reads the sources.
-    given = os.environ.get(LIBRARY)
-    _prepared = found, Path(given) if given else build(found.vendor.kind)
+    _prepared = found, ready(found.vendor.kind)
     if found.vendor.package == "torch" or found.vendor.plays:
         from accel_simulated import builtin
 
