@@ -6,11 +6,9 @@ Anything odd after a branch switch: delete `.nox`.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import nox
@@ -31,6 +29,7 @@ from environments import (  # noqa: E402
     shared,
     torch_home,
 )
+from told import ABOUT_THE_TESTS, AFTER_THE_DEMO, step  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -52,7 +51,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs")
-shared(dict.fromkeys(("tests", "docs", "fuzz", "gpu", "simulated", "ipex_real", "multinode"), "tests"))
+shared(
+    dict.fromkeys(
+        ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "ipex_real", "multinode", "soak"), "tests"
+    )
+)
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
@@ -76,22 +79,6 @@ NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/c
 # ---------------------------------------------------------------------------- for users
 
 
-def step(what: str, command: str) -> None:
-    """Say what the demo does next, and the command to do it again by hand."""
-    print(f"\n{what}\n     $ {command}\n", flush=True)
-
-
-AFTER_THE_DEMO = """
-What next?  {activate} puts `accel` and this Python on your path. Then
-
-  accel why                  why this one was chosen, and why not each other
-  accel info                 what it is and can do
-  DS_ACCELERATOR=cpu python examples/train_digits.py       the same on a backend that you name
-
-README.md, "Use", has the four lines for a program of your own. `./dev test` runs the tests.
-"""
-
-
 @nox.session
 def demo(session: nox.Session) -> None:
     """List the backends, and train a small network on the one that is chosen."""
@@ -103,14 +90,6 @@ def demo(session: nox.Session) -> None:
     session.run("python", "examples/train_digits.py", *session.posargs, env=said, log=False)
     script = os.path.relpath(Path(session.bin) / "activate")
     print(AFTER_THE_DEMO.format(activate=f"`{script}`" if WINDOWS else f"`. {script}`"))
-
-
-ABOUT_THE_TESTS = """
-This takes some 10 minutes on two cores, and some more the first time: it fills environments in .nox/.
-Sessions: docs, lint, types, tests, wheels, and without torch on Python {python}.
-Left out, as each has an environment of its own: {apart}.
-`.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one. For a CUDA or ROCm device: `./dev gpu`.
-"""
 
 
 @nox.session(venv_backend="none")
@@ -158,24 +137,35 @@ def tests_torchfree(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or found), env=CLEAN)
 
 
-#: Examples of each property between two looks at the clock: a minute or two in all.
-A_ROUND = "200"
-
-
 @nox.session(venv_backend="shared")
 def fuzz(session: nox.Session) -> None:
     """Feed what people, plugins and machines may write to what reads it: ten minutes, or `--seconds N`."""
     prepare(session, *WITH_TORCH, torch=True)
-    parser = argparse.ArgumentParser(prog="./dev fuzz")
-    parser.add_argument("--seconds", type=float, default=600.0, help="when to begin no new round [600]")
-    arguments, found = parser.parse_known_args(session.posargs)
-    env = {**CLEAN, "FUZZ_EXAMPLES": A_ROUND}
-    several = ["-n", WORKERS, "--dist", "worksteal", *(found or ["tests/fuzz"])]
-    end = time.monotonic() + arguments.seconds
-    while True:  # each round draws other examples; the first that fails ends the session
-        session.run("python", *PYTEST, *several, env=env)
-        if time.monotonic() >= end:
-            break
+    session.run("python", "tools/fuzz.py", WORKERS, *session.posargs, env=CLEAN)
+
+
+@nox.session(venv_backend="shared")
+def faults(session: nox.Session) -> None:
+    """Run the fault matrix: thousands of cells, some twenty minutes; records them and writes their page."""
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch")
+    several = ["-n", WORKERS, "--dist", "worksteal", "-m", "faults", "tests/faults"]
+    seen = session.create_tmp()
+    shutil.rmtree(seen)
+    try:
+        env = {**CLEAN, "ACCEL_FAULTS_RECORD": seen}
+        session.run("python", *PYTEST, *several, *session.posargs, env=env)
+    finally:  # what is not as promised goes onto the page too
+        session.run("python", "tools/fault_record.py", seen)
+        session.run("python", "tools/fault_page.py", "--write")
+
+
+@nox.session(venv_backend="shared")
+def soak(session: nox.Session) -> None:
+    """Choose under load: 64 processes at once, ten thousand times in one, with little of everything."""
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch")
+    session.run("python", *PYTEST, "-s", *(session.posargs or ["tests/soak"]), env=CLEAN)
 
 
 @nox.session(venv_backend="shared")
@@ -371,6 +361,7 @@ def docs(session: nox.Session) -> None:
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/member_page.py", *write, env=CLEAN)
+    session.run("python", "tools/fault_page.py", *write)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)

@@ -6,7 +6,10 @@ end would let them write lines in our name.
 
 from __future__ import annotations
 
-__all__ = ["clean", "printable"]
+__all__ = ["clean", "printable", "shown"]
+
+#: Characters of what is wrong that an error repeats.
+_LONGEST = 200
 
 
 def clean(text: str) -> str:
@@ -21,3 +24,12 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode("ascii") for c in text
     )
+
+
+def shown(value: object) -> str:
+    """What a plugin gave, for an error: not everything has a `repr`, and not every one is short."""
+    try:
+        text = repr(value)
+    except Exception:  # `10**5000` has none
+        return f"of {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -18,9 +18,10 @@ from accel_core import current, errors
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import passing, trying
 from accel_core.detection.choose import choose
+from accel_core.detection.discovery import load_apart
 from accel_core.detection.records import Candidate, How, Status, Verdict
 from accel_core.errors import AcceleratorFallbackWarning, AccelError, BackendUnavailableError
-from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
+from accel_core.settings import Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport, Stage
@@ -175,7 +176,7 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
     """In the child: choose, or take what is named, and make the answer."""
     trying.tell(lambda what: stage(json.dumps([what, ""])))
     if job.get("apart"):  # whatever else looks for plugins must not meet what died
-        os.environ[ACCEL_PROBE.name] = "isolated"
+        load_apart()
     try:
         with warnings.catch_warnings():
             fallback = _noted_fallbacks()

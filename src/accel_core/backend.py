@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.record import Record, dataclass
-from accel_core._text import clean
+from accel_core._text import clean, shown
 from accel_core.errors import InvalidBackendError
 
 __all__ = [
@@ -246,17 +246,6 @@ def _require_known(given: dict[str, Any]) -> None:
         raise TypeError(f"Backend() is missing {', '.join(missing)}")
 
 
-def shown(value: object) -> str:
-    """What a plugin gave, for an error: not everything has a `repr`, and not every one is short."""
-    try:
-        text = repr(value)
-    except Exception:  # `10**5000` has none
-        return f"of {type(value).__name__}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-
-
-#: Characters of what is wrong that an error repeats.
-_LONGEST = 200
 #: Beyond it a number means nothing, and may have more digits than Python prints.
 _LARGEST = 10**9
 

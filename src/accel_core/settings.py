@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from accel_core.configuration.layers import Layered
 
 __all__ = [
-    "VARIABLES",
-    "Pin",
-    "Settings",
-    "Variable",
-    "handed_on",
-    "normalize_distribution",
-    "parse_pin",
-    "read",
-]
+    "VARIABLES", "Pin", "Settings", "Variable", "handed_on", "normalize_distribution", "parse_pin", "read",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -246,7 +239,7 @@ ACCEL_COMPILE = Variable(
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
 XDG_CONFIG_HOME = Variable(
-    "XDG_CONFIG_HOME", str, "", "Where your accel/accel.toml is on Linux [default: ~/.config]."
+    "XDG_CONFIG_HOME", str, "", "Your configuration folder on Linux [default: ~/.config]."
 )
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
@@ -314,6 +307,8 @@ class Settings(Record):
     sources: tuple[tuple[str, str], ...] = ()
     #: What a configuration file says and is not obeyed in, as sentences.
     notes: tuple[str, ...] = ()
+    #: Of `block`, who says each rule, as pairs, where files have a say.
+    blocking: tuple[tuple[str, str], ...] = ()
     #: What this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one.
     simulated: str = ""
 
@@ -334,6 +329,11 @@ class Settings(Record):
         """
         return dict(self.sources).get(variable.name) or otherwise or variable.name
 
+    def blocked_by(self, name: str, distribution: str) -> tuple[Pin, str]:
+        """The rule that blocks this backend, and for messages who says so."""
+        rule = next(rule for rule in self.block if rule.matches(name, distribution))
+        return rule, dict(self.blocking).get(str(rule)) or ACCEL_BLOCK.name
+
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in `environ` (the process's by default) and in the files it leads to.
@@ -341,7 +341,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
     Raises `SettingError`.
     """
     given = os.environ if environ is None else environ
-    env, sources, notes = _layered(given)
+    env, sources, notes, blocking = _layered(given)
     return Settings(
         pins=DS_ACCELERATOR.of(env),
         asked=sources.get(DS_ACCELERATOR.name)
@@ -354,6 +354,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         misspelt=_misspelt(given),
         sources=tuple(sources.items()),
         notes=notes,
+        blocking=tuple(blocking.items()),
         simulated=simulation.told(given),
     )
 
@@ -364,7 +365,7 @@ def handed_on(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     It is told to search for no files of its own; what its own site locks holds there all the same. None where
     no file has a say. Raises `SettingError`.
     """
-    env, sources, _ = _layered(os.environ if environ is None else environ)
+    env, sources, _, _ = _layered(os.environ if environ is None else environ)
     if not sources and not env.get(ACCEL_CONFIG.name, "").strip():
         return {}
     said = {name: env[name] for name in sources if env[name]}
@@ -373,11 +374,11 @@ def handed_on(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def _layered(
     environ: Mapping[str, str],
-) -> Layered | tuple[Mapping[str, str], Mapping[str, str], tuple[str, ...]]:
-    """The environment with what files say under it, where each of that comes from, and notes on it."""
+) -> Layered | tuple[Mapping[str, str], Mapping[str, str], tuple[str, ...], Mapping[str, str]]:
+    """The environment with what files say under it; who says what, and what is not obeyed."""
     found = search(environ)
     if not found:
-        return environ, {}, ()
+        return environ, {}, (), {}
     from accel_core.configuration.layers import layered  # here, as most processes have no file to read
 
     return layered(found, environ, _IN_FILES)

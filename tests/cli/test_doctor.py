@@ -88,7 +88,7 @@ def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
     accel.install("off", OFF, priority=995)
     document = accel.json(*ONE, "off")
     assert findings(document).keys() == {"off", ""}
-    assert document["verdict"].startswith("off (accel-off 1.5) is not usable: no device, npu is chosen, and")
+    assert document["verdict"].startswith("off (accel-off 1.5) is not usable (no device), npu is chosen, and")
     unknown = findings(accel.json(*ONE, "npu", "mlu@nowhere", status=2))
     assert unknown.keys() == {"npu", "mlu@nowhere", ""}
     assert unknown["mlu@nowhere"]["what"] == "no installed distribution declares mlu from nowhere"
@@ -111,6 +111,12 @@ def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
     assert (finding["level"], finding["code"]) == ("error", "candidates.torch")
     assert "cannot be imported: OSError: libcudart.so.12" in finding["what"]
     assert finding["facts"]["raised by"].endswith("torch/__init__.py, line 1")
+
+
+def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
+    layouts._write(accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"})
+    finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
+    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 60")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

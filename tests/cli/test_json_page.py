@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from accel_testing import plugins
+from accel_testing.plugins import hook
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
@@ -46,7 +48,14 @@ def plain(names: set[str]) -> set[str]:
 def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
-    accel.world.plugin("early", "import torch\n")
+    accel.world.distribution("torch-vendored", "2.0")
+    accel.world.module("torch_vendored.__init__", "raise OSError('libvendored.so: no such file')")
+    early = plugins.declaring(plugins.arguments("early", vendor_import="torch_vendored"))
+    accel.world.plugin("early", f"import torch\n{early}")
+    check = (
+        "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
+    )
+    accel.world.backend("checked", 1, api_level=2, extra=hook("accel_checks", "backend", check))
     a_backend = pages.pop("A backend")
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
@@ -59,8 +68,14 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel info": accel.json("info"),
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
+        "accel doctor --list": accel.json("doctor", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),
     }
+    (origin,) = said["accel why NAME"]["backends"]
+    assert (origin["distribution"], origin["version"]) == ("accel-early", "1.0")
+    assert (origin["entry_point_name"], origin["entry_point"]) == ("early", "accel_early")
+    vendor = {"module": "torch_vendored", "distribution": "torch-vendored", "version": "2.0"}
+    assert origin["vendor_packages"] == [vendor]
     assert pages.keys() == said.keys()
     for title, document in said.items():
         assert plain(set(keys_of(document))) == pages[title], title

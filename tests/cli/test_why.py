@@ -175,7 +175,7 @@ def test_bad_usage_ends_with_2(accel, arguments):
 def test_a_fault_of_ours_keeps_its_traceback(accel):
     done = accel.world.child(
         "import sys, accel_core.detection.survey\n"
-        "accel_core.detection.survey.survey = lambda settings, probing: 1 / 0\n"
+        "accel_core.detection.survey.survey = lambda settings, **how: 1 / 0\n"
         "from accel_core.cli import main\nsys.argv = ['accel', 'list']\nmain()"
     )
     assert done.returncode == 1
@@ -260,3 +260,14 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
         assert "no package announces" not in done.stdout
     assert "besides, torch_bad failed: ImportError: libbad.so" in accel("why").stdout
     assert said not in accel("why", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+
+
+def test_whose_word_it_is(accel):
+    """The distribution and version of the plugin and of the vendor's package, and the entry point."""
+    accel.world.distribution("torch-vendored", "2.0")
+    accel.world.module("torch_vendored.__init__", "")
+    accel.world.backend("card.two", 500, vendor_import="torch_vendored", distribution="acme-card")
+    said = accel("why", "card.two").stdout
+    assert said.startswith("card.two (acme-card 1.0): ")
+    assert "  installed      torch-vendored 2.0\n" in said
+    assert "  entry point    acme_card\n" in said

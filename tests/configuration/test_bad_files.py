@@ -98,6 +98,18 @@ def test_what_is_no_file_never_keeps_anybody_waiting(levels):
 
 
 @posix
+def test_a_link_that_leads_nowhere_is_no_missing_file(levels):
+    """Else a policy would be off as soon as the disk that it lies on is not there."""
+    levels.files["user"].symlink_to("/nonexistent/accel.toml")
+    with pytest.raises(SettingError, match=r"cannot be read: No such file or directory. Make it readable"):
+        levels.read()
+    levels.files["user"].unlink()
+    levels.files["user"].symlink_to(levels.files["user"])
+    with pytest.raises(SettingError, match=r"cannot be read: Too many levels of symbolic links"):
+        levels.read()
+
+
+@posix
 @pytest.mark.skipif(sys.platform != "win32" and os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_cannot_be_read(levels):
     levels.write("user", "strict = true\n").chmod(0)

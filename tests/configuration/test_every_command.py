@@ -29,9 +29,11 @@ def watch(event, given):
         paths = given[:2] if event in ("os.rename", "os.link", "os.symlink") else given[:1]
     else:
         return
+    folder = given[-1] if event in ("os.remove", "os.rmdir", "os.mkdir") else -1
+    base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 and sys.platform == "linux" else os.getcwd()
     for path in paths:
         if not isinstance(path, int):
-            where = os.path.join(os.getcwd(), os.fsdecode(path))
+            where = os.path.join(base, os.fsdecode(path))
             os.write(log, f"{event} {where}\\n".encode())
 
 sys.addaudithook(watch)
@@ -99,8 +101,10 @@ def patterns(cache: Path, temporary: Path) -> list[re.Pattern[str]]:
     rows = re.findall(r"(?m)^\| `([^`]+)` \|", section)
     assert len(rows) > 5
     found = []
-    for row in rows:
-        text = re.escape(row.replace("NAME-KEY", "NAME")).replace(r"\*\*", ".*").replace(r"\*", "[^/]*")
+    for row in rows:  # a row on what is in a folder holds for the folder too
+        text = re.escape(row.replace("NAME-KEY", "NAME"))
+        text = re.sub(r"/\\\*(\\\*)?$", lambda end: "(/.*)?" if end[1] else "(/[^/]*)?", text)
+        text = text.replace(r"\*", "[^/]*")
         text = text.replace("NAME", r"[\w.]+-[0-9a-f]+")
         text = text.replace("<cache>", re.escape(str(cache))).replace(
             "<temporary>", re.escape(str(temporary))
@@ -134,7 +138,7 @@ def install_what_is_blocked(world):
 @pytest.mark.skipif(sys.platform == "win32", reason="the paths of the table are POSIX's")
 @pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
 def test_no_command_imports_what_is_blocked_or_writes_what_is_not_in_the_table(world, tmp_path):
-    """No child of any command does either. One run for both, as it starts some thirty processes."""
+    """No child of any command does either. One run for both, as it starts some twenty processes."""
     install_what_is_blocked(world)
     world.backend("mlu", 990)
     world.plugin("npu", declaring(arguments("npu", 980, vendor_import="torch_crash")))
@@ -147,9 +151,8 @@ def test_no_command_imports_what_is_blocked_or_writes_what_is_not_in_the_table(w
     page, log, seen = places["work"] / "page.html", tmp_path / "written", tmp_path / "seen"
     seen.touch()
     commands = [
-        ["list"], ["why"], ["why", "two"], ["env"], ["why", "one"], ["why", "npu"], ["list", "--no-probe"],
-        ["list", "--export", str(page)], ["info"], ["info", "two"], ["ops"], ["ops", "FusedAdam"],
-        ["env", "three"], ["doctor", "-v"], ["--help"], ["completion", "bash"],
+        ["why"], ["why", "two"], ["list", "--no-probe"], ["list", "--export", str(page)], ["info"],
+        ["info", "two"], ["ops"], ["env", "three"], ["doctor"], ["--help"], ["completion", "bash"],
     ]  # fmt: skip
     # torchrun's options and a benchmark need a real torch.
     assert {words[0] for words in commands if words != ["--help"]} == {*SUMMARIES} - {
@@ -166,15 +169,21 @@ def test_no_command_imports_what_is_blocked_or_writes_what_is_not_in_the_table(w
         "TMPDIR": str(places["temporary"]),
     }
     path = [*world.path, SIMULATED]
-    done = children.run(
-        COMMANDS.format(commands=commands), path, environ, strict=False, traced=False, cwd=places["work"]
-    )
+    code = COMMANDS.format(commands=commands)
+    done = children.run(code, path, environ, strict=False, traced=False, cwd=places["work"], timeout=240)
     assert done.returncode == 0, done.stderr
     assert seen.with_suffix(".policy").read_text() == ""
     without = seen.read_text().split()
     assert {*without} >= {f"blocked_{name}" for name in ("one", "two", "other", "three", "ops")}
 
-    written = set(log.read_text("utf-8").splitlines())
+    assert {file.name for file in places["work"].iterdir()} == {"accel.toml", "page.html"}
+    text = log.read_text("utf-8")
+    # Of a name relative to an open folder the event does not tell the folder: notes on what is tried.
+    notes = places["caches"] / "accel-core" / "trying"
+    text = re.sub(
+        rf"{re.escape(str(places['work']))}/(?=[0-9a-f]{{16}}$)", f"{notes}/", text, flags=re.MULTILINE
+    )
+    written = set(text.splitlines())
     allowed = patterns(places["caches"] / "accel-core", places["temporary"])
     allowed.append(re.compile(re.escape(str(page))))
     allowed.append(re.compile(re.escape(str(seen)) + r"(\.policy)?"))

@@ -73,7 +73,7 @@ def test_what_is_handed_on_gives_the_same_settings_elsewhere(levels, monkeypatch
     monkeypatch.chdir(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "accel.toml").write_text('accelerator = "mlu"\n', encoding="utf-8")
     there = levels.read(**handed)
-    assert there == here._replace(sources=())
+    assert there == here._replace(sources=(), blocking=())
     assert levels.read().pins == (Pin("mlu"),)
     levels.write("user", "")
     (tmp_path / "elsewhere" / "accel.toml").unlink()
@@ -180,3 +180,20 @@ def test_one_file_instead_of_the_search_or_none(levels, tmp_path):
     assert (found.pins, found.block, found.strict) == ((), (Pin("npu"),), "")
     with pytest.raises(SettingError, match=r"ACCEL_CONFIG='gone.toml': there is no .*ACCEL_CONFIG=none"):
         levels.read(ACCEL_CONFIG="gone.toml")
+
+
+def test_without_a_file_a_few_questions_a_folder_are_all_that_a_choice_pays(levels, monkeypatch):
+    """No file is opened, and what reads them is not even imported: `tests/test_import_hygiene.py`."""
+    deep = levels.project / "a" / "b" / "c"
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
+    asked = []
+    real = os.access, os.stat, os.path.lexists
+    monkeypatch.setattr(configuration.os, "access", lambda *given: asked.append(given) or real[0](*given))
+    monkeypatch.setattr(configuration.os, "stat", lambda *given: asked.append(given) or real[1](*given))
+    monkeypatch.setattr(
+        configuration.os.path, "lexists", lambda *given: asked.append(given) or real[2](*given)
+    )
+    monkeypatch.setattr(configuration.os, "open", lambda *given: pytest.fail("it is not there"))
+    assert configuration.search(levels.environ) == ()
+    assert len(asked) <= 5 + 5 * 6  # five below the home folder, and it

@@ -87,4 +87,7 @@ def test_what_a_lock_leaves_nothing_of_is_an_error(levels, key, variable):
 def test_a_union_names_all_who_contribute(levels):
     lock(levels, "block")
     (source,) = [where for name, where in levels.read(ACCEL_BLOCK="mlu").sources if name == "ACCEL_BLOCK"]
+    found = levels.read(ACCEL_BLOCK="mlu,NPU")
+    assert found.blocked_by("mlu", "accel-mlu") == (Pin("mlu"), "ACCEL_BLOCK='mlu,NPU'")
+    assert found.blocked_by("npu", "x") == (Pin("npu"), f"block = ['npu'] in {levels.files['site']}, line 1")
     assert source == f"block = ['npu'] in {levels.files['site']}, line 1 and ACCEL_BLOCK='mlu'"

@@ -73,7 +73,7 @@ def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp
     touch = f"\nimport pathlib\npathlib.Path({str(imported)!r}).touch()\n"
     torch_world.backend("blocked", 300, extra=touch + bringing(fine("never")))
     torch_world.backend("none", 200)
-    said, findings = found(visit(ACCEL_BLOCK="blocked", ACCEL_PROBE_TIMEOUT="1.5"))
+    said, findings = found(visit(ACCEL_BLOCK="blocked", ACCEL_PROBE_TIMEOUT="4"))
     expected = "expected accel_core.CheckResult of the level ok, warning, error"
     assert said["good"] == [
         ("checks.first", "first is fine"),
@@ -95,7 +95,7 @@ def test_what_raises_dies_or_hangs_is_told_and_the_rest_goes_on(torch_world, tmp
     ]
     assert seen.read_text() == "x"  # what was finished is not run again
     assert [code for code, _ in said["hangs"]] == ["checks.hung", "checks.later"]
-    assert "gave no answer within 1.5 s" in said["hangs"][0][1]
+    assert "gave no answer within 4 s" in said["hangs"][0][1]
     assert set(said) == {"good", "dies", "hangs"}
     assert not imported.exists()  # what is blocked is never imported
     wrong = findings[1]

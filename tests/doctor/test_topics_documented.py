@@ -8,7 +8,7 @@ from pathlib import Path
 import accel_core
 from accel_core.doctor.topics import TOPICS
 
-TOPIC_FILES = Path(accel_core.__file__).parent / "doctor" / "topics"
+SOURCES = Path(accel_core.__file__).parent / "doctor"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor-topics.md"
 #: Its codes are the verdicts' own words.
 ELSEWHERE = {"candidates"}
@@ -20,7 +20,7 @@ def test_the_page_has_the_codes_of_the_sources():
     literals = re.compile(r'"([a-z0-9-]+\.[a-z-]+)"')
     given = {
         found
-        for file in TOPIC_FILES.glob("*.py")
+        for file in SOURCES.rglob("*.py")
         for found in literals.findall(file.read_text())
         if code.fullmatch(found)
     }

@@ -113,15 +113,10 @@ def test_a_package_that_dies_or_is_blocked_costs_nothing(torch_world):
 def test_a_plugin_that_changes_the_process_is_named_with_its_line(torch_world):
     before = subprocess.list2cmdline
     torch_world.backend("aurora", vendor_import="torch")
-    early = (
-        "\nimport os, subprocess\ndef quoted(*arguments): pass\nsubprocess.list2cmdline = quoted\n"
-        "os.umask(0o027)\n"
-    )
+    early = "\nimport subprocess\ndef quoted(*arguments): pass\nsubprocess.list2cmdline = quoted\n"
     torch_world.backend("borealis", vendor_import="torch", extra=early)
-    finding, umask = said()
-    assert {umask.code, finding.code} == {"patched.plugin"}
-    assert umask.what == "the plugin accel-borealis 1.0 sets the umask to 027 while it is discovered"
-    assert (finding.level, finding.about) == (Level.WARNING, "borealis")
+    [finding] = said()
+    assert (finding.level, finding.code, finding.about) == (Level.WARNING, "patched.plugin", "borealis")
     line = 1 + (torch_world.site / "accel_borealis.py").read_text().splitlines().index(
         "def quoted(*arguments): pass"
     )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 
 import pytest
+from accel_testing.computers import Computer
 from accel_testing.plugins import NO_DEVICE
 
+from accel_core.backend import Backend
 from accel_core.doctor.records import Level, Visit
+from accel_core.doctor.topics import visible_devices
 from accel_core.doctor.topics.visible_devices import TOPIC
 from accel_core.machine import devices
 from accel_core.settings import read
@@ -101,6 +104,18 @@ def test_a_variable_that_another_one_overrules(said, torch_world):
     [finding] = said(2, NPU_VISIBLE_DEVICES="1", CUDA_VISIBLE_DEVICES="0")
     assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.overruled")
     assert finding.step == "unset CUDA_VISIBLE_DEVICES"
+
+
+def test_the_uuids_of_nvidias_driver(tmp_path):
+    """As its /proc shows a GPU."""
+    computer = Computer(tmp_path)
+    for bus, uuid in (("0000:65:00.0", "GPU-77777777-5555"), ("0000:17:00.0", "GPU-1a2b3c4d-0000")):
+        text = f"Model: \t\t NVIDIA H100\nIRQ:   \t\t 55\nGPU UUID: \t {uuid}\nBus Location: \t {bus}\n"
+        computer.write(f"/proc/driver/nvidia/gpus/{bus}/information", text)
+    cuda = Backend(name="cuda", priority=1, device_type="cuda", api_level=2, torch_builds=("cuda",))
+    assert visible_devices._uuids(cuda, computer.path) == ["GPU-1a2b3c4d-0000", "GPU-77777777-5555"]
+    other = Backend(name="npu", priority=1, device_type="npu")
+    assert visible_devices._uuids(other, computer.path) == []
 
 
 def test_who_brought_a_variable_that_hides_devices(torch_world):

@@ -1,12 +1,11 @@
 """Whatever a plugin does, the right backend is chosen, a verdict says why, the process stays the user's.
 
-Everything runs in session `faults`, which writes docs/explanation/fault-matrix.md; here each
-fault, each place and each command runs once.
+Everything runs in session `faults`, which writes docs/explanation/fault-matrix.md; here each fault, each
+place and each command runs once.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,23 +14,18 @@ from pathlib import Path
 import pytest
 from accel_faults import record
 from accel_faults.catalogue import FAULTS, Fault, Kind, Place
+from accel_faults.cells import DIAGONAL, OF_DOCTOR, OF_LAUNCHER, PLACES, QUICK
 from accel_faults.modes import Mode, run
 from accel_faults.rules import wrong
 from accel_testing.children import SIMULATED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell leaves is read in /proc")
 
-#: `accel run` takes a second for torch's launcher, of the real torch. The others meet a simulated one.
-ON_SIMULATED = [mode for mode in Mode if mode is not Mode.DRY_RUN]
-#: Each fault where plugins and vendors are imported; each place with a fault of each kind.
-_OF_EACH_KIND = ("raises RuntimeError", "os._exit(3)", "hangs")
-ON_REAL = [
-    (fault, place)
-    for fault, place in itertools.product(FAULTS, Place)
-    if place in (Place.IMPORT, Place.VENDOR) or fault.name in _OF_EACH_KIND
-]
-
 Held = Callable[[Fault, Place, Sequence[Mode], Path], None]
+
+
+def _id(one: Fault | Place) -> str:
+    return one.name if isinstance(one, Fault) else one.value
 
 
 @pytest.fixture
@@ -50,25 +44,27 @@ def held(tmp_path: Path, base_path: tuple[str, ...]) -> Held:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("place", Place, ids=lambda place: place.value)
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("place", PLACES, ids=_id)
+@pytest.mark.parametrize("fault", FAULTS, ids=_id)
 def test_every_fault_in_every_place(held: Held, fault: Fault, place: Place):
-    held(fault, place, ON_SIMULATED, SIMULATED)
+    held(fault, place, QUICK, SIMULATED)
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("fault", "place"), ON_REAL, ids=lambda one: getattr(one, "name", one))
+@pytest.mark.parametrize(("fault", "place"), OF_LAUNCHER, ids=_id)
 def test_the_launcher(held: Held, fault: Fault, place: Place, libraries: tuple[Path, Path]):
     held(fault, place, [Mode.DRY_RUN], libraries[1])
 
 
-# As many modes as places less one: so the pairs differ all the way.
-DIAGONAL = list(zip(FAULTS, itertools.cycle(Place), itertools.cycle(ON_SIMULATED), strict=False))
+@pytest.mark.faults
+@pytest.mark.parametrize(("fault", "place"), OF_DOCTOR, ids=_id)
+def test_the_doctor(held: Held, fault: Fault, place: Place):
+    held(fault, place, [Mode.DOCTOR], SIMULATED)
 
 
 def test_the_diagonal_passes_everything_once():
     faults, places, modes = map(set, zip(*DIAGONAL, strict=True))
-    assert (faults, places, modes) == (set(FAULTS), set(Place), set(ON_SIMULATED))
+    assert (faults, places, modes) == (set(FAULTS), set(PLACES), set(QUICK))
     assert {(fault.kind, mode.is_program) for fault, _, mode in DIAGONAL} >= {
         (Kind.DIES, True), (Kind.DIES, False), (Kind.DISTURBS, True), (Kind.DISTURBS, False),
     }  # fmt: skip

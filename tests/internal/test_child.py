@@ -319,3 +319,29 @@ def test_no_python_to_start_is_an_os_error(job, monkeypatch, executable):
     monkeypatch.setattr(sys, "executable", executable)
     with pytest.raises(OSError, match=r"sys\.executable|No such file"):
         job("return {}")
+
+
+def test_no_more_run_at_once_than_is_said_and_those_that_wait_lose_no_time(world):
+    work = world.root / "log"
+    world.module(
+        "the_job",
+        f"import time\n\ndef work(job, stage):\n    with open({str(work)!r}, 'a') as log:\n"
+        "        log.write('begin ')\n        log.flush()\n        time.sleep(0.4)\n"
+        "        log.write('end ')\n"
+        "    return {'ok': True}\n",
+    )
+    sys.modules.pop("the_job", None)
+    function = importlib.import_module("the_job").work
+    with isolation.at_most(1):
+        reports = isolation.each(lambda _: isolation.run(function, {}, 1), range(3), 3)
+    assert [report.answer for report in reports] == [{"ok": True}] * 3
+    assert work.read_text() == "begin end " * 3
+
+
+def test_after_the_end_no_child_starts(job, monkeypatch):
+    monkeypatch.setattr(isolation, "_over", False)  # for this test's time
+    isolation.end_all()
+    assert job("return {}").answer == {}
+    isolation.end_all(for_good=True)
+    with pytest.raises(OSError, match="starts no other any more"):
+        job("return {}")

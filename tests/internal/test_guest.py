@@ -107,6 +107,13 @@ def test_the_vendor_that_is_chosen_keeps_its_variables_and_its_cuda(torch):
     assert after == before
 
 
+def test_of_one_that_is_watched_everything_stays():
+    with Guest(watched=True):
+        os.chdir("/")
+        os.environ["SPAM"] = "ham"
+    assert (str(Path.cwd()), os.environ["SPAM"]) == ("/", "ham")
+
+
 def test_one_guest_serves_several_and_each_finds_the_users_state(torch):
     before, seen = state(), []
     guest = Guest()

@@ -63,6 +63,22 @@ def test_other_grammars_and_ids_that_are_not_there():
     assert visibility(hpu, {"HABANA_VISIBLE_MODULES": "6,7"}, 2).devices == (6, 7)  # modules, no indices
 
 
+def test_uuids_that_name_no_device_or_several():
+    uuids = ["GPU-1a2b3c4d-0000", "GPU-1a2b3c99-0000", "GPU-77777777-0000"]
+
+    def seen(value: str, known: list[str]) -> tuple[object, str]:
+        found = visibility(CUDA, {"CUDA_VISIBLE_DEVICES": value}, 3, known)
+        return found.devices, found.steps[0].lost
+
+    assert seen("GPU-7,GPU-1A2B3C4", uuids) == (("GPU-7", "GPU-1A2B3C4"), "")
+    none = "there is no device GPU-5, which ends the list: GPU-5, GPU-7 not seen"
+    assert seen("GPU-1a2b3c4,GPU-5,GPU-7", uuids) == (("GPU-1a2b3c4",), none)
+    several = "GPU-1a is the beginning of 2 UUIDs, which ends the list: GPU-1a not seen"
+    assert seen("GPU-7,GPU-1a", uuids) == (("GPU-7",), several)
+    assert seen("GPU-5", []) == (("GPU-5",), "")  # nobody knows
+    assert seen("MIG-5", uuids) == (("MIG-5",), "")  # of a part of a GPU only the driver knows
+
+
 def test_a_filter_first_and_the_other_counts_among_what_is_left():
     found = visibility(ROCM, {"ROCR_VISIBLE_DEVICES": "3,1", "HIP_VISIBLE_DEVICES": "1"}, 4)
     assert (found.devices, found.logical) == ((1,), {1: 0})

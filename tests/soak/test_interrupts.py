@@ -46,7 +46,9 @@ def _interrupt(machine, program, times):
         returncode, _, stderr, left = interrupted(machine, code, probe, seed.uniform(0, 0.4))
         ends.append(returncode)
         # Before it has begun Python ends in a way of its own, and before 3.12 where a class is made.
-        begun = not any(words in stderr for words in ("init_import_site", "Error calling __set_name__"))
+        begun = not any(
+            words in stderr for words in ("Fatal Python error: init_", "Error calling __set_name__")
+        )
         assert returncode in _ENDS or not begun, stderr
         assert not left
         assert not machine.left(), stderr

@@ -119,12 +119,13 @@ def test_a_literal(judge, outside, what):
 def test_a_record_that_nobody_needs(judge):
     from accel_truth.judge import Judge, Outside
 
-    written = '[[source]]\nfrom = "x"\nvariable = ["ACCEL_LOG", "NOBODYS_NAME"]\n'
+    written = '[[source]]\nfrom = "x"\nvariable = ["ACCEL_LOG", "NOBODYS_NAME", "ACCEL_LOG"]\n'
     outside = Outside(written)
     assert outside.unused() == [
         "variable ACCEL_LOG: on record, and nobody names it",
         "variable NOBODYS_NAME: on record, and nobody names it",
     ]
     assert Judge(judge.known, outside).superfluous() == [
-        "variable ACCEL_LOG: on record as others', and this tree has it"
+        "variable ACCEL_LOG: on record twice",
+        "variable ACCEL_LOG: on record as others', and this tree has it",
     ]

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
@@ -25,7 +26,7 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["ChildReport", "Stage", "each", "end_all", "run"]
+__all__ = ["ChildReport", "Stage", "at_most", "each", "end_all", "run"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -42,6 +43,8 @@ class Stage(Protocol):
 _running: set[subprocess.Popen[bytes]] = set()
 #: Whether this process ends, so that its threads are to start no more of them.
 _over = False
+#: What children wait for before they start, where somebody has limited how many run at once.
+_turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 #: Seconds in which a child must have started Python; what it is given after that is the caller's to say.
 START_LIMIT = 60.0
@@ -106,6 +109,7 @@ def run(
     each_stage: bool = False,
     as_we_are: bool = False,
     live: bool = False,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`, at most `timeout` seconds.
 
@@ -116,12 +120,10 @@ def run(
     It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
     come to, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
     status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
-    once instead. The child has this Python's options, torch's autoload off unless it is to be `as_we_are`,
-    and ends when this process does (not on Windows). Raises `OSError` when no child can be started, also
-    after `end_all(for_good=True)`.
+    once instead. `meanwhile` is called once the child is started. The child has this Python's options,
+    torch's autoload off unless it is to be `as_we_are`, and ends when this process does (not on Windows).
+    Raises `OSError` when no child can be started, also after `end_all(for_good=True)`.
     """
-    if _over:
-        raise OSError("this process ends, and starts no other any more")
     nonce = os.urandom(8).hex()
     job = json.dumps({
         "function": f"{function.__module__}:{function.__qualname__}",
@@ -133,7 +135,9 @@ def run(
         "arguments": arguments,
     })  # fmt: skip
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
-    with _unnamed_file() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
+    with _turns, _unnamed_file() as given, _Output(_ANSWER_KEPT) as out, _Output(_WORDS_KEPT) as err:
+        if _over:
+            raise OSError("this process ends, and starts no other any more")
         given.write(job.encode())
         given.seek(0)
         process = subprocess.Popen(
@@ -148,6 +152,7 @@ def run(
         if _over:  # by now
             end_group(process)
         try:
+            meanwhile()
             _await(process, out, err, lambda: None if out.size > 0 else START_LIMIT)
             if each_stage:
                 _await_stages(process, out, err, nonce, timeout)
@@ -266,6 +271,20 @@ def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U
         except BaseException:
             end_all()
             raise
+
+
+@contextlib.contextmanager
+def at_most(count: int) -> Iterator[None]:
+    """Within the block no more than `count` children run at once, whatever threads start them.
+
+    Those beyond wait for their turn, which takes none of their seconds.
+    """
+    global _turns
+    before, _turns = _turns, threading.BoundedSemaphore(count)
+    try:
+        yield
+    finally:
+        _turns = before
 
 
 def end_all(*, for_good: bool = False) -> None:

@@ -31,14 +31,16 @@ class Guest:
     What the block raises comes out as an `Exception`, whatever it was, `SystemExit` and Ctrl-C apart: a panic
     of Rust's is a `BaseException` that no caller expects.
 
-    It may be entered again, `who` being another: it notes at the first time. 5 microseconds, and 5 each time.
+    One that is `watched` leaves everything as it made it, for whoever looks. It may be entered again, `who`
+    being another: it notes at the first time. 5 microseconds, and 5 each time.
     """
 
-    __slots__ = ("_noted", "stays", "who")
+    __slots__ = ("_noted", "_watched", "stays", "who")
 
-    def __init__(self, who: object = "") -> None:
+    def __init__(self, who: object = "", *, watched: bool = False) -> None:
         self.who = who
         self.stays = False
+        self._watched = watched
         self._noted: dict[str, Any] = {}
 
     def __enter__(self) -> Guest:
@@ -46,9 +48,10 @@ class Guest:
         return self
 
     def __exit__(self, kind: object, failure: BaseException | None, _: object) -> None:
-        changed = _put_back(self._noted, to_the_vendor=self.stays and failure is None)
-        if changed:
-            log.say(f"{self.who} changed {', '.join(changed)}: put back")
+        if not self._watched:
+            changed = _put_back(self._noted, to_the_vendor=self.stays and failure is None)
+            if changed:
+                log.say(f"{self.who} changed {', '.join(changed)}: put back")
         if failure is not None and not isinstance(failure, (Exception, SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"{self.who} raised {type(failure).__name__}") from failure
 

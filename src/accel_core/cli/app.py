@@ -32,7 +32,7 @@ _EXAMPLES = (
 _STATUSES = (
     ("0", "something is usable: what was named, or else anything"),
     ("1", "it is not, or it is not installed"),
-    ("2", "bad usage, or an environment variable that cannot be understood"),
+    ("2", "bad usage, or a setting that cannot be understood"),
 )
 
 

@@ -75,6 +75,10 @@ class Output:
                 raise
             raise click.ClickException(f"stdout cannot be written: {error.strerror}") from None
 
+    def prepare(self) -> None:
+        """Import what writes pages, while there is nothing else to do."""
+        from accel_core.cli import render  # noqa: F401
+
     def write_page(self, parts: Iterable[Part]) -> None:
         """Write one page for people."""
         from accel_core.cli.render import to_text  # here, as rich takes longer to import than all of us

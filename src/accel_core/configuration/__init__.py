@@ -23,8 +23,9 @@ PYPROJECT = "pyproject.toml"
 #: Bytes that a configuration file may have.
 LARGEST = 1 << 20
 
-#: How `pyproject.toml` says anything to us, in all the forms that TOML has for it.
-_SAID = rb"""(?m)^\s*\[?\s*["']?tool["']?\s*(\]|\.\s*["']?accel["']?\s*[\].=])"""
+#: How `pyproject.toml` says anything to us, in all the forms that TOML has for it. No two of its stars take
+#: the same spaces: a file of many would keep every process waiting for hours.
+_SAID = rb"""(?m)^[ \t]*(?:\[[ \t]*){0,2}["']?tool["']?[ \t]*([\]=]|\.[ \t]*["']?accel["']?[ \t]*[\].=])"""
 #: What marks the top of somebody's work, above which nothing belongs to it.
 _TOPS = (".git", ".hg")
 
@@ -46,13 +47,13 @@ def search(environ: Mapping[str, str]) -> tuple[Found, ...]:
     `SettingError` where it names a file that is not there.
     """
     named = environ.get("ACCEL_CONFIG", "").strip()
-    found = [Found(level, path, bool(named)) for level, path in site_files(environ) if _is_there(path)]
+    found = [Found(level, path, bool(named)) for level, path in site_files(environ) if _has(path)]
     if named:
         if named.lower() != "none":
             found.append(Found("named", _given(named)))
         return tuple(found)
     user = user_file(environ)
-    if user and _is_there(user):
+    if user and _has(user):
         found.append(Found("user", user))
     project = _project(_home(environ))
     if project and project != user:
@@ -112,7 +113,7 @@ def _project(home: str) -> str:
     device = here.st_dev if here else None
     while here is not None and here.st_dev == device:
         base = folder.rstrip(os.sep)
-        if _is_there(path := f"{base}{os.sep}{NAME}"):
+        if _has(path := f"{base}{os.sep}{NAME}"):
             return path
         if _is_there(path := f"{base}{os.sep}{PYPROJECT}") and _mentions_us(path):
             return path
@@ -129,6 +130,11 @@ def _state(path: str) -> os.stat_result | None:
         return os.stat(path) if path else None
     except OSError:
         return None
+
+
+def _has(path: str) -> bool:
+    """Whether a file of ours is there: a link that leads nowhere too, as a policy must not be off by that."""
+    return os.path.lexists(path)
 
 
 def _is_there(path: str) -> bool:
@@ -148,7 +154,9 @@ def _mentions_us(path: str) -> bool:
         key = (path, state.st_ino, state.st_mtime_ns, state.st_size)
         if key not in _seen:
             # Not blocking: a FIFO may have taken its place.
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            descriptor = os.open(
+                path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+            )
             try:
                 content = os.read(descriptor, LARGEST)
                 _seen[key] = b"accel" in content and re.search(_SAID, content) is not None

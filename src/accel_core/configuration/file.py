@@ -32,6 +32,9 @@ class Key(Protocol):
     for_projects: bool
     parse: Callable[[str], object]
 
+    def read(self, environ: Mapping[str, str]) -> object:
+        """The value of its variable; raises `SettingError`."""
+
 
 class Value(NamedTuple):
     """What a file says of one key."""
@@ -105,7 +108,7 @@ def read(found: Found, keys: Mapping[str, Key]) -> File:
 
 def _opened(path: str, *, follow: bool) -> int:
     """A descriptor of a regular file; `follow`: the path was a symbolic link, whose owner was judged."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+    flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
     descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -295,7 +298,6 @@ def _locked(table: Mapping[str, Any], values: Mapping[str, Value], where: str, l
     return tuple(names)
 
 
-_HEADER = re.compile(r"\s*\[+\s*([^\]]*?)\s*\]+")
 _ASSIGNED = re.compile(r"""\s*["']?([\w-]+)["']?\s*=""")
 
 
@@ -307,8 +309,9 @@ def _lines(content: str, *, in_pyproject: bool) -> dict[str, int]:
     ours, inside = "tool.accel" if in_pyproject else "", not in_pyproject
     lines: dict[str, int] = {}
     for number, line in enumerate(content.split("\n"), 1):
-        if header := _HEADER.fullmatch(line.partition("#")[0].rstrip()):
-            inside = re.sub(r"[\s\"']", "", header[1]) == ours
+        header = line.partition("#")[0].strip()
+        if header.startswith("[") and header.endswith("]") and "]" not in header.strip("[]"):
+            inside = re.sub(r"[\s\"']", "", header.strip("[]")) == ours
         elif inside and (key := _ASSIGNED.match(line)):
             lines.setdefault(key[1], number)
     return lines

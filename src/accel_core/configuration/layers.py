@@ -25,13 +25,15 @@ class Layered(Record):
     sources: Mapping[str, str]
     #: What was said and is not obeyed.
     notes: tuple[str, ...]
+    #: Who blocks what, by the rule, where more than one does.
+    blocking: Mapping[str, str]
 
 
 def layered(found: Sequence[Found], environ: Mapping[str, str], table: Sequence[Key]) -> Layered:
     """`environ` with what the files say put under it; raises `SettingError`."""
     keys = {key.key: key for key in table}
     files = [(each, read(each, keys)) for each in found]
-    merged, sources = dict(environ), {}
+    merged, sources, blocking = dict(environ), {}, {}
     notes = [f"{file.path} is not obeyed: {file.distrust}." for _, file in files if file.unread]
     loosened: dict[str, list[str]] = {}
     for key in table:
@@ -48,15 +50,18 @@ def layered(found: Sequence[Found], environ: Mapping[str, str], table: Sequence[
                 state.lock = state.lock or file.locks[key.key]
         files_say = state.where
         if text := environ.get(key.name, "").strip():
+            key.read(environ)  # one that is not valid is told here, by the variable's name
             notes += state.take(Value(text, f"{key.name}={environ[key.name]!r}"))
         if files_say and (not text or state.where != f"{key.name}={environ[key.name]!r}"):
             merged[key.name], sources[key.name] = state.text, state.where
+            if key.key == "block":
+                blocking = state.rules
     whys = {file.path: file.distrust for _, file in files}
     notes += [
         f"{path} is not obeyed in what it says of {', '.join(names)}: {whys[path]}."
         for path, names in loosened.items()
     ]
-    return Layered(merged, sources, tuple(notes))
+    return Layered(merged, sources, tuple(notes), blocking)
 
 
 class _State:
@@ -65,6 +70,8 @@ class _State:
     def __init__(self, key: Key) -> None:
         self.key = key
         self.text = self.where = self.lock = ""
+        #: Of a list, who said each part of it.
+        self.rules: dict[str, str] = {}
 
     def take(self, said: Value) -> list[str]:
         """Let `said` win, as far as a lock leaves it to; sentences say what is not obeyed.
@@ -73,6 +80,7 @@ class _State:
         """
         if not self.lock:
             self.text, self.where = said
+            self.rules = dict.fromkeys(_names(self._normal(said.text)), said.where)
             return []
         text, obeyed = self._stricter(said)
         if text is None:
@@ -94,6 +102,7 @@ class _State:
         """Hold `text`, which comes from what was held and from `said`."""
         if text == self._normal(self.text):
             return
+        self.rules = {rule: self.rules.get(rule, said.where) for rule in _names(text)}
         both = self.text and text != self._normal(said.text)
         self.where = f"{self.where} and {said.where}" if both else said.where
         self.text = text

@@ -7,7 +7,6 @@ of its own, and the guilty one is `Unloaded` with how its child ended.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from accel_core.detection.plugin import Unimported
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError
 from accel_core.machine import host
+from accel_core.settings import ACCEL_PROBE, read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
@@ -31,11 +31,13 @@ class Apart:
     """Loads plugins in child processes, each once, and imports none of them here.
 
     The candidates' plugins are `Unimported`. `timeout`: seconds for each plugin's import and for each
-    `accel_backends()`, the first counted from the child's first sign of life.
+    `accel_backends()`, the first counted from the child's first sign of life. `meanwhile` is called while
+    the first child starts: what else the caller has to import costs nothing then.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, meanwhile: Callable[[], object] = lambda: None) -> None:
         self._timeout = timeout
+        self._meanwhile = meanwhile
         self._known: dict[EntryPoint, tuple[Candidate | Unloaded, ...]] = {}
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
@@ -74,7 +76,9 @@ class Apart:
 
         try:
             job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
-            report = child.run(declare_in_child, job, self._timeout, each_stage=True)
+            report = child.run(
+                declare_in_child, job, self._timeout, each_stage=True, meanwhile=self._meanwhile
+            )
         except OSError as error:
             outcome = no_child("load its plugin", error)
             return {e: unloaded(e, outcome) for e in entry_points}
@@ -96,7 +100,8 @@ def _ended(entry_point: EntryPoint, report: ChildReport, timeout: float) -> Outc
 
 def no_child(purpose: str, error: OSError) -> Outcome:
     """The outcome where no child can be started."""
-    hint = "unset ACCEL_PROBE to probe in this process" if os.environ.get("ACCEL_PROBE") else ""
+    settings = read()
+    hint = f"unset {settings.source(ACCEL_PROBE)} to probe in this process" if settings.isolated else ""
     return Outcome(Status.CRASHED, f"no process could be started to {purpose}: {error}", hint, error=error)
 
 

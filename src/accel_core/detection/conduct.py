@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from accel_core._support.guest import Guest
 from accel_core._support.record import Record
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection.entry_points import find_entry_points
@@ -140,7 +141,8 @@ def _line_of_plugin(frame: FrameType | None) -> str:
         module = str(frame.f_globals.get("__name__"))
         if module == __name__:
             break
-        if module.partition(".")[0] not in ("accel_core", "importlib") and "importlib" not in module:
+        # `os` carries out what the plugin asks for, and what we do to put its changes back.
+        if module.partition(".")[0] not in ("accel_core", "importlib", "os") and "importlib" not in module:
             file = frame.f_code.co_filename
             found = f"{_short(file)}, line {frame.f_lineno}"
         frame = frame.f_back
@@ -162,7 +164,9 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
         for entry_point in find_entry_points(ENTRY_POINT_GROUP):
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
-                loaded = [c for c in load(entry_point) if isinstance(c, Candidate)]
+                # Not a guest of whom everything is put back: this process is there to see it.
+                found_now = load(entry_point, guest=Guest(watched=True))
+                loaded = [c for c in found_now if isinstance(c, Candidate)]
                 vendors.update(module for c in loaded for module in c.backend.vendor_imports)
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}

@@ -28,7 +28,7 @@ from accel_core.errors import (
     InvalidBackendError,
 )
 
-__all__ = ["Group", "ask_device", "plugin_answer", "report_to"]
+__all__ = ["Group", "ask_device", "explain", "plugin_answer", "report_to"]
 
 
 class Group(Record):

@@ -20,7 +20,16 @@ from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.detection.trying import LOADING, Death, Note
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
-__all__ = ["builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]
+__all__ = [
+    "builtin_candidates",
+    "declarers",
+    "discover",
+    "find",
+    "installed_names",
+    "load_apart",
+    "loader",
+    "rank",
+]
 
 
 def discover(settings: Settings | None = None, load: Load | None = None) -> tuple[Candidate | Unloaded, ...]:
@@ -79,9 +88,19 @@ def _loaded(
     return [*refused, *(candidate for candidates in loaded for candidate in candidates)]
 
 
+#: Whether plugins are loaded in child processes only, whatever the settings say.
+_always_apart = False
+
+
+def load_apart() -> None:
+    """Load plugins in child processes only from now on: one that is installed kills its process."""
+    global _always_apart
+    _always_apart = True
+
+
 def loader(settings: Settings, note: Note, *, isolated: bool = False) -> Load:
     """What loads plugins: child processes where the settings or the caller say so, else this process."""
-    if isolated or settings.isolated:
+    if isolated or settings.isolated or _always_apart:
         from accel_core.detection.apart import Apart  # here, as most processes have no use for it
 
         return Apart(settings.probe_timeout)

@@ -15,13 +15,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from accel_core._support.torch_import import TorchBuild, torch_build
-from accel_core.backend import API_LEVEL, Backend, shown
+from accel_core._text import shown
+from accel_core.backend import API_LEVEL, Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
-from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Settings
+from accel_core.settings import ACCEL_ALLOW, Settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -101,8 +102,7 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
 
 def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
     if candidate.matches(settings.block):
-        source = settings.source(ACCEL_BLOCK)
-        rule = next(rule for rule in settings.block if rule.matches(candidate.name, candidate.distribution))
+        rule, source = settings.blocked_by(candidate.name, candidate.distribution)
         return Outcome(Status.BLOCKED, f"{source} names it", f"take {rule} out of {source}")
     if settings.allow and not candidate.matches(settings.allow):
         source = settings.source(ACCEL_ALLOW)

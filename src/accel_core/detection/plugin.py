@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
-from accel_core.backend import PROJECT, Backend, shown
+from accel_core._text import shown
+from accel_core.backend import PROJECT, Backend
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.records import CAUGHT
 from accel_core.errors import InvalidBackendError

@@ -220,6 +220,7 @@ class Verdict(Record):
             "distribution": self.provenance.distribution,
             "version": self.provenance.version,
             "entry_point": self.provenance.value,
+            "entry_point_name": self.provenance.entry_point,
             "priority": self.priority,
             "device_type": self.device_type,
             "vendor_import": list(self.vendor_import),

@@ -41,6 +41,9 @@ _DAY = 86400.0
 _OLD = 30 * _DAY
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK if hasattr(os, "lockf") else 0
 
+#: What stands in the way of notes: the folder, no home that is known, a setting that cannot be understood.
+_UNFIT = (OSError, RuntimeError, ValueError)
+
 #: In a child process that a command asks: told of each step, in the place of a note.
 _listener: Callable[[str], None] | None = None
 
@@ -113,7 +116,7 @@ class Note:
             if self._file < 0:
                 self._create()
             os.pwrite(self._file, _written(source, name, kind, what), 0)
-        except (OSError, RuntimeError):  # RuntimeError: no home is known
+        except _UNFIT:
             self._end(keep=False)
             self._given_up = True
 
@@ -127,7 +130,7 @@ class Note:
             return None
         try:
             deaths = self._found()
-        except (OSError, RuntimeError):
+        except _UNFIT:
             self._given_up = True
             return None
         return next(

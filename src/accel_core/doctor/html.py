@@ -37,11 +37,11 @@ def page(outgoing: Outgoing) -> str:
     report = outgoing.report
     verdict = f'<p class="verdict {report.level.value}">{_mark(report.level)} {_text(report.verdict)}</p>'
     sections = [f"<header><h1>accel doctor</h1>{verdict}</header>", "<main>"]
-    if outgoing.ranking:
-        sections.append(_ranking(outgoing.ranking))
     sections.append('<section aria-labelledby="found"><h2 id="found">What was found</h2>')
     sections += map(_topic, report.topics)
     sections.append("</section>")
+    if outgoing.ranking:
+        sections.append(_ranking(outgoing.ranking))
     sections.append(_times(report.topics, outgoing.ranking))
     sections.append(_facts_section("versions", "Versions", outgoing.versions))
     if outgoing.variables:

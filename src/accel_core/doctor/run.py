@@ -10,12 +10,13 @@ from accel_core._support import child
 from accel_core.detection.records import CAUGHT, root_cause
 from accel_core.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_core.doctor.verdict import verdict
+from accel_core.machine import host
 
 __all__ = ["end_given_up", "examine", "visited"]
 
 #: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
 _ITSELF = 10.0
-_PROBES = 6
+_PROBES = 12
 
 
 def visited(
@@ -44,11 +45,13 @@ def examine(
     end = time.monotonic() + limit
     examinations = [_Examination(visit, topic) for topic in topics]
     try:
-        for examination in examinations:
-            examination.start()
-        for examination in examinations:
-            awaiting(examination.title)
-            examination.join(max(0.0, end - time.monotonic()))
+        # All topics together: more imports of torch than cores would only make each other late.
+        with child.at_most(host.usable_cores()):
+            for examination in examinations:
+                examination.start()
+            for examination in examinations:
+                awaiting(examination.title)
+                examination.join(max(0.0, end - time.monotonic()))
     except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
         child.end_all(for_good=True)
         raise

@@ -14,6 +14,10 @@ from accel_core.doctor.vendor_package import missing_libraries, unmet_libraries,
 __all__ = ["import_in_child", "torch_finding"]
 
 
+#: What `_tried` says of a torch that takes too long: on a cold or busy disk that need not be a fault.
+_LATE = "late"
+
+
 def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -> Finding:
     """What is so of torch; `proven`: a backend was seen to work with it, so that it need not be tried.
 
@@ -29,6 +33,9 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
     failure, place = _tried(timeout)
     if not failure:
         return Finding(Level.OK, "candidates.torch", f"torch {build.version} can be imported", facts=facts)
+    if failure == _LATE:
+        what = f"whether torch {build.version} can be imported is not known: no answer within {timeout:g} s"
+        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 60", facts=facts)
     facts["raised by"] = place
     if package is not None:
         facts["missing libraries"] = missing_libraries(unmet_libraries(package, environ))
@@ -49,9 +56,10 @@ def _tried(timeout: float) -> tuple[str, str]:
         return f"no process could be started to try it: {error}", ""
     if report.answer is not None:
         return clean(str(report.answer["cause"])), clean(str(report.answer["where"]))
-    ending = f"no answer within {timeout:g} s" if report.timed_out else f"its process {report.ending}"
+    if report.timed_out:
+        return _LATE, ""
     last = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
-    return clean(f"{ending}{last}"), ""
+    return clean(f"its process {report.ending}{last}"), ""
 
 
 def import_in_child(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:

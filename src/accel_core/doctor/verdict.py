@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from accel_core.detection.records import How, Selection, Verdict
 from accel_core.detection.survey import Survey
@@ -26,18 +26,23 @@ def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
     if surveyed is None or surveyed.choice is None:
         return []
     selection = surveyed.choice.selection
-    clauses = [
-        _usability(v)
-        for v in surveyed.verdicts
-        if visit.names and visit.concerns(v.name, v.provenance.distribution) and not _is_chosen(v, selection)
+    named = [
+        v for v in surveyed.verdicts if visit.names and visit.concerns(v.name, v.provenance.distribution)
     ]
-    return [*dict.fromkeys(clauses), _choice(selection)]
+    return [*_usabilities([v for v in named if not _is_chosen(v, selection)]), _choice(selection)]
 
 
-def _usability(found: Verdict) -> str:
-    if found.usable:
-        return f"{found.name} is usable too"
-    return f"{found.name} ({found.provenance}) is not usable: {found.status.words}"
+def _usabilities(named: Sequence[Verdict]) -> Iterator[str]:
+    """A clause on each backend; several declarations of one share it, and one that is usable is enough."""
+    by_source: dict[tuple[str, str], list[Verdict]] = {}
+    for found in named:
+        by_source.setdefault((found.name, str(found.provenance)), []).append(found)
+    for (name, source), verdicts in by_source.items():
+        if any(found.usable for found in verdicts):
+            yield f"{name} is usable too"
+        else:
+            statuses = dict.fromkeys(found.status.words for found in verdicts)
+            yield f"{name} ({source}) is not usable ({', '.join(statuses)})"
 
 
 def _is_chosen(found: Verdict, selection: Selection) -> bool:

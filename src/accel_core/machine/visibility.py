@@ -49,11 +49,13 @@ class Visibility(NamedTuple):
         return {physical: number for number, physical in enumerate(self.devices or ())}
 
 
-def visibility(backend: Backend, environ: Mapping[str, str], count: int | None = None) -> Visibility:
+def visibility(
+    backend: Backend, environ: Mapping[str, str], count: int | None = None, uuids: Sequence[str] = ()
+) -> Visibility:
     """What `environ` lets a process see of `backend`'s devices.
 
-    `count`: how many there are, where that is known. Never raises: a value that is refused is told in its
-    step.
+    `count`: how many there are, where that is known; `uuids` their identifiers, where these are. Never
+    raises: a value that is refused is told in its step.
     """
     grammar = backend.visible_devices_grammar
     named = [name for name in backend.visible_devices if name in environ]
@@ -68,7 +70,7 @@ def visibility(backend: Backend, environ: Mapping[str, str], count: int | None =
             return Visibility((*steps, Step(name, value, malformed=str(error))), None)
         lost = asked.note
         if asked.ids is not None:
-            seen, missing = _filtered(asked.ids, seen, grammar)
+            seen, missing = _filtered(asked.ids, seen, grammar, uuids)
             if missing:
                 lost = "; ".join(filter(None, [lost, missing]))
         steps.append(Step(name, value, lost))
@@ -77,10 +79,15 @@ def visibility(backend: Backend, environ: Mapping[str, str], count: int | None =
     return Visibility(tuple(steps), tuple(seen or ()) if filtered else None)
 
 
-def _filtered(asked: Sequence[Id], seen: Sequence[Id] | None, grammar: str) -> tuple[list[Id], str]:
+def _filtered(
+    asked: Sequence[Id], seen: Sequence[Id] | None, grammar: str, uuids: Sequence[str]
+) -> tuple[list[Id], str]:
     """Those of `seen` that `asked` names by their place, and a clause on those that name nothing."""
     found: list[Id] = []
     for place, item in enumerate(asked):
+        if isinstance(item, str) and (wrong := _unfit(item, uuids)):
+            rest = ", ".join(map(str, asked[place:]))
+            return found, f"{wrong}, which ends the list: {rest} not seen"
         if not isinstance(item, int) or seen is None:
             found.append(item)  # an identifier, or nobody knows how many there are
         elif item < len(seen):
@@ -90,6 +97,19 @@ def _filtered(asked: Sequence[Id], seen: Sequence[Id] | None, grammar: str) -> t
             return found, f"there is no device {item}, which ends the list: {rest} not seen"
     missing = [i for i in asked if isinstance(i, int) and seen is not None and i >= len(seen)]
     return found, f"there is no device {', '.join(map(str, missing))}" if missing else ""
+
+
+def _unfit(identifier: str, uuids: Sequence[str]) -> str:
+    """Why the beginning of a UUID names no GPU, or several; of a part of a GPU only the driver knows.
+
+    CUDA takes as much of it as tells the GPU from the others.
+    """
+    fits = [uuid for uuid in uuids if uuid.lower().startswith(identifier.lower())]
+    if not uuids or not identifier.startswith("GPU-") or len(fits) == 1:
+        return ""
+    return (
+        f"{identifier} is the beginning of {len(fits)} UUIDs" if fits else f"there is no device {identifier}"
+    )
 
 
 def rewritten(grammar: str, value: str, count: int | None = None) -> str:

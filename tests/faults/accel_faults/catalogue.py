@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 
 #: Seconds that a probe has where a fault takes longer than that, and that a fault sleeps which then goes on.
-DEADLINE = 1.5
-SLEEP = 3.0
+DEADLINE = 2.5
+SLEEP = 4.0
 
 
 class Kind(enum.Enum):
@@ -162,11 +162,12 @@ class Place(enum.Enum):
     EXPLAIN = "accel_explain"
     OP_BUILDERS = "accel_op_builders"
     KERNEL = "first kernel"
+    CHECKS = "accel_checks"
 
     @property
     def after_choice(self) -> bool:
         """Whether nobody who merely chooses comes here."""
-        return self in (Place.OP_BUILDERS, Place.KERNEL)
+        return self in (Place.OP_BUILDERS, Place.KERNEL, Place.CHECKS)
 
     @property
     def loads(self) -> bool:

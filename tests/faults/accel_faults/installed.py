@@ -72,6 +72,7 @@ def _plugin(place: Place) -> str:
         Place.CREATE: ("accel_create", "backend, others"),
         Place.EXPLAIN: ("accel_explain", "backend, error"),
         Place.OP_BUILDERS: ("accel_op_builders", "backend"),
+        Place.CHECKS: ("accel_checks", "backend"),
     }.get(place, ("", ""))
     return source + (plugins.hook(name, parameters, f"{_DO}\nreturn None") if name else "")
 

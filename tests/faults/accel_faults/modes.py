@@ -33,11 +33,17 @@ class Mode(enum.Enum):
     OPS = "accel ops"
     ENV = "accel env"
     DRY_RUN = "accel run --dry-run"
+    DOCTOR = "accel doctor"
 
     @property
     def is_program(self) -> bool:
         """Whether it is a user's own process that calls `get_accelerator()`."""
         return self in (Mode.IN_PROCESS, Mode.NEXT_RUN, Mode.ISOLATED)
+
+    @property
+    def deadline(self) -> float:
+        """Seconds that a probe has where a fault takes longer: the real torch takes one by itself."""
+        return 10.0 if self is Mode.DRY_RUN else DEADLINE
 
     @property
     def arguments(self) -> list[str]:
@@ -52,6 +58,7 @@ _COMMANDS = {
     Mode.INFO: ["info", "--json"],
     Mode.OPS: ["ops", "--json"],
     Mode.ENV: ["env", "--format", "json"],
+    Mode.DOCTOR: ["doctor", "--json"],
     Mode.DRY_RUN: ["run", "--dry-run", "--nproc-per-node", "1", "script.py"],
 }
 
@@ -162,11 +169,12 @@ def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
         old.unlink()
     (folder / "script.py").touch()
     mark = f"FAULT_CELL={uuid.uuid4().hex}"
-    slow = fault.kind in (Kind.HANGS, Kind.SLEEPS)
+    late = fault.kind in (Kind.HANGS, Kind.SLEEPS)
     environ = children.clean_environment(
         HOME=str(home), XDG_CACHE_HOME=str(home / "cache"), **dict([mark.split("=")]),
         **({"ACCEL_PROBE": "isolated"} if mode is Mode.ISOLATED else {}),
-        **({"ACCEL_PROBE_TIMEOUT": str(DEADLINE)} if slow else {}),
+        # Where nothing is late nobody waits for it, and a loaded machine is no fault.
+        ACCEL_PROBE_TIMEOUT=str(mode.deadline if late else 60),
     )  # fmt: skip
     code = _PROGRAM if mode.is_program else _COMMAND.format(arguments=mode.arguments)
     (folder / "stdin").write_text("the user's line\n" * 9)
@@ -191,11 +199,29 @@ def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
     return seen
 
 
+def _findings(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the doctor says of whether each candidate can be used; the worst of each comes last."""
+    found = [f for topic in document["topics"] if topic["name"] == "candidates" for f in topic["findings"]]
+    known = [f for f in found if "distribution" in f["facts"]]
+    return sorted(known, key=lambda finding: finding["level"] != "ok")
+
+
+def _diagnosis(finding: dict[str, Any]) -> dict[str, Any]:
+    """The same in the words of a verdict."""
+    return {
+        "status": finding["code"].partition(".")[2].replace("-", "_"),
+        "distribution": finding["facts"]["distribution"].partition(" ")[0],
+        "reason": finding["what"],
+        "hint": finding["step"],
+        "cause": str(finding["facts"]),
+    }
+
+
 def _patience(fault: Fault, mode: Mode) -> float:
     """Seconds after which the user ends what does not end."""
     if fault.kind is Kind.HANGS and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN):
         return DEADLINE + 1 if mode is Mode.IN_PROCESS else 5 * DEADLINE
-    return 30 if fault.kind in (Kind.HANGS, Kind.SLEEPS) else 90
+    return 200  # `accel ops` gives operators two minutes
 
 
 def _ended(process: subprocess.Popen[str], limit: float) -> tuple[str, str, bool]:
@@ -234,6 +260,9 @@ def _read_command(seen: Seen, mode: Mode, stdout: str) -> None:
         seen.chosen = document.get("name")
     elif mode is Mode.OPS:
         seen.chosen = document.get("backend")
+    elif mode is Mode.DOCTOR:
+        seen.chosen = document.get("chosen")
+        seen.verdicts = {f["about"]: _diagnosis(f) for f in _findings(document)}
     else:
         listed = document.get("backends") or document.get("verdicts") or ()
         seen.verdicts = {v["name"]: v for v in listed}

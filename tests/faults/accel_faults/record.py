@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from accel_faults.catalogue import Fault, Kind, Place
+from accel_faults.catalogue import FAULTS, Fault, Kind, Place
 from accel_faults.modes import Mode, Seen
 from accel_faults.rules import RESTORED, dies_here, wrong
 
@@ -29,7 +29,9 @@ def outcome(fault: Fault, place: Place, mode: Mode, seen: Seen) -> dict[str, obj
 def keep(folder: str, fault: Fault, place: Place, seen: Mapping[Mode, Seen]) -> None:
     """Write the cells of one fault in one place to a file of their own."""
     cells = {mode.value: outcome(fault, place, mode, one) for mode, one in seen.items()}
-    name = f"{fault.name} {place.value} {len(cells)}".replace("/", " ")
+    name = f"{fault.name} {place.value} {' '.join(mode.name for mode in seen)}".replace("/", " ")
     Path(folder).mkdir(parents=True, exist_ok=True)
-    document = {"fault": fault.name, "place": place.value, "cells": cells}
+    document = {
+        "number": FAULTS.index(fault), "fault": fault.name, "place": place.value, "cells": cells,
+    }  # fmt: skip
     (Path(folder) / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from accel_faults.catalogue import Fault, Kind, Place
+from accel_faults.catalogue import SLEEP, Fault, Kind, Place
 from accel_faults.modes import Mode, Seen
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
@@ -39,6 +39,8 @@ def _killed(fault: Fault, place: Place) -> bool:
 
 def meets(place: Place, mode: Mode) -> bool:
     """Whether the mode comes to that place at all."""
+    if place is Place.CHECKS:
+        return mode is Mode.DOCTOR
     if place is Place.KERNEL:
         return mode.is_program or mode is Mode.INFO
     return mode.is_program or not place.after_choice or mode in (Mode.INFO, Mode.OPS)
@@ -50,8 +52,8 @@ def chosen(fault: Fault, place: Place, mode: Mode) -> str:
         return "faulty"
     if place is Place.EXPLAIN or not fault.works:
         return "good"
-    late = fault.kind is Kind.SLEEPS and mode not in (Mode.IN_PROCESS, Mode.NEXT_RUN)
-    return "good" if late else "faulty"
+    limited = mode not in (Mode.IN_PROCESS, Mode.NEXT_RUN) and mode.deadline < SLEEP
+    return "good" if fault.kind is Kind.SLEEPS and limited else "faulty"
 
 
 def wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> list[str]:
@@ -98,8 +100,11 @@ def _choice(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]
         pass  # it is about one backend, and its verdict is looked at below
     elif seen.chosen != right:
         yield f"{seen.chosen} was chosen, expected {right} (exit status {seen.returncode}): {_end_of(seen)}"
-    if seen.verdicts or mode.is_program or mode in (Mode.LIST, Mode.WHY, Mode.WHY_NAME):
+    if seen.verdicts or mode.is_program or mode in _SHOWS_VERDICTS:
         yield from _verdict(fault, place, mode, seen, usable=right == "faulty")
+
+
+_SHOWS_VERDICTS = (Mode.LIST, Mode.WHY, Mode.WHY_NAME, Mode.DOCTOR)
 
 
 def _end_of(seen: Seen) -> str:
@@ -145,13 +150,17 @@ def _in_process(fault: Fault, mode: Mode) -> bool:
 def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
     """A command that asks the chosen accelerator more than whether it is there."""
     if fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS):
-        if "accel-faulty" not in seen.text and "faulty" not in str(seen.document):
-            yield f"who ended it is not named: {_end_of(seen)}"
+        told = f"{seen.text} {seen.document}"
+        endings = (fault.ending,) if fault.ending else ("did not finish", "no answer within")
+        if "accel-faulty" not in told or not any(ending in told for ending in endings):
+            yield f"who ended it, and how, is not told: {told}"
     elif not seen.clean:
         yield f"stdout is no JSON: {seen.text[:300]!r}"
     elif fault.kind is Kind.RAISES:
         if place is Place.KERNEL and fault.said not in str(seen.document.get("problems")):
             yield f"the problem is not told: {seen.document.get('problems')}"
+        if place is Place.CHECKS and fault.said not in str(seen.document):
+            yield f"what the check raised is not told: {_end_of(seen)}"
     elif fault.kind is Kind.DISTURBS and seen.chosen != "faulty":
         yield f"{seen.chosen} answered, expected faulty: {_end_of(seen)}"
 

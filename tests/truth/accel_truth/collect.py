@@ -40,7 +40,7 @@ URL = re.compile(r"https?://[^\s)>\"'`]*[^\s)>\"'`.,;:]")
 PIP = re.compile(r"\bpip (?:un)?install((?: (?! )[^\s`|&;,()#]+)+)")
 REQUIREMENT = re.compile(r"(?<![\w/.-])([A-Za-z][\w.-]*\w)(?:\[\w+\])?(?:==|>=|~=)(?=[\d{])")
 OUR_DISTRIBUTION = re.compile(r"(?<![\w/.-])(accel-[a-z]+)(?![\w/-])")
-GROUP = re.compile(r"(?<![\w./@\"-])(accel\.[a-z_]+)(?![\w(/])|entry-points\.\"([\w.]+)\"")
+GROUP = re.compile(r"(?<![\w./@\"-])(accel\.(?!toml\b)[a-z_]+)(?![\w(/])|entry-points\.\"([\w.]+)\"")
 SAID_GROUP = re.compile(r"groups? `([a-z_]+(?:\.[a-z_]+)+)`")
 SESSION = re.compile(r"(?:\./dev|bootstrap\.py|\bnox -s)((?: [a-z]\w+)+)(?![\w./])")
 SAID_SESSION = re.compile(r"\bsessions? `([a-z_]+)`")
@@ -129,8 +129,8 @@ def _typed(code: str) -> Iterator[list[str]]:
 def _options(text: Text, programs: tuple[str, ...]) -> Iterator[Name]:
     """Long options, with the program that stands last before them in the same command."""
     for found in OPTION.finditer(text.body):
-        if text.body[found.end() : found.end() + 1] == ":" and text.body[found.end() + 1 :][:1] == "#":
-            continue  # a colour of a style sheet
+        if f"var({found[0]})" in text.body:
+            continue  # a variable of a style sheet
         before = re.split(r"[`|;&\n(]", text.body[: found.start()])[-1]
         before = re.split(r"\.py ", before)[-1]  # what follows a script is its own
         within = max((*programs, OURS), key=lambda name: (_last(name, before), len(name)))

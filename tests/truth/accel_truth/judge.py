@@ -21,11 +21,15 @@ class Outside:
         #: Of each kind, the names; of options, `program option`.
         self.names: dict[str, set[str]] = {kind: set() for kind in KINDS}
         self.used: set[tuple[str, str]] = set()
+        self.twice: list[str] = []
         for source in self.sources:
             for kind in KINDS:
                 listed = source.get(kind, [])
                 program = f"{source['program']} " if kind == "option" and listed else ""
-                self.names[kind] |= {f"{program}{name}" for name in listed}
+                for name in (f"{program}{name}" for name in listed):
+                    if name in self.names[kind]:
+                        self.twice.append(f"{kind} {name}: on record twice")
+                    self.names[kind].add(name)
 
     @cached_property
     def programs(self) -> tuple[str, ...]:
@@ -78,7 +82,7 @@ class Judge:
             "distribution": set(self.known.projects),
             "prose": set(self.known.commands),
         }
-        return [
+        return self.outside.twice + [
             f"{kind} {name}: on record as others', and this tree has it"
             for kind, names in own.items()
             for name in sorted(names & self.outside.names[kind])

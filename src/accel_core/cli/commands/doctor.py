@@ -18,6 +18,8 @@ from accel_core.settings import Pin
 
 __all__ = ["command"]
 
+#: Names of facts beyond this are no column.
+_LONGEST = 24
 _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 
@@ -103,9 +105,16 @@ def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[Part]
         if everything or finding.level is not Level.OK:
             parts.append(Marked(mark(finding.level), Paragraph(_in_words(finding)), indent=2))
             if everything and finding.facts:
-                facts = [(name, text.clean(value)) for name, value in finding.facts.items()]
-                parts.append(Facts(facts, indent=5))
+                parts += _facts(finding)
     return parts
+
+
+def _facts(finding: Finding) -> list[Part]:
+    """What was seen: in two columns, or one under the other where names are long, as paths are."""
+    facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
+    if max(len(name) for name, _ in facts) <= _LONGEST:
+        return [Facts(facts, indent=5)]
+    return [Marked(("", ""), paragraph((name, "dim"), (f"  {value}", "")), indent=3) for name, value in facts]
 
 
 def _in_words(finding: Finding) -> Sequence[Cell]:

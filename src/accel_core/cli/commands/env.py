@@ -15,11 +15,11 @@ from accel_core.cli.accelerator import answer_of
 from accel_core.cli.output import answering
 from accel_core.detection.apart import Apart
 from accel_core.detection.autoload import spoilers
-from accel_core.detection.discovery import find
+from accel_core.detection.discovery import find, load_apart
 from accel_core.detection.records import Candidate
 from accel_core.distributed import environment
 from accel_core.errors import BackendUnavailableError
-from accel_core.settings import ACCEL_PROBE, Pin, Settings
+from accel_core.settings import Pin, Settings
 
 __all__ = ["command"]
 
@@ -67,7 +67,7 @@ def _variables(
         declared = [c.backend for c in found if isinstance(c, Candidate)]
         if not declared:
             raise
-        os.environ[ACCEL_PROBE.name] = "isolated"  # of this process: who looks for plugins once more
+        load_apart()  # who looks for plugins once more
         return environment.forwarded(declared[0], environ), declared[0]
     return asked.answer["variables"], asked.backend
 

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from accel_core._support.guest import Guest
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.interface import Accelerator
@@ -51,7 +52,7 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
     Its devices and their memory, data types, communication and compile backends, streams, graphs and
-    operators. Unlike the other commands this one needs torch and imports the vendor's package.
+    operators. Needs torch; a child process imports it and the vendor's package.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings()  # judged before torch takes its second to import
@@ -100,7 +101,8 @@ class _Questions:
             return None
         self._step(what)
         try:
-            return ask()
+            with Guest(what):
+                return ask()
         except UnsupportedError:
             return None
         except CAUGHT as error:

@@ -9,7 +9,9 @@ from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
+from accel_core.cli.provenance import described
 from accel_core.detection import plain
+from accel_core.detection.apart import Apart
 from accel_core.detection.records import Status, Verdict
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Settings
@@ -47,7 +49,10 @@ def command(
         raise click.UsageError("--export is for the page, and --json prints none.")
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        surveyed = survey(settings, probing=not no_probe)
+        # A page takes rich, whose import is free while a child process starts.
+        prepare = (lambda: None) if as_json else output.prepare
+        load = Apart(settings.probe_timeout, prepare)
+        surveyed = survey(settings, probing=not no_probe, load=load)
         marked = _marked(surveyed, settings)
         if as_json:
             output.write_json(_document(surveyed, marked, settings.simulated))
@@ -84,7 +89,7 @@ def _document(surveyed: Survey, marked: Verdict | None, simulated: str) -> dict[
         "missing_plugins": list(surveyed.missing_plugins),
         "autoload": list(choice.selection.autoload) if choice else [],
         "simulated": simulated,
-        "backends": [{**v.to_dict(), "marked": v is marked} for v in surveyed.verdicts],
+        "backends": [{**described(v), "marked": v is marked} for v in surveyed.verdicts],
     }
 
 

@@ -92,9 +92,10 @@ def _unknown(op: str, known: Iterable[str]) -> str:
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
     from accel_core import operators
-    from accel_core.detection.discovery import discover
+    from accel_core.detection.discovery import discover, load_apart
     from accel_core.detection.records import Candidate
 
+    load_apart()  # a plugin that ends its process must not end the shell's question
     backends = [c.backend for c in discover() if isinstance(c, Candidate)]
     given = [*OWN, *(provider for backend in backends for provider in operators.providers(backend))]
     names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})

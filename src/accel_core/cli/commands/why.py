@@ -10,6 +10,7 @@ import click
 from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
+from accel_core.cli.provenance import described, vendor_packages
 from accel_core.detection import plain
 from accel_core.detection.choose import choose
 from accel_core.detection.conduct import Misstep, conduct
@@ -49,7 +50,8 @@ def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> boo
     """Write the record of the choice; whether something is chosen."""
     selection = choose(settings, os.environ, isolated=True).selection
     if as_json:
-        output.write_json(selection.to_dict())
+        verdicts = [described(verdict) for verdict in selection.verdicts]
+        output.write_json({**selection.to_dict(), "verdicts": verdicts})
     else:
         output.write_page(_choice_page(selection))
     return selection.chosen is not None
@@ -141,7 +143,7 @@ class _Standing(NamedTuple):
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         return {
-            **self.verdict.to_dict(),
+            **described(self.verdict),
             "usable": self.verdict.usable,
             "chosen": self.chosen,
             "standing": self.sentence,
@@ -248,13 +250,21 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("what it is", text.clean(v.description)),
                 ("device type", v.device_type),
                 ("vendor import", ", ".join(v.vendor_import)),
-                ("entry point", text.clean(v.provenance.value)),
+                ("installed", text.clean(", ".join(map(str, vendor_packages(v))))),
+                ("entry point", _entry_point(v)),
                 ("read on", text.clean(v.url)),
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),
             )
         ),
         *_missteps(standing),
     ]
+
+
+def _entry_point(verdict: Verdict) -> str:
+    """As metadata has it; of a plugin that is named as its backend, what it names."""
+    source = verdict.provenance
+    name = f"{source.entry_point} = " if source.entry_point.lower() != verdict.name else ""
+    return text.clean(f"{name}{source.value}") if source.value else ""
 
 
 def _missteps(standing: _Standing) -> list[Part]:

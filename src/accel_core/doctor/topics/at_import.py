@@ -17,12 +17,12 @@ from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.autoload import Spoiler, spoilers
 from accel_core.detection.builtin import TORCH_GROUP
 from accel_core.detection.entry_points import EntryPoint, scan_all
-from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.doctor.in_child import try_acts
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.start_files import StartFile, start_files
 from accel_core.machine import host
 
-__all__ = ["TOPIC", "try_in_child"]
+__all__ = ["TOPIC"]
 
 
 class _Group(NamedTuple):
@@ -162,8 +162,10 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
 
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
-    if tried.ending:  # who was at work need not be to blame: another's thread may have ended the process
-        rest = range(tried.at, len(acts))
+    if tried.hangs:
+        wrong[tried.at] = tried.ending
+    if tried.ending:  # who was at work when it died need not be to blame: another's thread may have ended it
+        rest = range(tried.at + tried.hangs, len(acts))
         alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, host.usable_cores())
         hows = ((index, found.wrong.get(0) or found.ending) for index, found in zip(rest, alone, strict=True))
         wrong.update((index, how) for index, how in hows if how)
@@ -177,14 +179,16 @@ class _Tried(NamedTuple):
     wrong: dict[int, str]
     #: How the process ended before it had tried all; empty where it had.
     ending: str = ""
-    #: The first of which nothing is known then.
+    #: The one that was at work then.
     at: int = 0
+    #: Whether it is to blame, for it did not come back.
+    hangs: bool = False
 
 
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     from accel_core._support import child
 
-    report = child.run(try_in_child, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
+    report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
     if report.answer is not None:
         return _Tried({int(index): str(how) for index, how in report.answer.items()})
     ending = (
@@ -193,25 +197,8 @@ def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     if not report.stage.startswith("{"):
         return _Tried({}, ending)
     stage: dict[str, Any] = json.loads(report.stage)
-    return _Tried({int(index): str(how) for index, how in stage["wrong"].items()}, ending, int(stage["at"]))
-
-
-def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
-    """In the child: do what each would do; how it fails, by its number."""
-    wrong: dict[int, str] = {}
-    for index, act in enumerate(job["jobs"]):
-        stage(json.dumps({"at": index, "wrong": wrong}))
-        try:
-            if "lines" in act:
-                for line in act["lines"]:
-                    exec(line, {})  # as the module site does
-            else:
-                loaded: Any = EntryPoint(*act["entry_point"]).load()
-                if act["call"]:
-                    loaded()
-        except CAUGHT as error:
-            wrong[index] = clean(root_cause(error))
-    return wrong
+    wrong = {int(index): str(how) for index, how in stage["wrong"].items()}
+    return _Tried(wrong, ending, int(stage["at"]), report.timed_out)
 
 
 TOPIC = Topic("at-import", "Who acts at import", _examine)

@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from accel_core._support import child
+from accel_core._support.guest import Guest
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.check import LEVELS, Check, CheckResult, Fix
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.loading import load
 from accel_core.detection.plugin import Hooks
-from accel_core.detection.records import CAUGHT, Candidate, Status, root_cause
+from accel_core.detection.records import CAUGHT, Candidate, root_cause
+from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
@@ -133,13 +135,10 @@ def _ended(at: dict[str, Any], report: child.ChildReport, seconds: float) -> Che
 def _job(visit: Visit) -> dict[str, Any]:
     """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
     plugins: dict[tuple[str, str], list[str]] = {}
-    for verdict in visit.survey().verdicts:
-        source = verdict.provenance
-        # What could not be loaded has no device type; its verdict says why.
-        if verdict.builtin or not verdict.device_type or verdict.status in (Status.BLOCKED, Status.INVALID):
-            continue
-        if visit.concerns(verdict.name, source.distribution):
-            plugins.setdefault((source.entry_point, source.distribution), []).append(verdict.name)
+    for candidate in declared(visit):  # before anything is probed: nobody's checks wait for all verdicts
+        source = candidate.provenance
+        if not candidate.builtin:
+            plugins.setdefault((source.entry_point, source.distribution), []).append(candidate.name)
     return {"plugins": [[*source, names] for source, names in plugins.items()], "behind": [], "list": False}
 
 
@@ -189,7 +188,8 @@ def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tu
 def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        answers = Hooks([plugin]).of(plugin, "accel_checks", backend=backend)
+        with Guest(whole.origin):
+            answers = Hooks([plugin]).of(plugin, "accel_checks", backend=backend)
         checks = list(answers[0])[:_MOST] if answers else []
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
@@ -230,7 +230,8 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        result: object = check.run()
+        with Guest(row.origin):
+            result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")
     if not isinstance(result, CheckResult) or result.level not in LEVELS or not isinstance(result.what, str):

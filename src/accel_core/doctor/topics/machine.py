@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from accel_core._support.torch_import import TorchBuild, import_torch, torch_build
+from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core.detection.discovery import installed_names
+from accel_core.doctor.in_child import architectures
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.machine import devices, host, vendors
 from accel_core.machine.placement import placement
@@ -210,16 +211,6 @@ def _runs(name: str, major: int, minor: int) -> bool:
     if kind == "compute" and not number.endswith("f"):
         return at <= 10 * major + minor
     return at // 10 == major and at % 10 <= minor
-
-
-def architectures(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: what torch has code for, and the GPUs with their compute capability."""
-    stage("import of torch")
-    torch = import_torch()
-    stage("torch.cuda")
-    count = range(torch.cuda.device_count())
-    gpus = [(torch.cuda.get_device_name(i), *torch.cuda.get_device_capability(i)) for i in count]
-    return {"torch": torch.cuda.get_arch_list(), "gpus": gpus}
 
 
 # --- Plugins, containers, memory -----------------------------------------------------------------------

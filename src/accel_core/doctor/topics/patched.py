@@ -7,24 +7,22 @@ its own.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from accel_core._support.packages import is_installed
-from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.torch_import import import_torch
 from accel_core._text import clean
 from accel_core.detection.conduct import Misstep, conduct, conducts
 from accel_core.detection.creation import installed_imports
-from accel_core.detection.footprint import Change, changes, footprint
-from accel_core.detection.records import CAUGHT, Candidate
+from accel_core.detection.footprint import Change
+from accel_core.detection.records import Candidate
 from accel_core.doctor.declared import declared
+from accel_core.doctor.in_child import import_vendor
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.machine import host
 from accel_core.settings import VARIABLES
 
-__all__ = ["TOPIC", "import_in_child"]
+__all__ = ["TOPIC"]
 
 #: Device namespaces of torch itself: whose functions another vendor replaces takes that device away.
 _DEVICES = ("torch.cuda", "torch.xpu", "torch.mps", "torch.cpu", "torch.accelerator")
@@ -98,26 +96,13 @@ def _changed_by(module: str, timeout: float) -> list[Change] | None:
     from accel_core._support import child
 
     try:
-        report = child.run(import_in_child, {"module": module}, timeout)
+        report = child.run(import_vendor, {"module": module}, timeout)
     except OSError:
         return None
     if report.answer is None:
         return None
     rows: Any = report.answer["changes"]
     return [Change(*row) for row in rows]
-
-
-def import_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
-    """In the child: import torch, then the vendor's package; what the latter changed, also where it fails."""
-    from importlib import import_module
-
-    stage("import of torch")
-    import_torch()
-    before = footprint()
-    stage(f"import of {job['module']}")
-    with stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
-        import_module(job["module"])
-    return {"changes": [tuple(change) for change in changes(before)]}
 
 
 def _findings(module: str, candidate: Candidate, found: Sequence[Change]) -> Iterator[Finding]:

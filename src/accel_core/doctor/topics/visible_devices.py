@@ -14,7 +14,7 @@ from accel_core.backend import Backend
 from accel_core.detection.records import Candidate, Status, Verdict
 from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
-from accel_core.machine import devices
+from accel_core.machine import devices, host
 from accel_core.machine.ancestors import origin_of_variable
 from accel_core.machine.visibility import Step, Visibility, rewritten, visibility
 
@@ -23,6 +23,8 @@ __all__ = ["TOPIC"]
 #: Grammars whose indices count the numbered device nodes. Of others a card has several devices (a Tecorigin
 #: card four), or the nodes are other makers' too.
 _ONE_NODE_EACH = ("cuda", "ascending", "mlu")
+
+_GPUS = "/proc/driver/nvidia/gpus"
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
@@ -57,7 +59,7 @@ def _of(candidate: Candidate, visit: Visit) -> Iterator[Finding]:
         )  # fmt: skip
         return
     count = _count(backend)
-    sees = visibility(backend, visit.environ, count)
+    sees = visibility(backend, visit.environ, count, _uuids(backend))
     facts = _table(backend, sees, count, found)
     faults = list(_faults(candidate, sees, count, found, facts | _origins(sees)))
     yield from faults
@@ -89,6 +91,18 @@ def _count(backend: Backend) -> int | None:
         return None
     nodes = devices.device_nodes(backend.device_nodes)
     return len(nodes) if nodes and all(node[-1:].isdigit() for node in nodes) else None
+
+
+def _uuids(backend: Backend, root: str = "/") -> list[str]:
+    """The UUIDs of the GPUs that NVIDIA's driver has; none where it is another's, or tells none.
+
+    /proc/driver/nvidia/gpus/*/information, as NVIDIA's driver README has it.
+    """
+    if "cuda" not in backend.torch_builds:
+        return []
+    files = (f"{_GPUS}/{name}/information" for name in sorted(host.names_in(_GPUS, root)))
+    lines = (line.partition(":") for file in files for line in host.read_text(file, root).splitlines())
+    return [value.strip() for key, _, value in lines if key.strip() == "GPU UUID"]
 
 
 def _table(backend: Backend, sees: Visibility, count: int | None, found: Verdict | None) -> dict[str, str]:
