@@ -167,9 +167,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("accel"):
         unknown = mark.kwargs.keys() - {"devices"}
         if unknown:
-            raise pytest.UsageError(
-                f"the mark accel takes devices=N, and was given {', '.join(sorted(unknown))}"
-            )
+            raise pytest.UsageError(f"the mark takes devices=N, and was given {', '.join(sorted(unknown))}")
         import accel_core
 
         found, devices = accel_core.get_accelerator(), mark.kwargs.get("devices", 1)
