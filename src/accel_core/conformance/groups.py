@@ -15,14 +15,23 @@ LEVELS = {
 }
 
 
+#: It imports torch's compilers, which are larger than all the rest.
+_APART = "compute.compiling"
+
+
 class Group(NamedTuple):
-    """Checks that share a process."""
+    """Checks about one thing."""
 
     #: The module that they are in, below `accel_core.conformance` and without `test_`.
     name: str
     level: int
     #: Seconds that one check may take before it counts as hung.
     seconds: float = 60.0
+
+    @property
+    def process(self) -> str:
+        """Groups with the same word share a child process, as importing torch takes longer than most checks."""
+        return self.name if self.name == _APART else self.name.partition(".")[0]
 
     @property
     def file(self) -> Path:

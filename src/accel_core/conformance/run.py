@@ -48,15 +48,15 @@ def run(
     wanted = [check for check in checks() if check.level <= level and (not only or check.name in only)]
     results: list[Result] = []
     obstacle = ""
-    for group in dict.fromkeys(check.group for check in wanted):
-        members = [check for check in wanted if check.group == group]
+    for process in dict.fromkeys(check.group.process for check in wanted):
+        members = [check for check in wanted if check.group.process == process]
         if obstacle:
             results += [Result(check, Outcome.NOT_RUN, obstacle) for check in members]
             continue
         found = list(_group(members, pin, expected, begins))
         results += found
         reasons = {result.message for result in found}
-        if group.level and len(reasons) == 1 and all(r.outcome is Outcome.NOT_RUN for r in found):
+        if members[0].level and len(reasons) == 1 and all(r.outcome is Outcome.NOT_RUN for r in found):
             obstacle = next(iter(reasons))  # there is no accelerator: no other group will find one
     order = {check.name: place for place, check in enumerate(wanted)}
     return Card(
@@ -82,7 +82,7 @@ def _version(distribution: str) -> str:
 def _group(
     members: list[Check], pin: str, expected: Path | None, begins: Callable[[str], object]
 ) -> Iterator[Result]:
-    """The results of one group's checks; after a check that ends its process another one does the rest."""
+    """The results of one process's checks; after a check that ends it another one does the rest."""
     left = list(members)
     in_vain = 0
     while left:
@@ -117,7 +117,6 @@ class _Told:
         self.ended: set[Check] = set()
         self.current: Check | None = None
         self.since = time.monotonic()
-        self.heard = False
         self._by_node = {check.node: check for check in members}
         self._begins = begins
         self._read = 0
@@ -134,7 +133,7 @@ class _Told:
                 self._take(json.loads(line))
 
     def _take(self, line: dict[str, Any]) -> None:
-        self.since, self.heard = time.monotonic(), True
+        self.since = time.monotonic()
         check = self._by_node.get(line.get("begins", line.get("ended", "")))
         if check is None:
             return
@@ -152,7 +151,6 @@ class _Told:
 
 
 def _child(members: list[Check], pin: str, expected: Path | None, told: _Told) -> _Ending:
-    group = members[0].group
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder, tempfile.TemporaryFile() as output:
         results = Path(folder, "results")
@@ -168,8 +166,9 @@ def _child(members: list[Check], pin: str, expected: Path | None, told: _Told) -
         try:
             while process.poll() is None:
                 told.look(results)
-                if time.monotonic() - told.since > (group.seconds if told.heard else _START):
-                    waited = time.monotonic() - told.since
+                waited = time.monotonic() - told.since
+                limit = told.current.group.seconds if told.current else _START
+                if waited > limit:
                     return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)
                 time.sleep(_PAUSE)
         finally:
@@ -180,14 +179,13 @@ def _child(members: list[Check], pin: str, expected: Path | None, told: _Told) -
 
 
 def _command(members: list[Check], pin: str, expected: Path | None, results: Path, folder: str) -> list[str]:
-    file = members[0].group.file
     plugins = ("accel_core.conformance.option", "accel_core.conformance.reporting")
     return [
         sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, "--noconftest",
         *(part for plugin in plugins for part in ("-p", plugin)), "-p", "no:cacheprovider", "-W", "ignore",
         "--import-mode=importlib", "--accel", pin, "--accel-results", str(results),
         *(["--accel-expected", str(expected.absolute())] if expected else []),
-        *(f"{file}::{check.node}" for check in members),
+        *(f"{check.group.file}::{check.node}" for check in members),
     ]  # fmt: skip
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -94,7 +97,7 @@ def command(
         raise click.UsageError(
             f"--certify skips nothing, and {expected[0]} has [skip]; take that section out."
         )
-    with answering(as_json=as_json) as output:
+    with answering(as_json=as_json) as output, _could_not_run():
         if listing:
             wanted = [check for check in checks() if check.level <= level]
             if as_json:
@@ -117,6 +120,19 @@ def command(
     if certify:
         _write(card)
     ctx.exit(_status(card))
+
+
+class _CouldNotRunError(click.ClickException):
+    exit_code = 2
+
+
+@contextlib.contextmanager
+def _could_not_run() -> Iterator[None]:
+    """What keeps the checks from being run is told by the status: it says nothing about the backend."""
+    try:
+        yield
+    except (BackendNotFoundError, IntegrationMissingError) as error:
+        raise _CouldNotRunError(text.clean(str(error))) from None
 
 
 def _require_pytest() -> None:
@@ -216,12 +232,12 @@ def _marked(result: Result) -> Marked:
 def _joined(results: list[Result]) -> list[Result]:
     """Checks that could not run for one reason as one line."""
     kept: list[Result] = []
-    for result in results:
-        last = kept[-1] if kept else None
-        same = last is not None and last.outcome is result.outcome is Outcome.NOT_RUN
-        if last is not None and same and last.message == result.message:
-            names = f"{last.check.name}, {result.check.name}"
-            kept[-1] = last._replace(check=last.check._replace(name=names))
-        else:
-            kept.append(result)
+    for (outcome, message, _), group in groupby(results, key=lambda r: (r.outcome, r.message, r.check.level)):
+        found = list(group)
+        first = found[0]
+        if outcome is Outcome.NOT_RUN and message and len(found) > 1:
+            name = f"L{first.check.level}: {len(found)} checks"
+            first = first._replace(check=first.check._replace(name=name))
+            found = [first]
+        kept += found
     return kept

@@ -13,6 +13,7 @@ from accel_core.conformance.subject import Subject
 __all__ = ["TestQueues"]
 
 _SIZE = 1 << 16
+_LARGE = 1 << 20
 
 
 class TestQueues(Subject):
@@ -75,8 +76,8 @@ class TestQueues(Subject):
         side = accelerator.Stream()
         side.wait_stream(accelerator.current_stream())
         with accelerator.stream(side):
-            tensor = torch.ones(_SIZE, device=accelerator.device())
-            for _ in range(20):
+            tensor = torch.ones(_LARGE, device=accelerator.device())
+            for _ in range(100):  # more than launching them takes
                 tensor = tensor * 1.01
             event = side.record_event()
         accelerator.synchronize()
