@@ -363,6 +363,7 @@ def docs(session: nox.Session) -> None:
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/member_page.py", *write, env=CLEAN)
+    session.run("python", "tools/interface_snapshot.py", "--check", env=CLEAN)
     session.run("python", "tools/fault_page.py", *write)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
