@@ -30,7 +30,7 @@ class Group(NamedTuple):
 
     @property
     def process(self) -> str:
-        """Groups with the same word share a child process, as importing torch takes longer than most checks."""
+        """Groups with the same word share a child process: importing torch takes longer than most checks."""
         return self.name if self.name == _APART else self.name.partition(".")[0]
 
     @property
