@@ -12,6 +12,7 @@ LEVELS = {
     0: "the declaration",
     1: "the interface",
     2: "what the device computes",
+    3: "several ranks",
 }
 
 
@@ -52,4 +53,5 @@ GROUPS = (
     Group("compute.queues", 2),
     Group("compute.amounts", 2),
     Group("compute.compiling", 2, seconds=240.0),
+    Group("ranks.distributed", 3, seconds=400.0),
 )
