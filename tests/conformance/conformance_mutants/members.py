@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 import torch
+
 from conformance_mutants.records import Mutant, changed, given, raising
 
 

@@ -10,8 +10,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from conformance_mutants.members import MUTANTS
-from conformance_mutants.records import Mutant
 
 import accel_core
 from accel_core.conformance.compute.test_amounts import TestAmounts
@@ -23,6 +21,8 @@ from accel_core.conformance.interface.test_answers import TestAnswers
 from accel_core.conformance.interface.test_selection import TestSelection
 from accel_core.conformance.interface.test_sharing import TestSharing
 from accel_core.conformance.interface.test_signatures import TestSignatures
+from conformance_mutants.members import MUTANTS
+from conformance_mutants.records import Mutant
 
 KINDS = (
     TestSignatures, TestAnswers, TestSelection, TestSharing, TestArithmetic, TestRandomness, TestQueues,
@@ -54,7 +54,7 @@ def broken(mutant: Mutant) -> Any:
     }
     # As a pickle of a class that is in a module, and not of the process's own accelerator.
     kind = type("Mutant", (type(made),), {**members, "__module__": _MODULE.__name__, "_by_name": None})
-    setattr(_MODULE, "Mutant", kind)
+    _MODULE.Mutant = kind
     return kind(made.backend)
 
 
