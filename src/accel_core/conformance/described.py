@@ -21,7 +21,7 @@ _NAMED = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 
 
 def describe() -> dict[str, Any]:
-    """The version, API level, public names, hooks, fields of `Backend` and members of accelerators.
+    """The file, version, API level, public names, hooks, fields of `Backend` and members of accelerators.
 
     Functions are written as `written` does; inner members, whose names begin with `_`, are among them. torch
     is not imported.
@@ -30,6 +30,7 @@ def describe() -> dict[str, Any]:
     from accel_core import hookspecs
 
     return {
+        "file": str(accel_core.__file__),
         "version": accel_core.__version__,
         "api_level": accel_core.API_LEVEL,
         "names": sorted(vars(accel_core)["__all__"]),
@@ -38,10 +39,7 @@ def describe() -> dict[str, Any]:
             for name, function in sorted(vars(hookspecs).items())
             if inspect.isfunction(function) and hasattr(function, "accel_spec")
         },
-        "fields": {
-            name: _parameter(parameter).partition(": ")[2]
-            for name, parameter in inspect.signature(accel_core.Backend).parameters.items()
-        },
+        "fields": _fields(accel_core.Backend),
         "members": {
             name: written(found)
             for name, found in {
@@ -49,6 +47,15 @@ def describe() -> dict[str, Any]:
                 **members(accel_core.TorchAccelerator),
             }.items()
         },
+    }
+
+
+def _fields(record: type) -> dict[str, str]:
+    """The fields of a dataclass, each with its type and default: not every release's has a signature."""
+    defaults = vars(record)
+    return {
+        name: _annotation(annotation) + (f" = {_value(defaults[name])}" if name in defaults else "")
+        for name, annotation in inspect.get_annotations(record).items()
     }
 
 

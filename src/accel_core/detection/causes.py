@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["CAUGHT", "root_cause", "root_place"]
+import sys
+
+__all__ = ["CAUGHT", "is_of_another_core", "root_cause", "root_place"]
 
 #: What a plugin or a vendor may throw at us; `KeyboardInterrupt` passes.
 CAUGHT = (Exception, SystemExit)
@@ -15,6 +17,14 @@ def root_cause(error: BaseException) -> str:
         return f"SystemExit: it tried to end the process with {error.code!r}"
     message = _message(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def is_of_another_core(error: BaseException) -> bool:
+    """Whether a chain begins with a name or a module that was asked of accel_core, which has none such."""
+    error = _root(error)
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] == "accel_core"
+    return isinstance(error, AttributeError) and error.obj is sys.modules["accel_core"]
 
 
 def root_place(error: BaseException) -> str:

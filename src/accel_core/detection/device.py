@@ -15,9 +15,10 @@ from accel_core._support.record import Record
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin
+from accel_core.detection.causes import is_of_another_core
 from accel_core.detection.creation import create
 from accel_core.detection.facts import is_absence
-from accel_core.detection.loading import failure
+from accel_core.detection.loading import failure, of_another_core
 from accel_core.detection.plugin import Hooks, Unimported
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import (
@@ -191,6 +192,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     """The outcome of an error that was raised in the step `at`, which tells whose it is."""
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
+    if at.startswith(_OF_THE_PLUGIN) and is_of_another_core(error):
+        return of_another_core(error, at)
     if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)

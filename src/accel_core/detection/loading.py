@@ -9,7 +9,9 @@ from accel_core._support import log
 from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._text import clean
+from accel_core._version import __version__
 from accel_core.backend import Provenance
+from accel_core.detection.causes import is_of_another_core
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.plugin import declarations
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
@@ -26,6 +28,7 @@ __all__ = [
     "failure",
     "load",
     "name_of",
+    "of_another_core",
     "provenance",
     "steps",
     "tried_apart",
@@ -105,12 +108,20 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
     if isinstance(error, InvalidBackendError):
         hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
+    if is_of_another_core(error):
+        return of_another_core(error, at)
     return Outcome(
         Status.BROKEN,
         f"the plugin failed to load: {root_cause(error)} ({at})",
         f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
         error=error,
     )
+
+
+def of_another_core(error: BaseException, at: str) -> Outcome:
+    """What it means that a plugin asks accel_core for a name that it does not have."""
+    reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
+    return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
 
 
 def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:
