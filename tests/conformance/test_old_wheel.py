@@ -75,7 +75,8 @@ def test_it_keeps_what_todays_interface_promises(installed):
     if not (installed.real_torch / "torch").exists():
         pytest.skip("torch is not installed")
     wanted = ("declaration.", "interface.signatures.", "interface.answers.")
-    named = [check.name for check in checks() if check.name.startswith(wanted)]
+    names = [check.name for check in checks() if check.name.startswith(wanted)]
+    named = [name for name in names if name != "interface.answers.compile_backend"]  # takes seconds
     words = [word for name in named for word in ("--check", name)]
     environ = clean_environment(PYTHONPATH=str(installed.site))
     done = run_python(["-m", "accel_core", "verify", "old", "--level", "1", "--json", *words], environ)
