@@ -50,10 +50,11 @@ if OWN_TORCH:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
-WITH_TORCH = ("test", "example", "docs")
+WITH_TORCH = ("test", "example", "docs", "opinfo")
 shared(
     dict.fromkeys(
-        ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "ipex_real", "multinode", "soak"), "tests"
+        ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "opinfo", "ipex_real", "multinode", "soak"),
+        "tests",
     )
 )
 
@@ -191,6 +192,17 @@ def simulated(session: nox.Session) -> None:
     session.run("python", *PYTEST, *several, "tests/simulated", f"--ignore={staged}", env=CLEAN)
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
     measured(session, [*several, staged], CLEAN, f"--include={STAGING}/*", "--fail-under=85")
+
+
+@nox.session(venv_backend="shared")
+def opinfo(session: nox.Session) -> None:
+    """Run torch's databases of operators, modules and optimizers on the simulated device: ten minutes."""
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch", "expecttest")
+    try:
+        session.run("python", "tools/opinfo.py", *session.posargs, env=CLEAN)
+    finally:  # what failed goes onto the page too
+        session.run("python", "tools/opinfo_page.py", "--write")
 
 
 @nox.session
@@ -364,6 +376,7 @@ def docs(session: nox.Session) -> None:
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/member_page.py", *write, env=CLEAN)
     session.run("python", "tools/fault_page.py", *write)
+    session.run("python", "tools/opinfo_page.py", *write)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)
