@@ -1,8 +1,9 @@
 """Run torch's databases of operators, modules and optimizers on the simulated device: `./dev opinfo`.
 
-Each case (a database's entry with one dtype) runs in a worker process, which is replaced when it dies or takes
-too long; the variant it was in counts as failed, and the others of the case are run without it. What was seen is
-put into docs/explanation/simulated-operators.json in the place of what was there of the same cases.
+Each case (a database's entry with one dtype) runs in a worker process, which is replaced when it dies or
+takes too long; the variant it was in counts as failed, and the others of the case are run without it. What
+was seen is put into docs/explanation/simulated-operators.json in the place of what was there of the same
+cases.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import threading
 import time
 from pathlib import Path
 from typing import IO, Any
+
+import opinfo_page
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs/explanation/simulated-operators.json"
@@ -102,7 +105,7 @@ def run_case(worker: Worker, environ: dict[str, str], case: Case) -> tuple[Worke
 
 
 def variables(device: str) -> dict[str, str]:
-    """Give the environment of a worker: nothing of the user's that steers a choice, and one library for all."""
+    """Give a worker's environment: nothing of the user's that steers a choice, and one library for all."""
     from accel_simulated import DEVICES, build
 
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
@@ -207,6 +210,8 @@ def main() -> int:
 
     record = merged(record, found, metadata.version("torch"))
     given.record.write_text(written(record), encoding="utf-8", newline="\n")
+    if given.record == RECORD:
+        opinfo_page.main([])
     failed_now = [each for each in record["failures"] if tuple(each[:3]) in found and each[3]]
     for each in failed_now:
         print("; ".join(each))

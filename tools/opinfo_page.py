@@ -1,7 +1,7 @@
 """Write docs/explanation/simulated-operators.md from what was recorded; `--check` only compares.
 
-`./dev opinfo` records: torch's databases on the simulated device, against the CPU. `./dev docs` checks, `./dev docs
---write` writes. Nothing of accel-core is imported.
+`./dev opinfo` records: torch's databases on the simulated device, against the CPU. `./dev docs` checks,
+`./dev docs --write` writes. Nothing of accel-core is imported.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ DATABASES = {
 }
 #: Why what fails does, where somebody has looked: by the entry's name, or its beginning and `*`.
 REASONS = {
-    "nn.functional.linear_cross_entropy*": "torch chooses by the device type's name what it accumulates in "
-    "(`torch/nn/modules/linear_cross_entropy_options.py` knows cpu, cuda and mps): the CPU's choice is float32, "
-    "another device's the input's own type",
+    "nn.functional.linear_cross_entropy*": "torch chooses by the device type's name what it "
+    "accumulates in (`torch/nn/modules/linear_cross_entropy_options.py` knows cpu, cuda and mps): the CPU's "
+    "choice is float32, another device's the input's own type",
     "nn.LinearCrossEntropyLoss": "as `linear_cross_entropy`",
 }
 
@@ -38,17 +38,17 @@ TITLE = """\
 <!-- Written by tools/opinfo_page.py from simulated-operators.json; ./dev opinfo, ./dev docs --write -->
 """
 HEAD = (
-    "The databases by which PyTorch tests itself (`torch.testing._internal`), run on the simulated `acme` with "
-    "every sample they make. Each call is made on the CPU and on the device with the same inputs, in the same "
-    "places of memory, and with the same seed. What the CPU refuses is left out. The device must give the same "
-    "bits, NaN for NaN, with the same shape, strides, dtype, layout and conjugation; an error where the CPU has "
-    "one of that class. Where the CPU itself does not give the same bits twice (LAPACK's `gelsy`), the device may "
-    "round too."
+    "The databases by which PyTorch tests itself (`torch.testing._internal`), run on the simulated `acme`"
+    " with every sample they make. Each call is made on the CPU and on the device with the same inputs, "
+    "in the same places of memory, and with the same seed. What the CPU refuses is left out. The device "
+    "must give the same bits, NaN for NaN, with the same shape, strides, dtype, layout and conjugation; "
+    "an error where the CPU has one of that class. Where the CPU itself does not give the same bits twice"
+    " (LAPACK's `gelsy`), the device may round too."
 )
 CELLS = (
-    "A cell is one entry of a database with one dtype and one variant; it counts when every call in it is as on "
-    "the CPU. `./dev opinfo` runs everything again, in processes that are replaced when they die; the session "
-    "`simulated` runs what was wrong once."
+    "A cell is one entry of a database with one dtype and one variant; it counts when every call in it is"
+    " as on the CPU. `./dev opinfo` runs everything again, in processes that are replaced when they die; "
+    "the session `simulated` runs what was wrong once."
 )
 
 
@@ -129,9 +129,8 @@ def failures(record: dict[str, Any]) -> list[str]:
             if calls != same:
                 what, why = first[database, name, dtype, variant]
                 said = f"{what}: {why}".replace("|", "\\|").removeprefix(": ")
-                rows.append(
-                    f"| `{name}` | {dtype} | {variant} | {calls - same} of {calls} | {said} | {reason(name)} |"
-                )
+                place = f"| `{name}` | {dtype} | {variant} | {calls - same} of {calls}"
+                rows.append(f"{place} | {said} | {reason(name)} |")
     if not rows:
         return ["## What fails", "", "Nothing."]
     head = ["| entry | dtype | variant | calls | the first of them | reason |", "|---|---|---|---:|---|---|"]

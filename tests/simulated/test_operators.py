@@ -1,4 +1,7 @@
-"""A slice of torch's own databases on the simulated device: what was once wrong there (`./dev opinfo` runs all)."""
+"""A slice of torch's own databases on the simulated device: what was wrong there once.
+
+`./dev opinfo` runs all of them.
+"""
 
 from __future__ import annotations
 

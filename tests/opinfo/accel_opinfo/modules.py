@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import torch
+
 from accel_opinfo.tally import Tally
 from accel_opinfo.transfer import Transfer, leaves
 

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
+
 from accel_opinfo.tally import Tally, first_line
 from accel_opinfo.transfer import Transfer, leaves
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from accel_opinfo.compare import WRONG, difference
 
 __all__ = ["Tally", "first_line"]
