@@ -17,8 +17,8 @@ from typing import Any
 from benchmarks.harness import Row, loop_time, ratio_row, show
 
 #: Elements of each tensor, the bound of the ratio, and how often a call is repeated in a round.
-_SIZES = {"1 k": (1 << 10, 2.0, 3000), "1 M": (1 << 20, 1.05, 30)}
-_ROUNDS = 41
+_SIZES = {"1 k": (1 << 10, 2.0, 1000), "1 M": (1 << 20, 1.05, 30)}
+_ROUNDS = 61
 
 
 def rows() -> list[Row]:
@@ -51,7 +51,7 @@ def measure() -> dict[str, list[tuple[float, float]]]:
         for name in _calls(torch, elements, "cpu"):
             times = max(1, number // 100) if name == "matmul" and elements > 1 << 12 else number
             pairs = []
-            for turn in range(_ROUNDS if times > 1 else 9):
+            for turn in range(_ROUNDS if times > 1 else 15):
                 both = {}
                 for device in ("acme", "cpu") if turn % 2 else ("cpu", "acme"):
                     call = _calls(torch, elements, device)[name]

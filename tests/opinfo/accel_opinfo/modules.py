@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from accel_opinfo.settled import settled
 from accel_opinfo.tally import Tally
 from accel_opinfo.transfer import Transfer, leaves
 
@@ -52,7 +53,8 @@ def _run(info: Any, each: Any, dtype: torch.dtype, training: bool, tally: Tally,
     def call(device: str) -> Any:
         if not made:  # inside: where the CPU cannot make it, there is nothing to hold the device against
             constructor = each.constructor_input
-            made.append(info.module_cls(*constructor.args, **constructor.kwargs).to(dtype).train(training))
+            named = settled(constructor.kwargs, dtype)
+            made.append(info.module_cls(*constructor.args, **named).to(dtype).train(training))
         module = copy.deepcopy(made[0]).to(device)
         moved = Transfer(device)
         args, kwargs = moved(each.forward_input.args), moved(each.forward_input.kwargs)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from accel_opinfo.settled import settled
 from accel_opinfo.tally import Tally, first_line
 from accel_opinfo.transfer import Transfer, leaves
 
@@ -43,6 +44,8 @@ def run(name: str, dtype: str, tally: Tally) -> None:
     backward = op.supports_autograd and wanted in op.supported_backward_dtypes("cpu")
     torch.manual_seed(0)
     samples = list(op.sample_inputs("cpu", wanted, requires_grad=backward))
+    for sample in samples:
+        sample.kwargs = settled(sample.kwargs, wanted)
     values = op.name not in UNWRITTEN
     for variant, turn in (
         ("forward", _forward),

@@ -13,29 +13,39 @@ namespace simulated {
 inline const std::set<std::string> kCompositesOfHost = {
     "aten::mode.values", "aten::conj_physical_", "aten::linalg_lstsq", "aten::linalg_lstsq.out"};
 
-inline std::string full_name(const c10::OperatorName& name) {
-  return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-}
+// The kernels of one layout, and the library that holds ours for it.
+template <c10::DispatchKey Here, c10::DispatchKey Host>
+struct Precedence {
+  torch::Library library{torch::Library::IMPL, "aten", Here, __FILE__, __LINE__};
 
-// Composites of the three layouts that a backend fallback comes after.
+  void take(const c10::OperatorHandle& op, const std::string& name, bool anyway) {
+    if (!op.hasKernelForDispatchKey(Here) && (anyway || op.hasKernelForDispatchKey(Host)))
+      library.impl(name.c_str(), by_host<Host>());
+  }
+};
+
+// Composites come before a backend's fallback.
 inline bool has_composite(const c10::OperatorHandle& op) {
   using Key = c10::DispatchKey;
-  for (auto key : {Key::CompositeImplicitAutograd, Key::CompositeExplicitAutograd,
-           Key::CompositeExplicitAutogradNonFunctional})
-    if (op.hasKernelForDispatchKey(key)) return true;
-  return false;
+  return op.hasKernelForDispatchKey(Key::CompositeExplicitAutogradNonFunctional) ||
+      op.hasKernelForDispatchKey(Key::CompositeExplicitAutograd) ||
+      op.hasKernelForDispatchKey(Key::CompositeImplicitAutograd);
 }
 
-template <c10::DispatchKey Here, c10::DispatchKey Host>
-void prefer_host_kernels(torch::Library& library) {
-  for (auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    if (name.name.rfind("aten::", 0) != 0) continue;
-    auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op || op->hasKernelForDispatchKey(Here)) continue;
-    auto full = full_name(name);
-    bool own = op->hasKernelForDispatchKey(Host) && has_composite(*op);
-    if (own || (Host == c10::DispatchKey::CPU && kCompositesOfHost.count(full)))
-      library.impl(full.c_str(), by_host<Host>());
+inline void prefer_host_kernels() {
+  using Key = c10::DispatchKey;
+  static Precedence<Key::SIM, Key::CPU> dense;
+  static Precedence<Key::SIM_JOIN(Sparse, SIM), Key::SparseCPU> coo;
+  static Precedence<Key::SIM_JOIN(SparseCsr, SIM), Key::SparseCsrCPU> compressed;
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (auto& each : dispatcher.getAllOpNames()) {
+    if (each.name.compare(0, 6, "aten::")) continue;
+    auto op = dispatcher.findSchema(each);
+    if (!op || !has_composite(*op)) continue;
+    auto name = each.overload_name.empty() ? each.name : each.name + "." + each.overload_name;
+    dense.take(*op, name, kCompositesOfHost.count(name));
+    coo.take(*op, name, false);
+    compressed.take(*op, name, false);
   }
 }
 

@@ -64,17 +64,6 @@ SIM_LIBRARY(aten, SIM_JOIN(Autocast, SIM), m) {
 #endif
 
 namespace {
-// CPU's kernels before PyTorch's composites, in each layout that the device has.
-void prefer_host_kernels() {
-  using Key = c10::DispatchKey;
-  static torch::Library dense(torch::Library::IMPL, "aten", Key::SIM, __FILE__, __LINE__);
-  static torch::Library coo(torch::Library::IMPL, "aten", Key::SIM_JOIN(Sparse, SIM), __FILE__, __LINE__);
-  static torch::Library csr(torch::Library::IMPL, "aten", Key::SIM_JOIN(SparseCsr, SIM), __FILE__, __LINE__);
-  simulated::prefer_host_kernels<Key::SIM, Key::CPU>(dense);
-  simulated::prefer_host_kernels<Key::SIM_JOIN(Sparse, SIM), Key::SparseCPU>(coo);
-  simulated::prefer_host_kernels<Key::SIM_JOIN(SparseCsr, SIM), Key::SparseCsrCPU>(csr);
-}
-
 std::mutex gates_mutex;
 std::vector<std::shared_ptr<std::promise<void>>> gates;
 }  // namespace
@@ -91,7 +80,7 @@ void sim_init(int count, size_t limit) {
   if (std::exchange(done, true)) return;
   c10::SetAllocator(simulated::kType, &simulated::device_memory());
   simulated::HostMemory::install();
-  prefer_host_kernels();
+  simulated::prefer_host_kernels();
   simulated::choose_attention_as_host();
   if (!simulated::plain && !simulated::kIsMps) {  // torch's native_functions.yaml has none for Metal
     static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);
