@@ -41,6 +41,8 @@ CASES = [
     ["operators", "nn.functional.scaled_dot_product_attention", "bfloat16"],
     ["modules", "nn.LSTM", "float32"],
     ["modules", "nn.GRUCell", "float32"],
+    # A nested tensor, for the sake of a mask.
+    ["modules", "nn.Transformer", "float32"],
     # Scratch memory that oneDNN asks for by its bare address.
     ["operators", "nn.functional.gelu", "float32"],
 ]

@@ -126,6 +126,8 @@ class FallbackCall {
     at::Tensor host;
     if (shares) {
       host = over(c10::Storage(shares->host.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
+    } else if (tensor.is_nested()) {
+      host = nested_with(tensor, [this](const at::Tensor& part) { return alias_of(part); });
     } else if (!strided) {
       host = new_sparse(tensor, Device(c10::kCPU));
       assign_sparse(host, tensor, [this](const at::Tensor& part) { return alias_of(part); });
@@ -179,6 +181,7 @@ class FallbackCall {
     }
     if (shares)  // a view: the same bytes in another shape
       return view_of(shares->ours, host);
+    if (host.is_nested()) return nested_with(host, [this](const at::Tensor& part) { return to_device(part); });
     if (!strided) {
       auto made = new_sparse(host, device_);
       assign_sparse(made, host, [this](const at::Tensor& part) { return to_device(part); });
@@ -194,6 +197,7 @@ class FallbackCall {
   // An argument that the kernel wrote to: its shape may have changed.
   at::Tensor return_argument(const Pair& pair) {
     auto& [ours, host] = pair;
+    if (ours.is_nested()) return ours;
     if (!has_storage(ours)) {
       assign_sparse(ours, host, [this](const at::Tensor& part) { return to_device(part); });
     } else if (ours.sizes() != host.sizes() || ours.strides() != host.strides() ||

@@ -1,6 +1,7 @@
 // One tensor seen from both sides: the device's as a CPU tensor, and what a CPU kernel made as the device's.
 #pragma once
 
+#include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 
@@ -8,7 +9,10 @@
 
 namespace simulated {
 
-inline bool has_storage(const at::Tensor& tensor) { return tensor.layout() == at::kStrided && tensor.has_storage(); }
+// Is it dense: one storage, seen with strides?
+inline bool has_storage(const at::Tensor& tensor) {
+  return tensor.layout() == at::kStrided && tensor.has_storage() && !tensor.is_nested();
+}
 
 inline void drop_storage(void* storage) {
   c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl*>(storage));
@@ -48,6 +52,16 @@ inline at::SparseCsrTensorImpl* compressed(const at::Tensor& tensor) {
   return static_cast<at::SparseCsrTensorImpl*>(tensor.unsafeGetTensorImpl());
 }
 
+// The nested tensor with its numbers changed by `change`; its sizes are on the host always.
+template <class F>
+at::Tensor nested_with(const at::Tensor& nested, F change) {
+  auto* impl = at::native::get_nested_tensor_impl(nested);
+  at::Tensor numbers = change(impl->get_unsafe_storage_as_tensor());
+  auto key = is_here(numbers) ? c10::DispatchKey::SIM_JOIN(NestedTensor, SIM) : c10::DispatchKey::NestedTensorCPU;
+  return at::detail::make_tensor<at::native::NestedTensorImpl>(c10::Storage(numbers.storage()), c10::DispatchKeySet(key),
+      numbers.dtype(), impl->get_nested_sizes(), impl->get_nested_strides(), impl->get_storage_offsets());
+}
+
 // Make the sparse `to` what the sparse `from` is, each dense tensor of it changed by `change`.
 template <class F>
 void assign_sparse(const at::Tensor& to, const at::Tensor& from, F change) {
@@ -78,6 +92,7 @@ inline at::Tensor new_sparse(const at::Tensor& like, Device device) {
 // A CPU tensor over the whole storage of `tensor`, and the same view of it: kernels need no copies in.
 inline at::Tensor on_host(const at::Tensor& tensor) {
   if (!is_here(tensor)) return tensor;
+  if (tensor.is_nested()) return nested_with(tensor, on_host);
   if (!has_storage(tensor)) {
     auto alias = new_sparse(tensor, Device(c10::kCPU));
     assign_sparse(alias, tensor, on_host);

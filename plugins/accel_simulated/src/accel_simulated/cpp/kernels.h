@@ -44,6 +44,7 @@ inline at::Tensor empty_strided(Ints size, Ints stride, std::optional<at::Scalar
 inline at::Tensor on_device(const at::Tensor& host, Device device) {
   if (!host.defined() || is_here(host)) return host;
   check_dtype(host.scalar_type());
+  if (host.is_nested()) return nested_with(host, [device](const at::Tensor& part) { return on_device(part, device); });
   if (!has_storage(host)) {
     auto made = new_sparse(host, device);
     assign_sparse(made, host, [device](const at::Tensor& part) { return on_device(part, device); });
@@ -130,6 +131,12 @@ inline at::Scalar local_scalar(const at::Tensor& tensor) {
   check_not_capturing(stream, "reading a value on the host");
   stream.synchronize();
   return on_host(tensor).item();
+}
+
+inline at::Tensor nested_to_copy(const at::Tensor& nested, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+    std::optional<Device> device, std::optional<bool>, bool non_blocking, std::optional<at::MemoryFormat>) {
+  auto options = nested.options().dtype(dtype.value_or(nested.scalar_type())).device(device.value_or(nested.device()));
+  return nested_with(nested, [&](const at::Tensor& numbers) { return numbers.to(options, non_blocking, true); });
 }
 
 // Shapes and storages

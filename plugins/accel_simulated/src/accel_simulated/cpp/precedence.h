@@ -37,6 +37,7 @@ inline void prefer_host_kernels() {
   static Precedence<Key::SIM, Key::CPU> dense;
   static Precedence<Key::SIM_JOIN(Sparse, SIM), Key::SparseCPU> coo;
   static Precedence<Key::SIM_JOIN(SparseCsr, SIM), Key::SparseCsrCPU> compressed;
+  static Precedence<Key::SIM_JOIN(NestedTensor, SIM), Key::NestedTensorCPU> nested;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (auto& each : dispatcher.getAllOpNames()) {
     if (each.name.compare(0, 6, "aten::")) continue;
@@ -46,6 +47,7 @@ inline void prefer_host_kernels() {
     dense.take(*op, name, kCompositesOfHost.count(name));
     coo.take(*op, name, false);
     compressed.take(*op, name, false);
+    nested.take(*op, name, false);
   }
 }
 

@@ -38,6 +38,8 @@ SIM_LIBRARY(aten, SIM, m) {
 
 SIM_LIBRARY(_, SIM, m) { m.fallback(simulated::by_host<c10::DispatchKey::CPU>()); }
 SIM_LIBRARY(_, SIM_JOIN(Sparse, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCPU>()); }
+SIM_LIBRARY(_, SIM_JOIN(NestedTensor, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::NestedTensorCPU>()); }
+SIM_LIBRARY(aten, SIM_JOIN(NestedTensor, SIM), m) { m.impl("_to_copy", TORCH_FN(simulated::nested_to_copy)); }
 SIM_LIBRARY(_, SIM_JOIN(SparseCsr, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCsrCPU>()); }
 
 SIM_LIBRARY(aten, SIM_JOIN(Autograd, SIM), m) { simulated::register_recurrent(m); }
