@@ -6,7 +6,6 @@ vendor's package.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -281,7 +280,17 @@ def _is_node(text: str) -> bool:
 
 
 def _is_pci(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", text) is not None
+    ids, slash, kind = text.partition("/")
+    vendor, colon, product = ids.partition(":")
+    return (
+        _is_hexadecimal(vendor, 4)
+        and (not colon or _is_hexadecimal(product, 4))
+        and (not slash or _is_hexadecimal(kind, 2))
+    )
+
+
+def _is_hexadecimal(text: str, digits: int) -> bool:
+    return len(text) == digits and not text.strip("0123456789abcdef")
 
 
 def is_variable_prefix(text: str) -> bool:

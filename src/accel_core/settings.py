@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from accel_core._support import log, startup
+from accel_core._support import log
 from accel_core._support.record import Record
 from accel_core.configuration import search
 from accel_core.errors import SettingError
@@ -56,7 +56,10 @@ class Pin(Record):
 
 def normalize_distribution(name: str) -> str:
     """A distribution's name as packaging compares it: lower case, runs of `-_.` as one `-`."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    low = name.lower()
+    if "_" in low or "." in low or "--" in low:  # few names; to compile the expression takes longer than all
+        return re.sub(r"[-_.]+", "-", low)
+    return low
 
 
 def parse_pin(text: str) -> Pin:
@@ -124,6 +127,12 @@ def _count(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
     return int(text)
+
+
+def _frameworks(text: str) -> tuple[str, ...]:
+    from accel_core._support.startup import names  # here, as only what is activated has a list
+
+    return names(text)
 
 
 class Variable(Generic[T]):
@@ -250,7 +259,7 @@ XDG_CONFIG_HOME = Variable(
 )
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
-    startup.names,
+    _frameworks,
     (),
     "Set by activate() for child processes: frameworks to hand ours to.",
 )

@@ -63,18 +63,20 @@ else:
         @classmethod
         def _arranged(cls, values, named):
             """All values in the order of the fields; raises `TypeError` as a function's call does."""
-            given = dict(zip(cls._fields, values, strict=False))
-            wrong = [name for name in named if name not in cls._fields or name in given]
-            given = {**cls._field_defaults, **given, **named}
-            missing = [field for field in cls._fields if field not in given]
-            if wrong or missing or len(values) > len(cls._fields):
-                raise TypeError(
-                    f"{cls.__name__}({', '.join(cls._fields)}) was given {len(values)} values"
-                    + (f" and {', '.join(named)}" if named else "")
-                    + (f"; missing: {', '.join(missing)}" if missing else "")
-                    + (f"; unknown or given twice: {', '.join(wrong)}" if wrong else "")
-                )
-            return [given[field] for field in cls._fields]
+            defaults, left = cls._field_defaults, cls._fields[len(values) :]
+            if len(values) <= len(cls._fields) and named.keys() <= set(left):
+                try:
+                    return (*values, *[named[f] if f in named else defaults[f] for f in left])
+                except KeyError:  # one is missing
+                    pass
+            wrong = [name for name in named if name not in left]
+            missing = [field for field in left if field not in named and field not in defaults]
+            raise TypeError(
+                f"{cls.__name__}({', '.join(cls._fields)}) was given {len(values)} values"
+                + (f" and {', '.join(named)}" if named else "")
+                + (f"; missing: {', '.join(missing)}" if missing else "")
+                + (f"; unknown or given twice: {', '.join(wrong)}" if wrong else "")
+            )
 
         @classmethod
         def _make(cls, values):

@@ -17,6 +17,7 @@ from accel_core.settings import DS_ACCELERATOR, Pin
 
 __all__ = [
     "CAUGHT",
+    "ENDED",
     "Candidate",
     "Choice",
     "How",
@@ -25,6 +26,7 @@ __all__ = [
     "Status",
     "Unloaded",
     "Verdict",
+    "after",
     "root_cause",
     "root_place",
     "verdict",
@@ -72,6 +74,15 @@ class Outcome(Record):
     #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
     where: str = ""
+
+
+#: The statuses of what ended a child process.
+ENDED = (Status.CRASHED, Status.TIMED_OUT)
+
+
+def after(outcome: Outcome, death: object) -> Outcome:
+    """The outcome of a child that was started for the `Death` of an earlier process, and died as well."""
+    return outcome._replace(reason=f"{outcome.reason}; {death}") if outcome.status in ENDED else outcome
 
 
 class _Known:
