@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from accel_core._support.record import Record
+from accel_core._support.record import Record, Words
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
-from accel_core.detection.causes import CAUGHT, root_cause, root_place
-from accel_core.errors import AccelError
+from accel_core.errors import CAUGHT, AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
 from accel_core.settings import DS_ACCELERATOR, Pin
@@ -33,7 +31,7 @@ __all__ = [
 ]
 
 
-class Status(str, enum.Enum):
+class Status(Words):
     """What probing a candidate gave."""
 
     USABLE = "usable"
@@ -293,7 +291,7 @@ def _clause(text: str) -> str:
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
-class How(str, enum.Enum):
+class How(Words):
     """How a backend came to be chosen."""
 
     PINNED = "pinned"
