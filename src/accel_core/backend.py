@@ -383,8 +383,11 @@ _TUPLES = (
 
 def _type_faults(backend: Backend) -> list[str]:
     faults = []
+    given = vars(backend)
     for name in _NAMES:
-        value = getattr(backend, name)
+        if name not in given:  # its default fits
+            continue
+        value = given[name]
         if name == "provenance":
             if value is not None and not isinstance(value, Provenance):
                 faults.append(_misfit(name, value, "Provenance"))
