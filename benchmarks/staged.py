@@ -1,7 +1,8 @@
 """`python -m benchmarks.staged`: the staged process group against gloo on CPU tensors, in two ranks.
 
-The device is simulated (`tests/simulated`; needs g++): its memory is the host's, so a copy to it costs what a
-copy in memory does. What is measured is what staging adds to gloo: two copies, and the way through the group.
+The device is simulated (`plugins/accel_simulated`; needs g++): its memory is the host's, so a copy to it
+costs what a copy in memory does. What is measured is what staging adds to gloo: two copies, and the way
+through the group.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.harness import Row, show
 
-_SIMULATED = Path(__file__).parents[1] / "tests" / "simulated"
+_SUPPORT = Path(__file__).parents[1] / "tests" / "support"
 #: Bytes of one tensor, and how often it is reduced in a round.
 _SIZES = {"4 KiB": (1 << 12, 200), "1 MiB": (1 << 20, 40), "64 MiB": (1 << 26, 3)}
 #: Bounds of the ratios; small ones pay for Python where gloo is C++ alone.
@@ -27,8 +28,8 @@ _ROUNDS = 9
 
 def rows() -> list[Row]:
     """A row a size: `all_reduce` that is waited for at once; and one of eight that overlap."""
-    sys.path[:0] = [str(_SIMULATED), str(_SIMULATED.parent / "support")]
-    from accel_simulated import run_on
+    sys.path.insert(0, str(_SUPPORT))
+    from accel_testing.on_simulated import run_on
 
     root = str(Path(__file__).parents[1])
     answer = run_on("acme", "benchmarks.staged:measure", processes=2, path=[root], timeout=600).answer

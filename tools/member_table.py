@@ -20,9 +20,9 @@ PAGE = "docs/reference/members-by-backend.md"
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·", "unsupported": "—"}
 HEAD = """# Members by backend
 
-Who serves each member, where the device is there and its vendor's package has everything that
-its surface (`tests/surfaces/`) records: found by calling each member on a recorder of the vendor's
-module. Written by `tools/member_table.py`; `./dev docs` compares.
+Who serves each member, where the device is there and its vendor's package has everything that its surface
+(`surfaces/` of accel-simulated) records: found by calling each member on a recorder of the vendor's module.
+Written by `tools/member_table.py`; `./dev docs` compares.
 
 | sign | who |
 |---|---|
@@ -37,7 +37,9 @@ module. Written by `tools/member_table.py`; `./dev docs` compares.
 
 def reports() -> list[dict[str, Any]]:
     """Run the plugins, and give what serves what, highest priority first."""
-    folders = sorted(str(path) for path in ROOT.glob("plugins/accel_*/src"))
+    projects = sorted(ROOT.glob("plugins/accel_*/pyproject.toml"))
+    # Of a distribution that declares no backend there is nothing to ask.
+    folders = [str(p.parent / "src") for p in projects if '"accel.backends"' in p.read_text(encoding="utf-8")]
     paths = [str(ROOT / "tests/contracts"), str(ROOT / "tests/support"), str(ROOT / "src"), *folders]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, "-m", "accel_contracts.serving", *folders]

@@ -280,17 +280,10 @@ def _is_node(text: str) -> bool:
 
 
 def _is_pci(text: str) -> bool:
-    ids, slash, kind = text.partition("/")
-    vendor, colon, product = ids.partition(":")
-    return (
-        _is_hexadecimal(vendor, 4)
-        and (not colon or _is_hexadecimal(product, 4))
-        and (not slash or _is_hexadecimal(kind, 2))
-    )
-
-
-def _is_hexadecimal(text: str, digits: int) -> bool:
-    return len(text) == digits and not text.strip("0123456789abcdef")
+    ids, *classes = text.split("/", 1)
+    vendor, *products = ids.split(":", 1)
+    parts = [(vendor, 4), *((product, 4) for product in products), *((kind, 2) for kind in classes)]
+    return all(len(part) == digits and not part.strip("0123456789abcdef") for part, digits in parts)
 
 
 def is_variable_prefix(text: str) -> bool:
@@ -383,11 +376,8 @@ _TUPLES = (
 
 def _type_faults(backend: Backend) -> list[str]:
     faults = []
-    given = vars(backend)
-    for name in _NAMES:
-        if name not in given:  # its default fits
-            continue
-        value = given[name]
+    for name in filter(vars(backend).__contains__, _NAMES):  # the defaults fit
+        value = getattr(backend, name)
         if name == "provenance":
             if value is not None and not isinstance(value, Provenance):
                 faults.append(_misfit(name, value, "Provenance"))

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from accel_core._support import log
+from accel_core._support import log, simulation
 from accel_core._support.record import Record
 from accel_core.configuration import search
 from accel_core.errors import SettingError
@@ -22,15 +22,8 @@ if TYPE_CHECKING:
     from accel_core.configuration.layers import Layered
 
 __all__ = [
-    "VARIABLES",
-    "Pin",
-    "Settings",
-    "Variable",
-    "handed_on",
-    "normalize_distribution",
-    "parse_pin",
-    "read",
-]
+    "VARIABLES", "Pin", "Settings", "Variable", "handed_on", "normalize_distribution", "parse_pin", "read",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -56,10 +49,8 @@ class Pin(Record):
 
 def normalize_distribution(name: str) -> str:
     """A distribution's name as packaging compares it: lower case, runs of `-_.` as one `-`."""
-    low = name.lower()
-    if "_" in low or "." in low or "--" in low:  # few names; to compile the expression takes longer than all
-        return re.sub(r"[-_.]+", "-", low)
-    return low
+    low = name.lower()  # the expression for the few that need it, as to compile it takes long
+    return re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
 
 
 def parse_pin(text: str) -> Pin:
@@ -153,13 +144,8 @@ class Variable(Generic[T]):
         types: tuple[type, ...] = (),
         for_projects: bool = True,
     ) -> None:
-        self.name = name
-        self.parse = parse
-        self.default = default
-        self.help = help
-        self.key = key
-        self.types = types
-        self.for_projects = for_projects
+        self.name, self.parse, self.default, self.help = name, parse, default, help
+        self.key, self.types, self.for_projects = key, types, for_projects
 
     def read(self, environ: Mapping[str, str]) -> T:
         """The parsed value, of `environ` or else of a file, or the default where it is unset or empty.
@@ -278,6 +264,9 @@ RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
 WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
 MASTER_ADDR = Variable("MASTER_ADDR", str, "", "Set by launchers: the host where the ranks meet.")
 MASTER_PORT = Variable("MASTER_PORT", _count, 0, "Set by launchers: the port there.")
+ACCEL_SIMULATE = Variable(
+    "ACCEL_SIMULATE", str, "", "A device to simulate, such as acme:2; accel simulate sets it."
+)
 LOCAL_SIZE = Variable(
     "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
 )
@@ -292,9 +281,8 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_CONFIG,
     ACCEL_LOG, ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, XDG_CONFIG_HOME, ACCEL_INTEGRATIONS,
-    ACCEL_COMMUNICATION_BACKEND,
-    ACCEL_VENDOR_DEFAULTS, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-    DS_ALLOW_DEPRECATED_FP16,
+    ACCEL_COMMUNICATION_BACKEND, ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, LOCAL_SIZE, LOCAL_RANK, RANK,
+    WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
 
@@ -322,6 +310,8 @@ class Settings(Record):
     notes: tuple[str, ...] = ()
     #: Of `block`, who says each rule, as pairs, where files have a say.
     blocking: tuple[tuple[str, str], ...] = ()
+    #: What this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one.
+    simulated: str = ""
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
@@ -366,6 +356,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         sources=tuple(sources.items()),
         notes=notes,
         blocking=tuple(blocking.items()),
+        simulated=simulation.told(given),
     )
 
 
@@ -397,7 +388,9 @@ def _layered(
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
     ours = [variable.name for variable in VARIABLES]
-    unknown = [name for name in environ if name.startswith("ACCEL_") and name not in ours]
+    its_own = f"{simulation.VARIABLE}_"  # accel-simulated documents those
+    begin = [name for name in environ if name.startswith("ACCEL_") and not name.startswith(its_own)]
+    unknown = [name for name in begin if name not in ours]
     if not unknown:
         return ()
     from difflib import get_close_matches  # for the few who have one

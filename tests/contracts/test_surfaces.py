@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from accel_testing import surfaces
+from accel_testing.tools import load
 
 import accel_core
 
-sys.path.insert(0, str(surfaces.FOLDER))
-from compact_surfaces import LEFT_OUT, compact
-
+_TOOL = load("compact_surfaces")
 FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
 VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
 
@@ -35,9 +33,9 @@ def test_it_says_where_it_comes_from(name):
 @pytest.mark.skipif(not FULL.is_dir(), reason="the full surface files are not beside this checkout")
 def test_they_are_what_the_full_ones_compact_to():
     for path in FULL.glob("*.json"):
-        if path.stem not in LEFT_OUT:
+        if path.stem not in _TOOL.LEFT_OUT:
             here = json.loads((surfaces.FOLDER / path.name).read_text())
-            assert here == compact(json.loads(path.read_text())), path.name
+            assert here == _TOOL.compact(json.loads(path.read_text())), path.name
 
 
 def test_they_are_small():

@@ -13,11 +13,12 @@ from accel_testing import layouts
 from accel_testing.children import Ended, clean_environment, run_python
 
 HERE = Path(__file__).parent
-SIMULATED = HERE.parent / "simulated"
-sys.path[:0] = [str(SIMULATED), str(HERE / "training")]
+sys.path.insert(0, str(HERE / "training"))
 
-from accel_simulated import DEVICES, CannotBuildError, build, environment  # noqa: E402 - found by the line above
+from accel_testing.on_simulated import environment  # noqa: E402 - found by the line above
 from ds_training import table as training  # noqa: E402
+
+from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402
 
 #: A plugin as a stranger publishes it: nobody's device type, a collective backend that DeepSpeed knows not.
 ACME = """
@@ -26,7 +27,7 @@ from accel_core import Backend, hookimpl
 @hookimpl
 def accel_backends():
     return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    private_use1=True, communication_backend="accl", export_envs=("SIMULATED_",),
+                    private_use1=True, communication_backend="accl", export_envs=("ACCEL_SIMULATE",),
                     visible_devices=("ACME_VISIBLE_DEVICES",), visible_devices_grammar="cuda")]
 """
 
@@ -38,7 +39,7 @@ from accel_core import Backend, hookimpl
 @hookimpl
 def accel_backends():
     return [Backend(name="plain", priority=950, device_type="plain", vendor_import="torch_plain",
-                    private_use1=True, export_envs=("SIMULATED_",))]
+                    private_use1=True, export_envs=("ACCEL_SIMULATE",))]
 """
 
 

@@ -35,7 +35,9 @@ Old = type("Old", (DeepSpeedAccelerator,), {**members, "chips": 3, "__module__":
 @pytest.fixture
 def on_vendors_class(tmp_path):
     """Variables of a process with the simulated device and the plugin around the class."""
-    from accel_simulated import VENDORS, CannotBuildError, build, environment
+    from accel_testing.on_simulated import environment
+
+    from accel_simulated import VENDORS, CannotBuildError, build
 
     try:
         build(VENDORS["mlu"].kind)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from accel_simulated import VENDORS, CannotBuildError, build, environment
-from accel_simulated.plugin import install_real_plugin
 from accel_testing import children
+from accel_testing.on_disk import install_real_plugin
+from accel_testing.on_simulated import environment
+
+from accel_simulated import VENDORS, CannotBuildError, build
 
 REPORTS = """
 import json
@@ -33,7 +35,7 @@ def test_memory_and_time_are_reported(child, tmp_path):
     except CannotBuildError as error:
         pytest.skip(str(error))
     install_real_plugin(tmp_path, "mps")
-    wanted = {"DS_ACCELERATOR": "mps", "SIMULATED_OLD_METAL": "1", "OMP_NUM_THREADS": "1"}
+    wanted = {"DS_ACCELERATOR": "mps", "ACCEL_SIMULATE_OLD_METAL": "1", "OMP_NUM_THREADS": "1"}
     ended = child(["-c", REPORTS], children.untraced(environment("mps", wanted, path=[tmp_path])))
     [[name, positive, usage]] = ended.answers
     assert (name, positive) == ("MPSAccelerator", True)

@@ -67,8 +67,10 @@ def with_deepspeed_of(home, variables):
 @pytest.fixture(scope="session")
 def on_vendor(tmp_path_factory):
     """Variables of a process with a vendor's simulated device and the real plugin."""
-    from accel_simulated import VENDORS, CannotBuildError, build, environment
-    from accel_simulated.plugin import install_real_plugin
+    from accel_testing.on_disk import install_real_plugin
+    from accel_testing.on_simulated import environment
+
+    from accel_simulated import VENDORS, CannotBuildError, build
 
     def variables(vendor):
         try:

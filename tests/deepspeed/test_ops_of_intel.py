@@ -37,8 +37,10 @@ print("ANSWER", json.dumps(dict(
 @pytest.fixture
 def on_external(tmp_path):
     """Variables of a process with the simulated xpu, the plugin and the extension."""
-    from accel_simulated import VENDORS, CannotBuildError, build, environment
-    from accel_simulated.plugin import install_real_plugin
+    from accel_testing.on_disk import install_real_plugin
+    from accel_testing.on_simulated import environment
+
+    from accel_simulated import VENDORS, CannotBuildError, build
 
     try:
         build(VENDORS["xpu"].kind)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from accel_simulated import VENDORS, CannotBuildError, build, environment
 from accel_testing import children
+from accel_testing.on_simulated import environment
 from accel_testing.ports import free_port
+
+from accel_simulated import VENDORS, CannotBuildError, build
 
 TRAIN = """
 import json

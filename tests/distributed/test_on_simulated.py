@@ -14,10 +14,11 @@ from accel_testing.plugins import arguments, declaring
 
 pytest.importorskip("torch")
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "simulated"))
+from accel_testing.on_simulated import environment
 
-from accel_simulated import CannotBuildError, environment  # noqa: E402 - found by the line above
+from accel_simulated import CannotBuildError
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [
     pytest.mark.slow,

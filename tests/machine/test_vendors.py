@@ -174,7 +174,9 @@ DIFFERENCES: dict[tuple[str, str, str], str] = {
 def declared() -> dict[str, list[Backend]]:
     """The first-party declarations, by the name of the backend."""
     backends: dict[str, list[Backend]] = {}
-    for module in sorted(folder.name for folder in PLUGINS.glob("accel_*")):
+    projects = sorted(PLUGINS.glob("accel_*/pyproject.toml"))
+    declaring = [path for path in projects if '"accel.backends"' in path.read_text(encoding="utf-8")]
+    for module in (path.parent.name for path in declaring):
         plugin = importlib.import_module(module).accel_backends()
         for backend in plugin if isinstance(plugin, list | tuple) else [plugin]:
             backends.setdefault(backend.name, []).append(backend)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accel_testing.on_simulated import run_on
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-
-from accel_simulated import DEVICES, CannotBuildError, build, run_on  # noqa: E402 - found by the line above
+from accel_simulated import DEVICES, CannotBuildError, build
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +19,7 @@ def simulated() -> Callable[..., Any]:
 
     def run(vendor: str, *arguments: Any, **options: Any) -> Any:
         try:
-            build(DEVICES[vendor].kind)
+            build(DEVICES[vendor.partition(":")[0]].kind)
         except CannotBuildError as error:
             pytest.skip(str(error))
         return run_on(vendor, *arguments, **options)
@@ -30,7 +27,7 @@ def simulated() -> Callable[..., Any]:
     return run
 
 
-EXAMPLE = HERE.parents[1] / "examples" / "train_digits.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +39,7 @@ def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]
     def train(vendor: str, name: str, path: Sequence[Path] = ()) -> dict[str, Any]:
         # Dropout draws from the host's generator, as the run on CPU does: otherwise the masks would differ.
         # One thread: several trainings at once are on the cores.
-        variables = {"DS_ACCELERATOR": name, "SIMULATED_RANDOM": "host", "OMP_NUM_THREADS": "1"}
+        variables = {"DS_ACCELERATOR": name, "ACCEL_SIMULATE_RANDOM": "host", "OMP_NUM_THREADS": "1"}
         arguments = ("--precision", "fp32", "--epochs", "1", "--json")
         run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
         report: dict[str, Any] = run.answer

@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from accel_testing.on_disk import install_plugin
+
 from accel_simulated import DEVICES
-from accel_simulated.plugin import install_plugin
 
 pytestmark = pytest.mark.slow
 

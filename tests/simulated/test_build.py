@@ -11,8 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import VENDORS, CannotBuildError, build, environment
-from accel_simulated.vendors import ROOT, SUPPORT
+from accel_testing.on_simulated import environment
+
+import accel_core
+from accel_simulated import CannotBuildError, build
+from accel_simulated.building import ready
 
 FAKE_COMPILER = """#!{python}
 import pathlib, sys, time
@@ -26,7 +29,7 @@ pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a library")
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "accel-core" / "simulated"
+    return tmp_path / "cache" / "accel-core" / "ops"
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
     first = build("HPU")
-    assert first.parent == cache
+    assert first.parents[1] == cache
     assert cache.stat().st_mode & 0o777 == 0o700
     assert build("HPU") == first != build("XPU")
     assert compiler.read_text() == "built\n" * 2
@@ -56,11 +59,7 @@ def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
 @pytest.mark.slow
 def test_two_processes_build_once(cache: Path, compiler: Path) -> None:
     code = "from accel_simulated import build; print(build('MPS'))"
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(SUPPORT)])}
-    both = [
-        subprocess.Popen([sys.executable, "-c", code], env=variables, stdout=subprocess.PIPE)
-        for _ in range(2)
-    ]
+    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)]
     assert len({process.communicate(timeout=60)[0] for process in both}) == 1
     assert compiler.read_text() == "built\n"
 
@@ -68,8 +67,30 @@ def test_two_processes_build_once(cache: Path, compiler: Path) -> None:
 def test_a_folder_of_others_is_refused(cache: Path, compiler: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
-    with pytest.raises(CannotBuildError, match="can be written by others"):
+    with pytest.raises(accel_core.OpCacheError, match="can be written by others"):
         build("HPU")
+
+
+def test_what_a_parent_built_is_taken_for_the_same_torch_only(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
+    library = ready("HPU")
+    assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(library)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert ready("HPU") == library
+    manifest = library.with_name("manifest.json")
+    manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
+    for kind in ("HPU", "XPU"):
+        with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
+            ready(kind)
+
+
+def test_a_library_that_was_changed_is_not_loaded(cache: Path, compiler: Path) -> None:
+    build("HPU").write_text("another library")
+    with pytest.raises(accel_core.OpCacheError, match=r"is not what was built there: .* built again: rm -r "):
+        build("HPU")
+    assert compiler.read_text() == "built\n"
 
 
 def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,8 +98,12 @@ def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: 
     script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
     script.chmod(0o700)
     monkeypatch.setenv("CXX", str(script))
-    with pytest.raises(RuntimeError, match="error: no such thing"):
+    with pytest.raises(RuntimeError, match="error: no such thing") as caught:
         build("HPU")
+    log = cache.parent.glob("ops/simdev_hpu-*.log")
+    assert "-DSIM=HPU" in next(log).read_text()
+    assert "Next step: install a torch that" in str(caught.value)
+    assert not list(cache.glob("simdev_hpu-*/"))
 
 
 def test_environment_forgets_what_steers(
@@ -89,11 +114,5 @@ def test_environment_forgets_what_steers(
     variables = environment("mlu", {"ACCEL_STRICT": "1"}, path=["/plugins"])
     assert not {"DS_ACCELERATOR", "MLU_VISIBLE_DEVICES"} & variables.keys()
     assert variables["ACCEL_STRICT"] == "1"
-    folders = variables["PYTHONPATH"].split(os.pathsep)
-    assert folders == [str(VENDORS["mlu"].runtime), str(ROOT), str(SUPPORT), "/plugins"]
-
-
-def test_is_in_no_wheel() -> None:
-    """Only `src` is packaged, and nothing there knows of the simulation."""
-    sources = (ROOT.parents[1] / "src").rglob("*.py")
-    assert not [source for source in sources if "accel_simulated" in source.read_text()]
+    assert variables["ACCEL_SIMULATE"] == "mlu"
+    assert variables["PYTHONPATH"].split(os.pathsep)[-1] == "/plugins"

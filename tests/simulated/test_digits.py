@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from accel_testing.on_disk import install_plugin
+
 from accel_simulated import OWN_DEVICES, VENDORS
-from accel_simulated.plugin import install_plugin
 
 pytestmark = pytest.mark.slow
 

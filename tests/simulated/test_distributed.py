@@ -16,6 +16,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("vendor", [name for name, vendor in OWN_DEVICES.items() if vendor.collective])
 def test_two_processes(vendor: str, simulated: Callable[..., Any]) -> None:
-    run = simulated(vendor, "accel_simulated.checks.data_parallel:step", vendor, processes=2, timeout=300)
+    run = simulated(vendor, "simulated_checks.data_parallel:step", vendor, processes=2, timeout=300)
     expected = [{"rank": rank, "backend": OWN_DEVICES[vendor].collective, "device": rank} for rank in (0, 1)]
     assert run.answers == expected

@@ -10,8 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
+from accel_testing.on_disk import install_plugin
+
 from accel_simulated import OWN_DEVICES, VENDORS
-from accel_simulated.plugin import install_plugin
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ BEYOND = {
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
 def test_every_member(vendor: str, simulated: Callable[..., Any]) -> None:
-    function = "accel_simulated.checks.interface:of_torch_accelerator"
+    function = "simulated_checks.interface:of_torch_accelerator"
     answers = simulated(vendor, function, vendor, timeout=300).answer
     assert len(answers) > 90
     beyond = BEYOND.get(vendor, {})
@@ -58,5 +59,5 @@ def test_every_member(vendor: str, simulated: Callable[..., Any]) -> None:
 def test_through_a_plugin(tmp_path: Path, simulated: Callable[..., Any]) -> None:
     """The same members of what accel_core finds, probes and builds; plugins' own tests do this too."""
     pin = install_plugin(tmp_path, VENDORS["mlu"])
-    answers = simulated("mlu", "accel_simulated.checks.interface:of_plugin", pin, path=[tmp_path]).answer
+    answers = simulated("mlu", "simulated_checks.interface:of_plugin", pin, path=[tmp_path]).answer
     assert {member: problem for member, problem in answers.items() if problem} == {}

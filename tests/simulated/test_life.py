@@ -1,4 +1,4 @@
-"""Each simulated device does what a device does: `accel_simulated/checks/life.py` and `networks.py`."""
+"""Each simulated device does what a device does: `simulated_checks/life.py` and `networks.py`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
 def test_life(vendor: str, simulated: Callable[..., Any]) -> None:
-    answers = simulated(vendor, "accel_simulated.checks.life:run_all", vendor, timeout=300).answer
+    answers = simulated(vendor, "simulated_checks.life:run_all", vendor, timeout=300).answer
     assert len(answers) >= 17
     problems = {check: problem for check, problem in answers.items() if problem}
     assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())
@@ -25,7 +25,7 @@ def test_life(vendor: str, simulated: Callable[..., Any]) -> None:
 def test_sizes(simulated: Callable[..., Any]) -> None:
     """The sizes that a test may choose, and the vendor's own variable."""
     code = "import torch, torch_mlu; print(torch.mlu.device_count())"
-    assert simulated("mlu", code, environ={"SIMULATED_DEVICES": "5"}).answer == 5
+    assert simulated("mlu:5", code).answer == 5
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": "1"}).answer == 1
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
 
@@ -50,7 +50,7 @@ def test_gaudi_has_graphs_in_lazy_mode_only(simulated: Callable[..., Any]) -> No
     assert simulated("hpu", code).ended[0].stdout.split() == ["True", "True"]
     eager = simulated("hpu", code, environ={"PT_HPU_LAZY_MODE": "0"})
     assert eager.ended[0].stdout.split() == ["False", "False"]
-    refused = simulated("hpu", code, environ={"SIMULATED_STOCK_TORCH": "1"}, check=False).ended[0]
+    refused = simulated("hpu", code, environ={"ACCEL_SIMULATE_STOCK_TORCH": "1"}, check=False).ended[0]
     assert "AssertionError" in refused.stderr
 
 

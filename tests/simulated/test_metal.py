@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated.plugin import install_real_plugin
+from accel_testing.on_disk import install_real_plugin
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ print(json.dumps([peaks, acc.max_memory_allocated(), bool(keys), there, equal]))
 @pytest.mark.parametrize("old", [True, False])
 def test_peaks_and_host_memory(old: bool, tmp_path: Path, simulated: Callable[..., Any]) -> None:
     install_real_plugin(tmp_path, "mps")
-    environ = {"SIMULATED_OLD_METAL": "1"} if old else {}
+    environ = {"ACCEL_SIMULATE_OLD_METAL": "1"} if old else {}
     peaks, after, has_keys, there, equal = simulated("mps", CODE, environ=environ, path=[tmp_path]).answer
     assert min(peaks) >= MEGABYTE
     # What the driver holds stays in its cache; a peak that is counted starts again.

@@ -13,14 +13,16 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES, environment
-from accel_simulated.plugin import install_plugin
+from accel_testing.on_disk import install_plugin
+from accel_testing.on_simulated import environment
+
+from accel_simulated import DEVICES
 
 pytestmark = pytest.mark.slow
 
 
 def test_stand_ins_serve_for_what_it_lacks(simulated: Callable[..., Any]) -> None:
-    assert simulated("plain", "accel_simulated.checks.plain:stand_ins").answer == {
+    assert simulated("plain", "simulated_checks.plain:stand_ins").answer == {
         "started by construction": False,
         "elapsed": True,
         "query": True,

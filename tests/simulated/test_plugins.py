@@ -16,8 +16,9 @@ import pytest
 if find_spec("torch") is None:
     pytest.skip("the simulated devices need torch, which is not installed", allow_module_level=True)
 
+from accel_testing.on_disk import PLUGINS, VERSION, install_real_plugin
+
 from accel_simulated import VENDORS
-from accel_simulated.plugin import PLUGINS, VERSION, install_real_plugin
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,7 +49,7 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
 
 @pytest.mark.parametrize("vendor", REAL)
 def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
-    function = "accel_simulated.checks.plugins:of_plugin"
+    function = "simulated_checks.plugins:of_plugin"
     answer = simulated(vendor, function, vendor, path=path, timeout=300).answer
     problems = {member: problem for member, problem in answer["problems"].items() if problem}
     members, own = len(answer["problems"]), len(answer["differences"])
@@ -77,7 +78,7 @@ def test_digits_equal_cpu(
 @pytest.mark.parametrize("vendor", [name for name in REAL if VENDORS[name].collective])
 def test_two_processes(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
     record(vendor, **{"2_processes": VENDORS[vendor].collective})
-    function = "accel_simulated.checks.data_parallel:step_of_plugin"
+    function = "simulated_checks.data_parallel:step_of_plugin"
     run = simulated(vendor, function, vendor, processes=2, path=path, timeout=300)
     expected = [{"rank": rank, "backend": VENDORS[vendor].collective, "device": rank} for rank in (0, 1)]
     assert run.answers == expected

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 pytestmark = pytest.mark.slow
 
-CHECKS = "accel_simulated.checks.staged"
+CHECKS = "simulated_checks.staged"
 
 
 @pytest.mark.parametrize(("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)])

@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import OWN_DEVICES
 from accel_testing import surfaces
 from accel_testing.surfaces import Entry
+
+from accel_simulated import OWN_DEVICES
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +62,7 @@ def test_a_wrong_parameter_is_found() -> None:
 
 
 def _told(simulated: Callable[..., Any], vendor: str) -> Any:
-    return simulated(vendor, "accel_simulated.checks.offered:tell", vendor).answer
+    return simulated(vendor, "simulated_checks.offered:tell", vendor).answer
 
 
 def _problems(vendor: str, told: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -12,9 +12,11 @@ import pytest
 from accel_testing.children import UNTRACED
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent / "simulated"), str(HERE)]
+sys.path.insert(0, str(HERE))
 
-from accel_simulated import VENDORS, CannotBuildError, Run, build, run_on  # noqa: E402 - found by the line above
+from accel_testing.on_simulated import Run, run_on  # noqa: E402 - found by the line above
+
+from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
 
 #: A plugin as a vendor would publish it: nobody's device, under nobody's name.
 PLUGIN = """
@@ -56,8 +58,11 @@ def on_acme(plugin: Path) -> Callable[..., Run]:
         except CannotBuildError as error:
             pytest.skip(str(error))
         # Dropout draws from the host's generator, as on the CPU: otherwise the masks would differ.
-        environ = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "SIMULATED_RANDOM": "host"}
+        environ = {"DS_ACCELERATOR": "acme", "OMP_NUM_THREADS": "1", "ACCEL_SIMULATE_RANDOM": "host"}
         environ |= options.pop("environ", {})
+        if environ["DS_ACCELERATOR"] == "cpu":
+            # Else torch loads acme by itself, and sends its barriers there, where gloo has nothing to say.
+            environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
         return run_on(
             "acme", script, *arguments, environ=environ, path=[plugin, HERE], timeout=300, **options
         )

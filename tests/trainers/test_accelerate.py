@@ -79,6 +79,6 @@ def test_too_late_is_reported(on_acme: Callable[..., Any]) -> None:
 
 
 def test_a_rank_without_a_device_of_its_own_is_refused(on_acme: Callable[..., Any]) -> None:
-    environ = {**RANK, "SIMULATED_DEVICES": "1"}
+    environ = {**RANK, "ACCEL_SIMULATE": "acme:1"}
     said = on_acme("digits_accelerate:without_enough_devices", environ=environ).answer
     assert said.startswith("rank 1 on this host needs a device of its own, and sees 1 of acme")

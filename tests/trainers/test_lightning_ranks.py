@@ -33,7 +33,7 @@ def lightnings_ddp(ranks: Callable[..., Any]) -> list[dict[str, Any]]:
         ({"environ": {"DS_ACCELERATOR": "cpu"}, "devices": 2}, "gloo", ["cpu", "cpu"]),
         ({"devices": "auto"}, "accl", ["acme:0", "acme:1"]),
         (
-            {"devices": 2, "torchrun": True, "environ": {"SIMULATED_DEVICES": "1"}},
+            {"devices": 2, "torchrun": True, "environ": {"ACCEL_SIMULATE": "acme:1"}},
             "accl",
             ["acme:0", "acme:0"],
         ),

@@ -14,10 +14,11 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
+from accel_core._support import simulation
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.packages import package_folders
 from accel_core._support.record import Record
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import AccelError, BackendUnavailableError
 
 __all__ = [
     "AUTOLOAD",
@@ -95,6 +96,8 @@ def _import() -> ModuleType:
         raise BackendUnavailableError(
             "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
         ) from None
+    except AccelError:  # accel-simulated's: what cannot be simulated, and what helps
+        raise
     except Exception as error:
         if again:
             raise BackendUnavailableError(
@@ -135,6 +138,9 @@ def torch_build() -> TorchBuild | None:
     if not folders:
         return None
     values = _assignments(folders[0] + "/version.py")
+    simulated = simulation.device()[1]
+    if simulated in ("cuda", "xpu"):  # as torch says it once it is imported
+        values.setdefault(simulated, simulation.VERSION)
     return TorchBuild(
         version=values.get("__version__") or "unknown version",
         cuda=values.get("cuda"),

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from accel_core._support import simulation
 from accel_core._support.torch_import import import_torch
 from accel_core.errors import InvalidDeviceError, UnsupportedError
 
@@ -110,7 +111,9 @@ class Base:
 
     def __repr__(self) -> str:
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        return f"<{type(self).__name__} {self.name!r}{origin}>"
+        simulates = simulation.device()[0] and self._device_type != "cpu"
+        simulated = simulation.told(os.environ) if simulates else ""
+        return f"<{type(self).__name__} {self.name!r}{origin}{simulated and f', simulated: {simulated}'}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str | Backend]]:
         # A device cannot travel between processes: the name finds the other process's own accelerator.

@@ -344,6 +344,8 @@ class Selection(Record):
     autoload: tuple[str, ...] = ()
     #: Where values come from that configuration files give, by variable: `"block = ['npu'] in …, line 3"`.
     sources: Mapping[str, str] = MappingProxyType({})
+    #: What the process simulates, `"acme:2 by accel-simulated 0.1.0"`; empty where devices are real.
+    simulated: str = ""
 
     @property
     def how_in_words(self) -> str:
@@ -366,6 +368,7 @@ class Selection(Record):
             "problem": self.problem,
             "notes": list(self.notes),
             "autoload": list(self.autoload),
+            "simulated": self.simulated,
             "verdicts": [v.to_dict() for v in self.verdicts],
         }
 
@@ -374,6 +377,8 @@ class Selection(Record):
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
             lines = [f"{self.chosen} ({self.provenance}): {self.how_in_words}."]
+        if self.simulated:
+            lines.append(f"  simulated, no real device: {self.simulated}")
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         lines += [f"  {name}: {source}" for name, source in self.sources.items()]

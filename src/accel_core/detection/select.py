@@ -75,9 +75,11 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
     notes = _notes(settings, choice)
-    if not (notes or settings.sources):
+    if not (notes or settings.sources or settings.simulated):
         return choice
-    selection = choice.selection._replace(notes=notes, sources=dict(settings.sources))
+    selection = choice.selection._replace(
+        notes=notes, sources=dict(settings.sources), simulated=settings.simulated
+    )
     return choice._replace(selection=selection)
 
 

@@ -16,8 +16,12 @@ from accel_core.detection.plugin import declarations
 __all__ = ["PLUGINS", "ROOT", "declared", "everything", "import_plugin"]
 
 ROOT = Path(__file__).parents[3]
-#: Those that are written. Each must have a surface.
-PLUGINS = sorted(path.parents[2] for path in ROOT.glob("plugins/accel_*/src/accel_*/__init__.py"))
+#: Those that are written and declare a backend, which accel-simulated does not. Each must have a surface.
+PLUGINS = sorted(
+    path.parent
+    for path in ROOT.glob("plugins/accel_*/pyproject.toml")
+    if '"accel.backends"' in path.read_text(encoding="utf-8")
+)
 
 
 def declared(plugin: Path) -> Sequence[Backend]:
@@ -37,7 +41,7 @@ def everything(plugin: Path) -> tuple[surfaces.Surface, str]:
     """What the plugin's backends drive, with the other vendors' beside it, and the device type."""
     backends = declared(plugin)
     own = [found for backend in backends if (found := surfaces.for_backend(backend)) is not None]
-    assert own, f"{plugin.name} has no surface: add one to tests/surfaces"
+    assert own, f"{plugin.name} has no surface: add one to {surfaces.FOLDER}"
     others = [surfaces.load(name) for name in surfaces.files() if not surfaces.load(name).usage_only]
     whole = own[0]
     for other in [*own[1:], *others]:

@@ -21,7 +21,7 @@ SIMULATED = [vendor for vendor in VENDORS if vendor != "npu"]
 #: What the processor's answers would otherwise depend on: the launcher, and the machine's instructions.
 OF_THE_PROCESSOR = {"LOCAL_SIZE": "2", "LOCAL_RANK": "1", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 #: Most releases of torch that DeepSpeed runs on have Metal so.
-OF_METAL = {"SIMULATED_OLD_METAL": "1"}
+OF_METAL = {"ACCEL_SIMULATE_OLD_METAL": "1"}
 
 
 @pytest.mark.parametrize("vendor", SIMULATED)
@@ -36,9 +36,11 @@ def test_every_difference_has_its_reason(
 
 def _ask(vendor: str, folder: Path) -> Any:
     """The report of a process in which the device, DeepSpeed and the plugin's sources are."""
+    from accel_testing.on_disk import install_real_plugin
+    from accel_testing.on_simulated import run_on
+
     from accel_simulated import VENDORS as DEVICES
-    from accel_simulated import CannotBuildError, build, run_on
-    from accel_simulated.plugin import install_real_plugin
+    from accel_simulated import CannotBuildError, build
 
     version = metadata.version("deepspeed")
     if version != DEEPSPEED:

@@ -66,7 +66,7 @@ def trainings(
         found: dict[str, str] = request.getfixturevalue(f"on_{backend}" if simulated else "on_cpu")
         path = os.pathsep.join(filter(None, [str(HERE), found.get("PYTHONPATH")]))
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
-        mine = {"SIMULATED_RANDOM": "host"} if simulated else deepspeeds_compiler.VARIABLES
+        mine = {"ACCEL_SIMULATE_RANDOM": "host"} if simulated else deepspeeds_compiler.VARIABLES
         # Compared to the bit, so with compiled operators, which have DeepSpeed's.
         mine = {**mine, "ACCEL_COMPILE": "1"}
         # Tracing lengthens a training by half, and the quicker tests pass the same lines of ours.

@@ -1,4 +1,4 @@
-"""What vendors' modules hold: `tests/surfaces/*.json`, read as names to resolve and calls to check."""
+"""What vendors' modules hold: accel-simulated's `surfaces/*.json`, as names to resolve and calls to check."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the simulated devices read this in processes that have not imported us yet
+if TYPE_CHECKING:
     from accel_core import Backend
 
 __all__ = ["FOLDER", "Entry", "Surface", "files", "for_backend", "load", "users_names"]
 
-FOLDER = Path(__file__).parents[2] / "surfaces"
+FOLDER = Path(__file__).parents[3] / "plugins/accel_simulated/src/accel_simulated/surfaces"
 #: Surfaces of packages that add to torch's own module of the device, by the package that does.
 ADDITIONS = {"xpu_ipex": "intel_extension_for_pytorch", "xpu_external": "intel_extension_for_deepspeed"}
 

@@ -29,7 +29,7 @@ SCRIPT = ["1", "train.py"]
 #: A name in capitals that a module or a class gives a value.
 CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]+)\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 #: What the tools and the devices made for tests read; the sources of users' variables are others.
-READS = re.compile(r"\"((?:DEV|SIMULATED|STANDIN)_[A-Z0-9_]+)\"")
+READS = re.compile(r"\"((?:DEV|ACCEL_SIMULATE|STANDIN)_[A-Z0-9_]+)\"")
 
 
 class Known:
@@ -129,7 +129,7 @@ class Known:
         found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
         view = self.root / "src/accel_core/integrations/deepspeed/_view.py"
         found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
-        for place in ("tools", "tests/simulated", "tests/npu_real"):
+        for place in ("tools", "plugins/accel_simulated/src", "tests/npu_real"):
             for file in (self.root / place).rglob("*.*"):
                 if file.suffix in (".c", ".cpp", ".h", ".py"):
                     found |= set(READS.findall(file.read_text(encoding="utf-8")))

@@ -16,5 +16,6 @@ SUMMARIES = {
     "list": "List the backends: what can be used here, and why not the others.",
     "ops": "List the operators of the chosen accelerator, and who provides each.",
     "run": "Start the ranks of a script on this host, as torchrun does.",
+    "simulate": "Run a command whose Python processes have simulated devices, for tests.",
     "why": "Say what would be chosen and why each other is not.",
 }

@@ -1,0 +1,60 @@
+"""Reading `ACCEL_SIMULATE`: which device, and how many of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from accel_core import SettingError
+from accel_simulated.vendors import DEVICES, Vendor
+
+__all__ = ["MOST", "VARIABLE", "Asked", "asked", "read"]
+
+VARIABLE = "ACCEL_SIMULATE"
+#: torch numbers devices in eight bits, and takes as many of most kinds.
+MOST = 64
+_FORM = f"NAME or NAME:COUNT, such as acme:2; the names are {', '.join(DEVICES)}"
+
+
+class Asked(NamedTuple):
+    """What a process was asked to simulate."""
+
+    vendor: Vendor
+    devices: int
+
+    def __str__(self) -> str:
+        return f"{self.vendor.name}:{self.devices}"
+
+
+def asked(environ: Mapping[str, str] | None = None) -> Asked | None:
+    """What `ACCEL_SIMULATE` asks for; `None` where it is unset or empty. Raises `SettingError`."""
+    text = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
+    return read(text) if text else None
+
+
+def read(text: str, *, source: str = VARIABLE) -> Asked:
+    """`"acme"` or `"acme:2"`; without a count as many as the vendor's `devices`, 2 as a rule.
+
+    Case and blanks are forgiven. Raises `SettingError`, which names `source`, for a name that is not
+    simulated and for a count that is no number from 1 to `MOST` (of mps, to 1).
+    """
+    given = f"{source}={text!r}" if source == VARIABLE else f"{source} {text!r}"
+    name, colon, number = (part.strip() for part in text.partition(":"))
+    vendor = DEVICES.get(name.lower())
+    if vendor is None:
+        close = get_close_matches(name.lower(), DEVICES, n=1)
+        meant = f" Did you mean {close[0]}{colon}{number}?" if close else ""
+        raise SettingError(f"{given}: {name!r} is not simulated; expected {_FORM}.{meant}")
+    if not colon:
+        return Asked(vendor, vendor.devices)
+    most = 1 if vendor.devices == 1 else MOST
+    count = int(number) if number.isascii() and number.isdecimal() and len(number) < 9 else 0
+    if not 1 <= count <= most:
+        expected = f"from 1 to {most}" if most > 1 else "1, as torch knows one such device"
+        raise SettingError(
+            f"{given}: {number!r} is no count of devices; expected {expected}. "
+            f"Write {vendor.name}:{vendor.devices}."
+        )
+    return Asked(vendor, count)

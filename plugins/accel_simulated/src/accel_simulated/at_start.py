@@ -1,0 +1,81 @@
+"""What runs when Python starts with `ACCEL_SIMULATE` set: `accel_simulated.pth` imports it.
+
+It puts the vendor's simulated package on `sys.path`, and sees to it that the device is there when torch is
+imported. Nothing is checked yet: a value that nobody can follow must not keep Python from starting. The first
+`import torch` says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+
+from accel_simulated import imports
+
+__all__ = ["begin", "device", "told"]
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def begin() -> None:
+    """Prepare this process for the device that `ACCEL_SIMULATE` names."""
+    name = _name()
+    runtime = os.path.join(_HERE, "runtimes", name)
+    if name and os.path.isdir(runtime):
+        # As an installed package: behind PYTHONPATH, and before a real one of the vendor's.
+        ends = ("site-packages", "dist-packages")
+        places = [place for place, entry in enumerate(sys.path) if entry.endswith(ends)]
+        sys.path.insert(min(places, default=len(sys.path)), runtime)
+    imports.change("torch", before=_prepare)
+    if name == "klxpu":  # by the vendor's own way, which is not torch's
+        from accel_simulated import kunlunxin
+
+        kunlunxin.install()
+    if name == "mps":  # of which accel_core knows that it is on Macs only
+        imports.change("accel_core.machine.host", after=_on_any_platform)
+
+
+def device() -> tuple[str, str]:
+    """The name in `ACCEL_SIMULATE`, whatever it is worth, and torch's device type of what is simulated."""
+    return _name(), "cuda" if _name() == "klxpu" else _name()
+
+
+def _name() -> str:
+    return os.environ.get("ACCEL_SIMULATE", "").partition(":")[0].strip().lower()
+
+
+def told(environ: Mapping[str, str]) -> str:
+    """What this process simulates: `"acme:2 by accel-simulated 0.1.0"`.
+
+    Has the device built, where that is about this process: whoever asks is about to try it in a child with
+    a time limit. Raises `SettingError` where the variable cannot be followed, and as `building.build` does.
+    """
+    from accel_simulated import __version__, building, faults
+    from accel_simulated.asked import asked
+
+    injected = ", ".join(faults.asked(environ))
+    more = f", with requested faults ({injected})" if injected else ""
+    found = asked(environ)
+    if found is not None and environ is os.environ:
+        building.ready(found.vendor.kind)
+    return f"{found} by accel-simulated {__version__}{more}"
+
+
+def _on_any_platform(module: ModuleType) -> None:
+    module.platform_matches = lambda platforms: True  # type: ignore[attr-defined]
+
+
+def _prepare() -> None:
+    """Raise `SettingError` for a value that cannot be followed, and what building raises."""
+    from accel_simulated import device
+    from accel_simulated.asked import asked
+
+    found = asked()
+    if found is not None:
+        device.prepare(found)
+
+
+if os.environ.get("ACCEL_SIMULATE", "").strip():
+    begin()

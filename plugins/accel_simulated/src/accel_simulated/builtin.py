@@ -1,0 +1,47 @@
+"""Device types that torch ships a module for: loading the device, and stand-ins for torch's C functions.
+
+After `install` `import torch` gives a torch whose `torch.xpu`, `torch.cuda` or `torch.mps` is torch's own,
+unchanged Python, over the simulated device.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from accel_core._support import simulation
+from accel_simulated import device, imports
+from accel_simulated.vendors import VENDORS
+
+__all__ = ["install"]
+
+
+def install(name: str) -> None:
+    """Arrange that the device is there when torch looks for it, which it does once."""
+
+    def change_c(module: ModuleType) -> None:
+        setattr(module, f"_has_{name}", True)
+        device.library.sim_named()
+        if name == "mps":  # the CPU wheel has most of torch.mps's C part, which asks the device's hooks
+            module._mps_get_name = device.name  # type: ignore[attr-defined]
+            module._mps_get_core_count = lambda: 1  # type: ignore[attr-defined]
+        else:
+            from accel_simulated import stand_ins
+
+            stand_ins.put_into(module, name)
+
+    def change_version(module: ModuleType) -> None:
+        setattr(module, name, simulation.VERSION)  # what a build for the vendor has there
+
+    def change_distributed(module: ModuleType) -> None:
+        from accel_simulated import collective
+
+        title = VENDORS[name].collective.upper()
+        setattr(module, f"_{title}_AVAILABLE", True)
+        setattr(module, f"ProcessGroup{title}", collective.stand_in_for(title.lower()))
+
+    # torch._C comes first of all: torch's Python is built on it.
+    imports.change("torch._C", before=lambda: device.load(name), after=change_c)
+    if name != "mps":
+        imports.change("torch.version", after=change_version)
+    if VENDORS[name].collective:
+        imports.change("torch.distributed.distributed_c10d", after=change_distributed)

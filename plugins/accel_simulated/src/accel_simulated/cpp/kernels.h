@@ -1,0 +1,181 @@
+// Kernels that the device has itself: making, copying and reshaping tensors, and those CPU has not.
+#pragma once
+
+#include <ATen/ops/as_strided_native.h>
+
+#include "guard.h"
+#include "memory.h"
+
+namespace simulated {
+
+using Ints = c10::IntArrayRef;
+using MaybeTensor = std::optional<at::Tensor>;
+using Tensors = std::vector<at::Tensor>;
+
+const c10::DispatchKeySet kKeys(c10::DispatchKey::SIM);
+
+inline at::ScalarType scalar_type_or_default(std::optional<at::ScalarType> dtype) {
+  return dtype.value_or(c10::typeMetaToScalarType(c10::get_default_dtype()));
+}
+
+// As in pytorch, aten/src/ATen/mps/EmptyTensor.cpp; every tensor on the device begins in one of the next two.
+inline void check_dtype(at::ScalarType dtype) {
+  TORCH_CHECK_TYPE(!kIsMps || dtype != at::kDouble,
+      "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.");
+}
+
+inline at::Tensor empty(Ints size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+    std::optional<Device> device, std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(!pinned.value_or(false), "only dense CPU tensors can be pinned");
+  c10::DeviceGuard guard(Device(kType, index_of(device.value_or(Device(kType)))));
+  check_dtype(scalar_type_or_default(dtype));
+  return at::detail::empty_generic(size, &DeviceMemory::get(), kKeys, scalar_type_or_default(dtype), format);
+}
+
+inline at::Tensor empty_strided(Ints size, Ints stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+    std::optional<Device> device, std::optional<bool>) {
+  c10::DeviceGuard guard(Device(kType, index_of(device.value_or(Device(kType)))));
+  check_dtype(scalar_type_or_default(dtype));
+  return at::detail::empty_strided_generic(size, stride, &DeviceMemory::get(), kKeys, scalar_type_or_default(dtype));
+}
+
+// A CPU tensor over the whole storage of `tensor`, and the same view of it: kernels need no copies in.
+inline at::Tensor on_host(const at::Tensor& tensor) {
+  if (!is_here(tensor)) return tensor;
+  auto* owner = new c10::Storage(tensor.storage());  // the alias may outlive the tensor, in a queue or a graph
+  auto drop = [](void* storage) { delete static_cast<c10::Storage*>(storage); };
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, owner->nbytes(),
+      c10::DataPtr(owner->mutable_data(), owner, drop, Device(c10::kCPU)), c10::GetAllocator(c10::kCPU),
+      true);  // resizable, for out= kernels
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  alias.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  if (tensor.is_conj()) alias._set_conj(true);
+  if (tensor.is_neg()) alias._set_neg(true);
+  return alias;
+}
+
+inline at::Tensor on_device(const at::Tensor& host, Device device) {
+  if (!host.defined()) return host;
+  c10::DeviceGuard guard(device);
+  auto made = empty_strided(host.sizes(), host.strides(), host.scalar_type(), {}, device, {});
+  on_host(made).copy_(host);
+  return made;
+}
+
+// Kernels run when they are called, once all that their stream was given before is done.
+inline Recording* begin_kernel(DeviceIndex device) {
+  auto& stream = current_queue(device);
+  stream.synchronize();
+  meet_faults(stream);
+  return stream.capture.get();
+}
+
+// A kernel made of CPU operators: `compute` gets host aliases of `inputs` and gives new host tensors.
+inline Tensors emulate(const char* name, const Tensors& inputs, std::function<Tensors(const Tensors&)> compute) {
+  auto device = inputs.at(0).device();
+  auto* recording = begin_kernel(device.index());
+  at::AutoDispatchBelowADInplaceOrView below;
+  Tensors aliases, results;
+  for (auto& input : inputs) aliases.push_back(on_host(input));
+  for (auto& result : compute(aliases)) results.push_back(on_device(result, device));
+  if (recording) {
+    Tensors outputs;
+    for (auto& result : results) outputs.push_back(on_host(result));
+    recording->add(name, [=] {
+      auto again = compute(aliases);
+      for (size_t i = 0; i < outputs.size(); ++i)
+        if (outputs[i].defined()) outputs[i].copy_(again[i]);
+    });
+  }
+  return results;
+}
+
+// Copying
+
+inline bool reachable_later(const at::Tensor& tensor) {
+  return is_here(tensor) || PinnedMemory::get().holds(tensor.data_ptr());
+}
+
+inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  auto device = is_here(to) ? to.device().index() : from.device().index();
+  auto copy = [source = on_host(from), target = on_host(to)]() mutable {
+    at::AutoDispatchBelowADInplaceOrView below;
+    at::NoGradGuard no_grad;
+    target.copy_(source);
+  };
+  bool later = non_blocking && reachable_later(from) && reachable_later(to);
+  auto& stream = current_queue(device);
+  delay(stream);
+  if (stream.capture) {
+    if (!(is_here(from) && is_here(to)) && !later) check_not_capturing(stream, "a copy that the host waits for");
+    if (is_here(to)) stream.capture->save(to.storage());
+    stream.synchronize();
+    copy();
+    stream.capture->add("aten::copy_", copy);
+  } else if (later) {
+    stream.push(copy);
+  } else {
+    stream.synchronize();
+    if (is_here(from) && from.device().index() != device) current_queue(from.device().index()).synchronize();
+    copy();
+  }
+  return to;
+}
+
+inline at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocking) {
+  copy_from(from.sizes() == to.sizes() ? from : from.expand_as(to), to, non_blocking);
+  return to;
+}
+
+inline at::Scalar local_scalar(const at::Tensor& tensor) {
+  auto& stream = current_queue(tensor.device().index());
+  check_not_capturing(stream, "reading a value on the host");
+  stream.synchronize();
+  return on_host(tensor).item();
+}
+
+// Shapes and storages
+
+inline at::Tensor as_strided(const at::Tensor& tensor, Ints size, Ints stride, std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(tensor, size, stride, offset);
+}
+
+inline const at::Tensor& resize_(const at::Tensor& tensor, Ints size, std::optional<at::MemoryFormat> format) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  auto bytes = size_t(c10::multiply_integers(size) + tensor.storage_offset()) * tensor.itemsize();
+  if (bytes > impl->unsafe_storage().nbytes()) grow(impl->unsafe_storage(), bytes);
+  impl->set_sizes_contiguous(size);
+  if (format.has_value() && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
+  return tensor;
+}
+
+inline at::Tensor& set_storage(at::Tensor& tensor, at::Storage storage, int64_t offset, Ints size, Ints stride) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(storage));
+  auto contiguous = stride.empty() && !size.empty();
+  impl->set_sizes_and_strides(size, contiguous ? Ints(at::detail::defaultStrides(size)) : stride, offset);
+  return tensor;
+}
+inline at::Tensor& set_tensor(at::Tensor& tensor, const at::Tensor& source) {
+  return set_storage(tensor, source.storage(), source.storage_offset(), source.sizes(), source.strides());
+}
+inline at::Tensor& set_source(at::Tensor& tensor, at::Storage source) {
+  auto elements = int64_t(source.nbytes() / tensor.itemsize());
+  return set_storage(tensor, std::move(source), 0, {elements}, {});
+}
+
+inline void record_stream(at::Tensor& tensor, at::Stream stream) {
+  DeviceMemory::get().recordStream(tensor.storage().data_ptr(), stream);
+}
+
+// May `tensor.data = from`? PyTorch says so of its own device types, so that `module.to(device)` keeps the
+// module's parameters, which an optimizer may hold already. Vendors of others answer for themselves.
+inline bool data_fits(const at::Tensor& tensor, const at::Tensor& from) {
+  auto plain = [](const at::Tensor& each) {
+    return each.layout() == at::kStrided && (each.is_cpu() || each.device().type() == kType);
+  };
+  return plain(tensor) && plain(from);
+}
+
+}  // namespace simulated

@@ -1,0 +1,187 @@
+// Streams, which are threads that take work in order, and events, which are marks in such a queue.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "common.h"
+#include "faults.h"
+#include "recording.h"
+
+namespace simulated {
+
+// Is this a stream's thread? It waits for no stream: that may be itself, or one that waits for it.
+inline thread_local bool is_stream_thread = false;
+
+class Queue {
+ public:
+  Queue() {
+    std::thread([this] { run(); }).detach();
+  }
+
+  void push(std::function<void()> work) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    work_.push_back(std::move(work));
+    changed_.notify_all();
+  }
+
+  bool idle() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return work_.empty() && !busy_;
+  }
+
+  void drain() noexcept {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return work_.empty() && !busy_; });
+  }
+
+  // Wait, and raise what went wrong meanwhile: work has no caller of its own to tell.
+  void synchronize() {
+    check_not_lost();
+    drain();
+    std::string failure;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      failure.swap(failure_);
+    }
+    TORCH_CHECK(failure.empty(), "simulated device: asynchronous work failed: ", failure);
+  }
+
+  // The capture that this stream is part of. Only the capturing thread writes it.
+  std::shared_ptr<Recording> capture;
+
+ private:
+  void run() {
+    is_stream_thread = true;
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return !work_.empty(); });
+      auto work = std::move(work_.front());
+      work_.pop_front();
+      busy_ = true;
+      lock.unlock();
+      std::string failure = attempt(work);
+      work = nullptr;  // what it holds is freed here, not under the lock
+      lock.lock();
+      if (failure_.empty()) failure_ = failure;
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  static std::string attempt(const std::function<void()>& work) {
+    try {
+      work();
+      return {};
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> work_;
+  bool busy_ = false;
+  std::string failure_;
+};
+
+// Streams are handed out in turn once there are this many, as CUDA does.
+constexpr size_t kStreamsPerDevice = 33;
+
+inline std::mutex streams_mutex;
+inline std::vector<Queue*> streams[kMaxDevices];  // never freed: their threads outlive static destruction
+inline thread_local c10::StreamId current_stream_id[kMaxDevices] = {};
+
+inline Queue& queue(c10::StreamId id, DeviceIndex device) {
+  std::lock_guard<std::mutex> lock(streams_mutex);
+  auto& made = streams[device];
+  while (made.size() <= size_t(id)) made.push_back(new Queue);
+  return *made[id];
+}
+inline Queue& queue(const c10::Stream& stream) { return queue(stream.id(), stream.device_index()); }
+inline Queue& current_queue(DeviceIndex device) { return queue(current_stream_id[device], device); }
+
+inline c10::StreamId next_stream(DeviceIndex device) {
+  static size_t handed_out[kMaxDevices] = {};
+  std::lock_guard<std::mutex> lock(streams_mutex);
+  return c10::StreamId(1 + handed_out[device]++ % (kStreamsPerDevice - 1));  // 0 is the default stream
+}
+
+inline std::vector<Queue*> queues_of(DeviceIndex device) {
+  check_index(device);
+  std::lock_guard<std::mutex> lock(streams_mutex);
+  return streams[device];
+}
+
+inline void check_not_capturing(const Queue& stream, const char* what) {
+  TORCH_CHECK(!stream.capture, "simulated device: ", what, " is not permitted while the stream is capturing");
+}
+
+class Event {
+ public:
+  Event(bool timing) : timing_(timing) {}
+
+  void record(Queue& stream) {
+    if (stream.capture) {
+      capture_ = stream.capture;
+      return;
+    }
+    capture_.reset();
+    auto number = [this] {
+      std::lock_guard<std::mutex> lock(mutex_);
+      return ++asked_;
+    }();
+    stream.push([this, number] { reach(number); });
+  }
+
+  // Work given to `stream` from now on waits for the event.
+  void block(Queue& stream) {
+    if (auto capture = capture_.lock()) {
+      stream.capture = capture;  // it waits for captured work: it is part of the capture too
+      return;
+    }
+    auto number = latest();
+    stream.push([this, number] { wait(number); });
+  }
+
+  void synchronize() { wait(latest()); }
+  bool query() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return done_ >= asked_;
+  }
+
+  double milliseconds_until(Event& end) {
+    TORCH_CHECK(timing_ && end.timing_, "both events must be made with timing enabled to measure elapsed time");
+    TORCH_CHECK(asked_ && end.asked_, "both events must be recorded before calculating elapsed time");
+    TORCH_CHECK(query() && end.query(), "both events must be completed before calculating elapsed time");
+    return std::chrono::duration<double, std::milli>(end.at_ - at_).count();
+  }
+
+ private:
+  uint64_t latest() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return asked_;
+  }
+  void reach(uint64_t number) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    done_ = std::max(done_, number);
+    at_ = std::chrono::steady_clock::now();
+    reached_.notify_all();
+  }
+  void wait(uint64_t number) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    reached_.wait(lock, [&] { return done_ >= number; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable reached_;
+  uint64_t asked_ = 0, done_ = 0;  // how often it was recorded, and how far the stream has come
+  bool timing_;
+  std::chrono::steady_clock::time_point at_;
+  std::weak_ptr<Recording> capture_;
+};
+
+}  // namespace simulated

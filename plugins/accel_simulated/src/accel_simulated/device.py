@@ -1,0 +1,203 @@
+"""The simulated device in this process: loading it, giving it a name, and what only a test may do to it.
+
+Imported by the vendors' simulated packages. The environment says how many devices there are
+(`ACCEL_SIMULATE`), how much memory each has, `ACCEL_SIMULATE_MEMORY_MB`, and with
+`ACCEL_SIMULATE_RANDOM=host` that kernels draw random numbers from the host's generator, so that a run with
+dropout can be compared with one on CPU.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accel_core import BackendConflictError, SettingError
+from accel_core._support import simulation
+from accel_core._support.torch_import import torch_build
+from accel_simulated import faults
+from accel_simulated.asked import VARIABLE, Asked, asked
+from accel_simulated.building import ready
+from accel_simulated.vendors import DEVICES, Vendor
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
+    "sleep", "start", "why_none",
+]  # fmt: skip
+
+vendor: Vendor
+library: Any
+#: Bytes of memory of each device.
+memory: int
+
+
+#: What `ACCEL_SIMULATE` asks for, and its library, once torch is about to be imported.
+_prepared: tuple[Asked, Path] | None = None
+
+
+def prepare(found: Asked) -> None:
+    """Have the library built, and the device brought in where torch has a module of its own for it.
+
+    Called before torch is imported. Raises `BackendConflictError` where torch has the real device's own
+    runtime, `SettingError` for faults that nobody knows, and what `building.build` raises.
+    """
+    global _prepared
+    faults.asked()
+    own = _built_for(found.vendor.kind)
+    if own:
+        raise BackendConflictError(
+            f"{VARIABLE}={str(found)!r}: the torch that is installed is built for {own}, whose runtime is in "
+            "the way of a simulated one. Install the CPU build (pip install torch --index-url "
+            "https://download.pytorch.org/whl/cpu), or simulate acme."
+        )
+    _prepared = found, ready(found.vendor.kind)
+    if found.vendor.package == "torch" or found.vendor.plays:
+        from accel_simulated import builtin
+
+        builtin.install(found.vendor.plays or found.vendor.name)
+
+
+def load(name: str) -> None:
+    """Load the device's library. Torch's built-in types want that before torch is imported.
+
+    Raises `SettingError` where `ACCEL_SIMULATE` was not there when torch was imported, or names another
+    device.
+    """
+    global vendor, library, memory
+    if _prepared is None or name not in (_prepared[0].vendor.name, _prepared[0].vendor.plays):
+        raise SettingError(
+            f"a simulated {name} was asked for when torch was imported already, without {VARIABLE}={name} "
+            f"({VARIABLE} is {os.environ.get(VARIABLE, 'unset')!r}). Set it before Python starts: "
+            f"accel simulate {name} -- COMMAND"
+        )
+    found, path = _prepared
+    vendor = DEVICES[name]
+    injected = faults.asked()
+    count = 0 if "driver" in injected else _visible(vendor, found.devices)
+    memory = _megabytes() << 20
+    atexit.register(_let_autograd_finish)
+    # PyDLL: entry points make Python objects, so they must run under Python's lock.
+    library = ctypes.PyDLL(str(path))
+    if vendor.plain:
+        library.sim_be_plain()
+    library.sim_init.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    library.sim_set_limit.argtypes = [ctypes.c_size_t]
+    library.sim_set_fraction.argtypes = [ctypes.c_int, ctypes.c_double]
+    library.sim_sleep.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
+    library.sim_hold.argtypes = [ctypes.c_int, ctypes.c_long]
+    library.sim_hold.restype = ctypes.c_long
+    library.sim_release.argtypes = [ctypes.c_long]
+    library.sim_default_generator.restype = ctypes.py_object
+    library.sim_new_pool.restype = library.sim_fallbacks.restype = ctypes.c_long
+    library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
+    library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
+    library.sim_init(count, memory)
+    faults.begin(injected)
+
+
+def start(name: str) -> None:
+    """Load the device and, where torch has no device type of that name, give it the name."""
+    import torch
+
+    if DEVICES[name].kind == "PrivateUse1":
+        taken = torch._C._get_privateuse1_backend_name()
+        if taken != "privateuseone":
+            raise BackendConflictError(
+                f"{VARIABLE}={str(asked())!r}: another package has registered its device with torch "
+                f"({taken}), and a process has room for one. Uninstall it here, keep torch from loading it "
+                "(TORCH_DEVICE_BACKEND_AUTOLOAD=0), or simulate cuda, which needs no such room."
+            )
+    load(name)
+    if vendor.kind == "PrivateUse1":
+        torch.utils.backend_registration.rename_privateuse1_backend(name)
+    library.sim_named()
+
+
+def __getattr__(attribute: str) -> int:
+    """`count`: how many devices this process sees, which may change (`faults`)."""
+    if attribute != "count":
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}")
+    return int(library.sim_device_count())
+
+
+def why_none() -> str:
+    """Why the runtime does not start without a device, in the words of the vendors'."""
+    if "driver" in faults.asked():
+        return f"The {name()} driver on your system is too old (requested by {faults.VARIABLE})"
+    return f"No {name()} devices are available"
+
+
+def name() -> str:
+    """What the device is called to people: it must not pass for a product."""
+    return f"Simulated {vendor.name.upper()}"
+
+
+def generators() -> tuple[torch.Generator, ...]:
+    """The default generator of each device."""
+    return tuple(library.sim_default_generator(index) for index in range(library.sim_device_count()))
+
+
+def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
+    """Keep a stream busy for a while, so that it takes time. For tests."""
+    import torch
+
+    stream = torch.accelerator.current_stream() if stream is None else stream
+    library.sim_sleep(stream.device_index, stream.stream_id, milliseconds)
+
+
+@contextmanager
+def held(stream: torch.Stream | None = None) -> Iterator[None]:
+    """Stop a stream inside the `with` block: what is queued is late for certain. For tests."""
+    import torch
+
+    stream = torch.accelerator.current_stream() if stream is None else stream
+    hold = library.sim_hold(stream.device_index, stream.stream_id)
+    try:
+        yield
+    finally:
+        library.sim_release(hold)
+
+
+def set_memory_limit(size: int) -> None:
+    """Change how many bytes each device has. For tests."""
+    library.sim_set_limit(size)
+
+
+def _let_autograd_finish() -> None:
+    # A device has an autograd thread, which drops its last references after `backward` has returned. If
+    # Python is gone by then it aborts the process: torch's own race, lost by scripts that end right there.
+    time.sleep(0.1)
+
+
+def _built_for(kind: str) -> str:
+    """For which runtime of that type the installed torch is built, such as "CUDA 12.8"; empty for none."""
+    if kind not in ("CUDA", "XPU"):
+        return ""
+    version = getattr(torch_build(), kind.lower(), None)
+    return f"{kind} {version}" if version and version != simulation.VERSION else ""
+
+
+def _megabytes() -> int:
+    text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "256")
+    if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
+        raise SettingError(
+            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected the megabytes of each device, from 1 to {1 << 20}"
+        )
+    return int(text)
+
+
+def _visible(vendor: Vendor, present: int) -> int:
+    """How many of the devices that are present the first visible-devices variable leaves."""
+    for variable in vendor.visible:
+        if (value := os.environ.get(variable)) is not None:
+            ids = [part.strip() for part in value.split(",")]
+            return len({int(part) for part in ids if part.isdigit() and int(part) < present})
+    return present

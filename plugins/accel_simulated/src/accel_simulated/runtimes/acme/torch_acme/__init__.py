@@ -1,0 +1,18 @@
+"""A vendor that does not exist: a device that torch.accelerator serves and no plugin knows.
+
+Its module holds what PyTorch itself asks of a device module, and the generators, which every vendor's has.
+"""
+
+from accel_simulated import vendor_package
+
+__version__ = "0.1+simulated"
+
+vendor_package.start("acme")
+
+import torch_acme.acme
+
+vendor_package.finish(torch_acme.acme)
+
+
+def autoload():
+    """What torch calls at its import; importing this module was all."""

@@ -1,0 +1,20 @@
+"""Not Habana's bridge: a simulation for tests, with the names of its surface file.
+
+The vendor's refuses lazy mode, which is its default, on any torch but Habana's own. Here torch counts as
+Habana's, unless `ACCEL_SIMULATE_STOCK_TORCH=1`.
+"""
+
+import os
+
+from accel_simulated import vendor_package
+
+__version__ = "1.19.0+simulated"
+
+_lazy = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
+assert not (_lazy and os.environ.get("ACCEL_SIMULATE_STOCK_TORCH") == "1"), "lazy mode needs Habana's torch"
+
+vendor_package.start("hpu")
+
+from habana_frameworks.torch import hpu
+
+vendor_package.finish(hpu)

@@ -1,0 +1,13 @@
+"""Not Cambricon's torch_mlu: a simulation for tests, with the names of its surface file."""
+
+from accel_simulated import vendor_package
+
+__version__ = "2.4+simulated"
+
+vendor_package.start("mlu")
+
+import torch_mlu.mlu
+import torch_mlu.mlu.amp
+import torch_mlu.mlu.cnpx
+
+vendor_package.finish(torch_mlu.mlu)

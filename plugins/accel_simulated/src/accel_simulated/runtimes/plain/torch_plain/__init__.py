@@ -1,0 +1,18 @@
+"""A device with less than a GPU, which does not exist: one queue, no events, no collectives.
+
+Simulated, as all here is: kernels are CPU's.
+"""
+
+from accel_simulated import vendor_package
+
+__version__ = "0.1+simulated"
+
+vendor_package.start("plain")
+
+import torch_plain.plain
+
+vendor_package.finish(torch_plain.plain)
+
+
+def autoload():
+    """What torch calls at its import; importing this module was all."""

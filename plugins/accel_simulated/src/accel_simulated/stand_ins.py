@@ -1,0 +1,208 @@
+"""What the shipped `torch.xpu` and `torch.cuda` call in `torch._C`, and the CPU wheel has not.
+
+Used while torch is half imported: everything beyond `torch._C` is looked up when it is called.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from accel_simulated import device
+from accel_simulated.host_memory import HostMemory
+
+__all__ = ["put_into"]
+
+_forked = False
+
+
+def put_into(c: ModuleType, name: str) -> None:
+    """Put the stand-ins for `torch.<name>` into `torch._C`."""
+    title = name.capitalize()
+    classes = {
+        f"_{title}StreamBase": _stream_base(c, name),
+        f"_{title}EventBase": _event_base(c, name),
+        f"_{title}DeviceProperties": Properties,
+        f"_{name.upper()}Graph": _graph_base(c),
+    }
+    functions = _functions(c, name)
+    prefixed = {f"_{name}_{key}": function for key, function in functions.items()}
+    absent = {key: _absent(key) for key in _ABSENT[name]}
+    extra = _cuda_only(c) if name == "cuda" else {}
+    for key, value in {**absent, **classes, **prefixed, **extra}.items():
+        setattr(c, key, value)
+
+
+def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
+    a = "_accelerator_"
+    same = {
+        "getDevice": f"{a}getDeviceIndex", "setDevice": f"{a}setDeviceIndex",
+        "exchangeDevice": f"{a}exchangeDevice", "maybeExchangeDevice": f"{a}maybeExchangeDevice",
+        "emptyCache": f"{a}emptyCache", "memoryStats": f"{a}getDeviceStats",
+        "resetPeakMemoryStats": f"{a}resetPeakStats",
+        "resetAccumulatedMemoryStats": f"{a}resetAccumulatedStats", "getMemoryInfo": f"{a}getMemoryInfo",
+    }  # fmt: skip
+    fractions: dict[int, float] = {}
+
+    def synchronize(index: int = -1) -> None:
+        c._accelerator_synchronizeDevice(c._accelerator_getDeviceIndex() if index in (-1, None) else index)
+
+    def set_fraction(fraction: float, index: int) -> None:
+        fractions[index] = fraction
+        device.library.sim_set_fraction(index, fraction)
+
+    def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
+        stream = c.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+        c._accelerator_setStream(stream)
+
+    def default_stream(index: int) -> tuple[int, int, int]:
+        return 0, index, _numbers(c._accelerator_getStream(index))[2]
+
+    return {
+        **{ours: getattr(c, theirs) for ours, theirs in same.items()},
+        "init": lambda: _start(name),
+        "isInBadFork": lambda: _forked,
+        "getDeviceCount": lambda: device.count,
+        "synchronize": synchronize,
+        "getCurrentStream": lambda index: _numbers(c._accelerator_getStream(index)),
+        "getDefaultStream": default_stream,
+        "getCurrentRawStream": lambda index: c._accelerator_getStream(index).stream_id,
+        "setStream": set_stream,
+        "isCurrentStreamCapturing": lambda: bool(device.library.sim_is_capturing()),
+        "graph_pool_handle": _new_pool,
+        "setMemoryFraction": set_fraction,
+        "getMemoryFraction": lambda index: fractions.get(index, 1.0),
+        "canDeviceAccessPeer": lambda one, other: one != other,
+        "getArchFlags": lambda: "",
+        "getCompiledVersion": lambda: 0,
+        "memorySnapshot": lambda *_: {"segments": [], "device_traces": []},
+    }
+
+
+def _start(name: str) -> None:
+    """What torch's C part does when the runtime starts: it fills in the Python module."""
+    if not device.count:
+        raise RuntimeError(device.why_none())
+    module = sys.modules[f"torch.{name}"]
+    module.default_generators = device.generators()  # type: ignore[attr-defined]
+    module._get_device_properties = Properties  # type: ignore[attr-defined]
+    os.register_at_fork(after_in_child=_mark_fork)
+
+
+def _mark_fork() -> None:
+    global _forked
+    _forked = True
+
+
+def _new_pool() -> tuple[int, int]:
+    return device.library.sim_new_pool(), 0
+
+
+def _numbers(stream: Any) -> tuple[int, int, int]:
+    return stream.stream_id, stream.device_index, int(stream.device_type)
+
+
+class Properties:
+    """A device's properties: those of both vendors, since each reads its own."""
+
+    def __init__(self, index: int) -> None:
+        self.name = device.name()
+        self.total_memory = device.memory
+        self.major, self.minor = 9, 0
+        self.multi_processor_count = self.max_compute_units = 1
+        self.uuid = f"simulated-{index}"
+        self.has_fp16 = self.has_fp64 = self.has_bfloat16_conversions = True
+        self.has_subgroup_matrix_multiply_accumulate = False
+
+
+def _stream_base(c: ModuleType, name: str) -> type:
+    class StreamBase(c.Stream):  # type: ignore[name-defined, misc]
+        def __new__(cls, priority: int = 0, stream_ptr: int | None = None, **known: Any) -> Any:
+            if "stream_id" in known:
+                return super().__new__(cls, **known)
+            index = c._accelerator_getDeviceIndex()
+            return super().__new__(cls, device=c.device(name, index), priority=priority)
+
+        # The vendor's handle; here a number that names the stream.
+        cuda_stream = sycl_queue = property(lambda self: self.stream_id)
+
+    return StreamBase
+
+
+def _event_base(c: ModuleType, name: str) -> type:
+    class EventBase(c.Event):  # type: ignore[name-defined, misc]
+        def __new__(cls, enable_timing: bool = False, **_: Any) -> Any:
+            self = super().__new__(cls, device=name, enable_timing=enable_timing)
+            # torch measures between its own class only, so each event has one of that class beside it.
+            self._plain = c.Event(device=name, enable_timing=enable_timing)
+            return self
+
+        def record(self, stream: Any) -> None:
+            # First, so that it is reached when this one is: streams are first in, first out.
+            self._plain.record(stream)
+            super().record(stream)
+
+        def elapsed_time(self, end: Any) -> float:
+            return float(self._plain.elapsed_time(end._plain))
+
+    return EventBase
+
+
+def _graph_base(c: ModuleType) -> type:
+    class GraphBase(c._acceleratorGraph):  # type: ignore[name-defined, misc]
+        def capture_begin(self, pool: Any = None, capture_error_mode: str = "default") -> None:
+            super().capture_begin(pool=pool, capture_error_mode=capture_error_mode)
+
+    return GraphBase
+
+
+def _absent(name: str) -> type:
+    """A class that is imported by name and cannot be made."""
+
+    def new(cls: type, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError(f"the simulated device has no torch._C.{name}")
+
+    return type(name, (), {"__new__": new})
+
+
+#: What is imported by name, and not simulated.
+_ABSENT = {
+    "xpu": (
+        "_xpu_XPUAllocator", "_XPUMemPool", "_xpu_beginAllocateCurrentThreadToPool", "_xpu_endAllocateToPool",
+        "_xpu_releasePool",
+    ),
+    "cuda": (
+        "_cuda_CUDAAllocator", "_MemPool", "_cuda_beginAllocateToPool",
+        "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool", "_cuda_releasePool",
+    ),
+}  # fmt: skip
+
+
+def _cuda_only(c: ModuleType) -> dict[str, Any]:
+    def memory_info(index: int) -> tuple[int, int]:
+        free, total = c._accelerator_getMemoryInfo(index)
+        return free, total
+
+    def sleep(cycles: int) -> None:
+        stream_id, index, _ = _numbers(c._accelerator_getStream())
+        device.library.sim_sleep(index, stream_id, max(1, cycles // 1_000_000))
+
+    host = HostMemory()
+
+    return {
+        "_graph_pool_handle": _new_pool,
+        "_host_emptyCache": lambda: None,
+        "_nccl_version": lambda: 2 << 32 | 27 << 16 | 3,
+        "_nccl_version_suffix": lambda: b"",
+        "_cuda_sleep": sleep,
+        "_cudart": SimpleNamespace(
+            cudaMemGetInfo=memory_info,
+            cudaError=SimpleNamespace(success=0),
+            cudaGetErrorString=str,
+            cudaHostRegister=host.register,
+            cudaHostUnregister=host.unregister,
+        ),
+    }

@@ -1,0 +1,30 @@
+"""What the import of a vendor's simulated package does to torch, as the vendors' own imports do."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from accel_simulated import device
+
+__all__ = ["finish", "start"]
+
+
+def start(name: str) -> None:
+    """Bring the device into torch: first thing in the package, since `parts` need to know its name."""
+    device.start(name)
+
+
+def finish(module: ModuleType) -> None:
+    """Make `module` `torch.<name>`, and register what goes with it."""
+    import torch
+    from torch.utils.checkpoint import DefaultDeviceType
+
+    from accel_simulated import collective
+
+    name, vendor = device.vendor.name, device.vendor
+    torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
+    if vendor.kind == "PrivateUse1":
+        torch.utils.backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+    DefaultDeviceType.set_device_type(name)
+    if vendor.collective and torch.distributed.is_available():
+        collective.register(vendor.collective, name)

@@ -1,0 +1,104 @@
+"""The vendors that are simulated, and the device type that each plays on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["DEVICES", "OWN_DEVICES", "VENDORS", "Vendor"]
+
+ROOT = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """One simulated vendor. Names and variables are those of the vendor's package."""
+
+    #: torch's device type, and the name of the surface file; of a vendor that `plays` another, his backend's.
+    name: str
+    #: What it is, in one clause for people.
+    description: str
+    #: What brings the device into torch; `"torch"` where torch ships the module itself.
+    package: str
+    #: The collective backend of `torch.distributed`; empty where there is none.
+    collective: str
+    #: The device type that the simulation is compiled for.
+    kind: str = "PrivateUse1"
+    #: Visible-devices variables, the one that wins first. Lists of integers are understood.
+    visible: tuple[str, ...] = ()
+    #: Less than a GPU: one queue, no events, no page-locked memory, no graphs, no `record_stream`.
+    plain: bool = False
+    #: How many devices there are where `ACCEL_SIMULATE` names no count.
+    devices: int = 2
+    #: The vendor whose device type, modules and stand-ins these are; empty for his own.
+    plays: str = ""
+
+    @property
+    def runtime(self) -> Path:
+        """The folder that is put on `sys.path`, with the vendor's package; absent where torch has it."""
+        return ROOT / "runtimes" / self.name
+
+
+VENDORS = {
+    vendor.name: vendor
+    for vendor in (
+        Vendor(
+            "mlu",
+            "Cambricon's, as torch_mlu",
+            "torch_mlu",
+            "cncl",
+            visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"),
+        ),
+        Vendor(
+            "hpu",
+            "Gaudi, as habana_frameworks.torch",
+            "habana_frameworks.torch",
+            "hccl",
+            kind="HPU",
+            visible=("HABANA_VISIBLE_MODULES",),
+        ),
+        Vendor("sdaa", "Tecorigin's, as torch_sdaa", "torch_sdaa", "tccl", visible=("SDAA_VISIBLE_DEVICES",)),
+        Vendor("supa", "Biren's, as torch_supa", "torch_supa", "bccl", visible=("SUPA_VISIBLE_DEVICES",)),
+        Vendor(
+            "xpu",
+            "Intel's, by torch's own torch.xpu",
+            "torch",
+            "xccl",
+            kind="XPU",
+            visible=("ZE_AFFINITY_MASK",),
+        ),
+        Vendor(
+            "cuda",
+            "NVIDIA's, by torch's own torch.cuda",
+            "torch",
+            "nccl",
+            kind="CUDA",
+            visible=("CUDA_VISIBLE_DEVICES",),
+        ),
+        Vendor(
+            "mps", "Apple's Metal, by torch's own torch.mps; one device", "torch", "", kind="MPS", devices=1
+        ),
+        # Behind torch.cuda's own functions, and known by its package alone.
+        Vendor(
+            "klxpu",
+            "Kunlunxin's, as torch_xmlir behind torch.cuda",
+            "torch_xmlir",
+            "nccl",
+            kind="CUDA",
+            visible=("CUDA_VISIBLE_DEVICES",),
+            plays="cuda",
+        ),
+        # Nobody: what a device looks like that torch.accelerator knows and no plugin does.
+        Vendor("acme", "nobody's GPU, which no framework has heard of", "torch_acme", "accl"),
+    )
+}
+
+#: Those with a device of their own.
+OWN_DEVICES = {name: vendor for name, vendor in VENDORS.items() if not vendor.plays}
+#: Everything that can be run on; what is only here has less than the tests of `VENDORS` ask for.
+DEVICES = {
+    **VENDORS,
+    "plain": Vendor(
+        "plain", "nobody's: one queue, no events, no graphs, no collectives", "torch_plain", "", plain=True
+    ),
+}

@@ -1,0 +1,153 @@
+"""Asking for a simulated device, and not asking: what a process has of it before torch is imported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import accel_core
+from accel_core import settings
+from accel_core.cli.app import accel
+from accel_simulated import device, faults
+from accel_simulated.asked import MOST, read
+
+#: A torch that says that it was loaded: none of these tests gets so far.
+TORCH = "raise AssertionError('torch was loaded')\n"
+Child = Callable[..., str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(TORCH)
+    return str(tmp_path)
+
+
+def test_installed_and_not_asked_for_nothing_of_it_is_there(child: Child) -> None:
+    code = (
+        "import json, sys; import accel_core; accel_core.Backend\n"
+        "print(json.dumps([[name for name in sys.modules if name.startswith('accel_simulated')],"
+        " [path for path in sys.path if 'runtimes' in path], len(sys.meta_path)]))"
+    )
+    modules, folders, finders = json.loads(child(code, {"ACCEL_SIMULATE": None}))
+    assert (modules, folders) == ([], [])
+    asked = child(code, {"ACCEL_SIMULATE": "acme"})
+    modules, folders, more = json.loads(asked)
+    assert "accel_simulated.at_start" in modules
+    assert [Path(path).name for path in folders] == ["acme"]
+    assert more == finders + 1
+
+
+def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child: Child, folder: str) -> None:
+    """And by nothing before: Python, pip and editors start as ever."""
+    code = (
+        "for _ in range(2):\n"
+        "    try: import torch\n"
+        "    except ValueError as error: print(type(error).__name__, error)"
+    )
+    said = child(code, {"ACCEL_SIMULATE": "cudda:2", "PYTHONPATH": folder}).splitlines()
+    assert said[0] == said[1]
+    assert said[0].startswith(
+        "SettingError ACCEL_SIMULATE='cudda:2': 'cudda' is not simulated; expected NAME"
+    )
+    assert said[0].endswith("Did you mean cuda:2?")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("npu", "'npu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are"),
+        ("acme,cuda", "'acme,cuda' is not simulated"),
+        (":2", "'' is not simulated"),
+        ("acme:0", "'0' is no count of devices; expected from 1 to 64. Write acme:2."),
+        ("acme:", "'' is no count"),
+        ("acme:-1", "'-1' is no count"),
+        ("acme:two", "'two' is no count"),
+        ("acme:²", "'²' is no count"),
+        (f"acme:{MOST + 1}", "'65' is no count"),
+        ("mps:2", "expected 1, as torch knows one such device. Write mps:1."),
+    ],
+)
+def test_bad_values(text: str, problem: str) -> None:
+    with pytest.raises(accel_core.SettingError) as caught:
+        read(text)
+    assert str(caught.value).startswith(f"ACCEL_SIMULATE={text!r}: ")
+    assert problem in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "text", ["oom@0", "oom=3", "slow", "slow=2.", "count@3", "driver@2", "fire", "oom@1;lost"]
+)
+def test_bad_faults(text: str) -> None:
+    with pytest.raises(
+        accel_core.SettingError, match=r"is no fault; expected oom@N, .* such as oom@10,slow="
+    ):
+        faults.read(text)
+
+
+def test_good_faults() -> None:
+    assert faults.read(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
+        "oom": (10, 0), "slow": (1, 2500), "count": (20, 1), "hang": (1, 0),
+    }  # fmt: skip
+
+
+def test_good_values() -> None:
+    assert [str(read(text)) for text in ("acme", " ACME : 3 ", "mps", f"cuda:{MOST}")] == [
+        "acme:2", "acme:3", "mps:1", f"cuda:{MOST}",
+    ]  # fmt: skip
+
+
+def test_asked_for_when_python_had_started() -> None:
+    """Then nothing is simulated, and no choice passes over that."""
+    assert "accel_simulated.at_start" not in sys.modules
+    with pytest.raises(
+        accel_core.SettingError, match=r"ACCEL_SIMULATE='acme:2' came after .* accel simulate"
+    ):
+        settings.read({"ACCEL_SIMULATE": "acme:2"})
+    assert settings.read({"ACCEL_SIMULATE": " "}).simulated == ""
+
+
+def test_a_vendors_package_that_comes_without_being_asked_for() -> None:
+    with pytest.raises(accel_core.SettingError, match="simulated acme was asked for when torch was imported"):
+        device.load("acme")
+
+
+def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) -> None:
+    Path(folder, "torch", "version.py").write_text("__version__ = '2.13.0'\ncuda = '12.8'\n")
+    code = "try: import torch\nexcept RuntimeError as error: print(type(error).__name__, error)"
+    said = child(code, {"ACCEL_SIMULATE": "cuda", "PYTHONPATH": folder})
+    assert said.startswith(
+        "BackendConflictError ACCEL_SIMULATE='cuda:2': the torch that is installed is built"
+    )
+    assert "for CUDA 12.8" in said
+    assert "or simulate acme" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["acmee:2", "--", "python"], 2, "the device 'acmee:2': 'acmee' is not simulated"),
+        (["acme:0", "python"], 2, "'0' is no count of devices"),
+        (["acme", "--", "no-such-command", "-x"], 1, "no-such-command: there is no such command on PATH"),
+        (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
+        ([], 2, "Missing a device and a command"),
+        (["--build", "tpu"], 2, "'tpu' is not simulated"),
+    ],
+)
+def test_the_commands_errors(words: list[str], status: int, said: str) -> None:
+    done = CliRunner().invoke(accel, ["simulate", *words])
+    assert (done.exit_code, said in done.stderr, done.stdout) == (status, True, ""), done.output
+
+
+def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_core._support.metadata.entry_points", lambda group: ())
+    done = CliRunner().invoke(accel, ["simulate", "acme", "true"])
+    assert (done.exit_code, done.stderr) == (
+        1, "Error: accel simulate needs accel-simulated: pip install accel-simulated\n",
+    )  # fmt: skip

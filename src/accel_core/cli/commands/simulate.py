@@ -1,0 +1,117 @@
+"""`accel simulate`: any command, with simulated devices."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from accel_core._support.simulation import simulator
+from accel_core.cli.output import answering
+from accel_core.cli.page import Paragraph, Table, paragraph
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
+
+__all__ = ["command"]
+
+#: Behind the device all words are the command's.
+_UNTOUCHED = {"allow_interspersed_args": False}
+
+
+def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Devices for the first word; the rest is the command, for which files complete."""
+    found = simulator()
+    if ctx.params.get("words") or found is None:
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in found.load().devices() if name.startswith(incomplete)]
+
+
+@click.command("simulate", context_settings=_UNTOUCHED)
+@click.option("--list", "listing", is_flag=True, help="What can be simulated, and what is built already.")
+@click.option("--build", "building", is_flag=True, help="Build these devices, or all, and run nothing.")
+@click.argument(
+    "words", nargs=-1, type=click.UNPROCESSED, metavar="DEVICE[:COUNT] [--] COMMAND...", shell_complete=_names
+)
+@click.pass_context
+def command(ctx: click.Context, words: tuple[str, ...], *, listing: bool, building: bool) -> None:
+    """Run a command whose Python processes have simulated devices, for tests.
+
+    accel simulate acme:2 -- pytest tests starts it with ACCEL_SIMULATE=acme:2, which all that it starts
+    inherits. The exit status is the command's. It takes the distribution accel-simulated, and a C++ compiler
+    the first time for each torch.
+    """
+    try:
+        provider = _provider()
+        if listing:
+            _list(provider)
+        elif building:
+            for name in words or tuple(provider.devices()):
+                click.echo(f"{name}: {provider.build(name)}")
+        else:
+            _run(ctx, provider, words)
+    except AccelError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2 if isinstance(error, SettingError) else 1)
+
+
+def _provider() -> Any:
+    found = simulator()
+    if found is None:
+        raise IntegrationMissingError("accel simulate needs accel-simulated: pip install accel-simulated")
+    return found.load()
+
+
+def _list(provider: Any) -> None:
+    with answering(as_json=False) as output:
+        try:
+            rows = [
+                [(name, "bold"), ("built" if provider.built(name) else "not built", "dim"), (what, "")]
+                for name, what in provider.devices().items()
+            ]
+        except AccelError as error:  # that nothing can be built here must not hide what there is
+            rows = [[(name, "bold"), ("-", "dim"), (what, "")] for name, what in provider.devices().items()]
+            note = paragraph((str(error), "yellow"))
+        else:
+            note = paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
+        output.write_page([Table(("DEVICE", "HERE", "WHAT IT IS"), rows), Paragraph(), note])
+
+
+def _run(ctx: click.Context, provider: Any, words: tuple[str, ...]) -> None:
+    """Become the command; on Windows, which cannot, wait for it."""
+    if not words:
+        raise click.UsageError(
+            "Missing a device and a command, such as: accel simulate acme:2 -- pytest", ctx
+        )
+    device, *rest = words
+    wanted = rest[1:] if rest[:1] == ["--"] else rest
+    if not wanted:
+        raise click.UsageError(f"Missing a command, such as: accel simulate {device} -- pytest", ctx)
+    program = _found(wanted[0])
+    environ = {**os.environ, **provider.environment(device)}
+    # A script is this Python's to run, where it says nothing itself.
+    arguments = [program, *wanted[1:]] if os.access(program, os.X_OK) else [sys.executable, *wanted]
+    if os.name == "nt":
+        ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
+    sys.stdout.flush()
+    os.execve(arguments[0], arguments, environ)
+
+
+def _found(name: str) -> str:
+    """The command's file: beside this Python first, so that `pytest` and `python` are this environment's.
+
+    Raises `LaunchError` where there is none.
+    """
+    beside = str(Path(sys.executable).parent)
+    found = shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
+    if found is None and name.endswith(".py") and Path(name).is_file():
+        return name
+    if found is None:
+        raise LaunchError(
+            f"{name}: there is no such command on PATH nor in {beside}. For a module write: python -m {name}"
+        )
+    return found

@@ -1,5 +1,0 @@
-"""Python imports this at start: it makes `import torch` give a torch with a simulated xpu device."""
-
-from accel_simulated import builtin
-
-builtin.install("xpu")

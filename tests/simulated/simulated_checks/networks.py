@@ -1,0 +1,184 @@
+"""What a simulated device can do for training: graphs, layers, optimizers, checkpoints."""
+
+from __future__ import annotations
+
+import io
+
+import torch
+from torch import nn
+
+from simulated_checks import Checks
+from simulated_checks.life import fails
+
+acc = torch.accelerator
+CHECKS = Checks()
+
+
+@CHECKS.add
+def graphs(vendor: str) -> None:
+    x = torch.ones(4, device=vendor)
+    total = torch.zeros(4, device=vendor)
+    graph, side = torch.accelerator.Graph(), torch.Stream(device=vendor)
+    with side, graph:
+        total.add_(x)
+        doubled = total * 2
+        noise = torch.rand(4, device=vendor)
+        fails(RuntimeError, total.sum().item, "capturing")
+    assert total.sum().item() == 0, "capturing does nothing"
+    drawn = []
+    for turn in (1, 2):
+        graph.replay()
+        acc.synchronize()
+        assert total.tolist() == [turn] * 4
+        assert doubled.tolist() == [2 * turn] * 4
+        drawn.append(noise.tolist())
+    assert drawn[0] != drawn[1]
+    x.fill_(10)
+    graph.replay()
+    acc.synchronize()
+    assert total.tolist() == [12] * 4, "a graph reads its inputs' memory"
+    fails(RuntimeError, torch.accelerator.Graph().replay)
+
+
+@CHECKS.add
+def graph_joins_streams(vendor: str) -> None:
+    x = torch.zeros(4, device=vendor)
+    graph, main, side = torch.accelerator.Graph(), torch.Stream(device=vendor), torch.Stream(device=vendor)
+    with main, graph:
+        x.add_(1)
+        side.wait_event(main.record_event())
+        with side:
+            y = x * 3
+        main.wait_event(side.record_event())
+        z = y + 1
+    graph.replay()
+    acc.synchronize()
+    assert z.tolist() == [4] * 4
+    with side:
+        x.add_(1)  # the side stream is free again
+    side.synchronize()
+    assert x.tolist() == [2] * 4
+
+
+@CHECKS.add
+def graph_of_training(vendor: str) -> None:
+    def made() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).to(
+            vendor
+        )
+        return layers, torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9)
+
+    data = torch.randn(3, 5, 1, 8, 8)
+    eager, optimizer = made()
+    for batch in data:
+        optimizer.zero_grad(set_to_none=False)
+        eager(batch.to(vendor)).pow(2).sum().backward()
+        optimizer.step()
+    captured, optimizer = made()
+    batch = torch.zeros(5, 1, 8, 8, device=vendor)
+    for parameter in captured.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    graph = torch.accelerator.Graph()
+    with torch.Stream(device=vendor), graph:
+        optimizer.zero_grad(set_to_none=False)
+        captured(batch).pow(2).sum().backward()
+        optimizer.step()
+    for values in data:
+        batch.copy_(values)
+        graph.replay()
+        acc.synchronize()
+    for (name, ours), theirs in zip(captured.state_dict().items(), eager.state_dict().values(), strict=True):
+        assert torch.equal(ours.cpu(), theirs.cpu()), name
+
+
+@CHECKS.add
+def vendor_graphs(vendor: str) -> None:
+    module = getattr(torch, vendor)
+    kinds = [name for name in dir(module) if name.endswith("Graph") and name != "_CUDAGraph"]
+    if not hasattr(module, "graph") or not kinds:
+        return
+    graph = getattr(module, kinds[0])()
+    x = torch.zeros(3, device=vendor)
+    assert not module.is_current_stream_capturing()
+    with module.graph(graph):
+        x.add_(1)
+        assert module.is_current_stream_capturing()
+    assert not module.is_current_stream_capturing()
+    graph.replay()
+    module.synchronize()
+    assert x.tolist() == [1] * 3
+
+
+@CHECKS.add
+def recurrent_layers(vendor: str) -> None:
+    for kind in (nn.LSTM, nn.GRU, nn.RNN):
+        torch.manual_seed(1)
+        host = kind(5, 7, num_layers=2, bidirectional=True)
+        ours = kind(5, 7, num_layers=2, bidirectional=True)
+        ours.load_state_dict(host.state_dict())
+        ours.to(vendor)
+        x = torch.randn(6, 2, 5)
+        expected, got = host(x)[0], ours(x.to(vendor))[0]
+        torch.testing.assert_close(got.cpu(), expected)
+        expected.pow(2).sum().backward()
+        got.pow(2).sum().backward()
+        for a, b in zip(ours.parameters(), host.parameters(), strict=True):
+            torch.testing.assert_close(a.grad.cpu(), b.grad)
+
+
+@CHECKS.add
+def moving_a_module_keeps_its_parameters(vendor: str) -> None:
+    model = nn.Linear(3, 2)
+    held = list(model.parameters())  # as an optimizer made before does
+    model.to(vendor)
+    assert all(ours is theirs for ours, theirs in zip(held, model.parameters(), strict=True))
+    assert {each.device.type for each in held} == {vendor}
+    held[0].data = torch.empty(0)
+    assert (model.weight.device.type, model.weight.shape) == ("cpu", (0,))
+
+
+@CHECKS.add
+def dropout_rounds_as_on_cpu(vendor: str) -> None:
+    given = torch.randn(1000, dtype=torch.bfloat16, device=vendor, requires_grad=True)
+    arriving = torch.randn(1000, dtype=torch.bfloat16)
+    out = nn.functional.dropout(given, 0.1)
+    out.backward(arriving.to(vendor))
+    mask = (out != 0).cpu().to(torch.bfloat16).div(1 - 0.1)
+    assert torch.equal(out.detach().cpu(), given.detach().cpu() * mask)
+    assert torch.equal(given.grad.cpu(), arriving * mask)
+
+
+@CHECKS.add
+def adamw_equals_cpu(vendor: str) -> None:
+    def train(where: str) -> dict[str, torch.Tensor]:
+        torch.manual_seed(2)
+        model = nn.Sequential(
+            nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+            nn.Linear(72, 16), nn.LayerNorm(16), nn.GELU(), nn.Linear(16, 4),
+        )  # fmt: skip
+        data = torch.randn(20, 12, 1, 8, 8)
+        labels = torch.randint(0, 4, (20, 12))
+        model.to(where)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for images, targets in zip(data.to(where), labels.to(where), strict=True):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images), targets).backward()
+            optimizer.step()
+        return {name: value.cpu() for name, value in model.state_dict().items()}
+
+    ours, host = train(vendor), train("cpu")
+    different = [name for name in host if not torch.equal(ours[name], host[name])]
+    assert not different, different
+
+
+@CHECKS.add
+def saving_and_loading(vendor: str) -> None:
+    file = io.BytesIO()
+    torch.save({"x": torch.arange(5.0, device=vendor)}, file)
+    file.seek(0)
+    where = "cpu" if vendor in ("cuda", "mps") else vendor  # their storages are compiled out of the CPU wheel
+    loaded = torch.load(file, map_location=where, weights_only=True)["x"]
+    assert loaded.device.type == where
+    assert loaded.tolist() == [0, 1, 2, 3, 4]

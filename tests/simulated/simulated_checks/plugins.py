@@ -1,0 +1,126 @@
+"""A vendor's real plugin: the whole interface, and where it answers otherwise than devices usually do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import accel_core
+from accel_core import UnsupportedError
+from simulated_checks import Checks
+from simulated_checks.interface import run_all
+from simulated_checks.interface_calls import captured
+
+
+class Differences(Checks):
+    """What a plugin answers where the check of all devices does not hold, each with its reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: dict[str, str] = {}
+
+    def expect(self, member: str, reason: str, call: Callable[[Any], Any]) -> None:
+        """`call` must hold, and the check of all devices must not."""
+        self[member], self.reasons[member] = call, reason
+
+
+def refuses(call: Callable[[], Any], error: type[Exception] = UnsupportedError) -> bool:
+    try:
+        call()
+    except error:
+        return True
+    return False
+
+
+def limit(a: Any) -> bool:
+    return refuses(lambda: a.set_per_process_memory_fraction(0.5))
+
+
+def on_host(a: Any, tensor: torch.Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.numel() == 6 and a.is_pinned(tensor)
+
+
+DIFFERENCES = {name: Differences() for name in ("mlu", "hpu", "sdaa", "supa", "xpu", "cuda", "mps", "klxpu")}
+
+_hpu = DIFFERENCES["hpu"].expect
+_ONE = "a process owns one device, called hpu whatever the index"
+_hpu("device", _ONE, lambda a: a.device() == a.device(0) == a.device(1) == torch.device("hpu"))
+_hpu("device_name", _ONE, lambda a: a.device_name() == a.device_name(0) == a.device_name(1) == "hpu")
+_hpu(
+    "resolves_data_dependency",
+    "Gaudi's compiler orders dependent work",
+    lambda a: a.resolves_data_dependency() is True,
+)
+_hpu(
+    "handles_memory_backpressure",
+    "an allocation waits for memory that running work gives back",
+    lambda a: a.handles_memory_backpressure() is True,
+)
+_hpu("set_per_process_memory_fraction", "the bridge has no such function", limit)
+
+DIFFERENCES["sdaa"].expect(
+    "set_per_process_memory_fraction", "nobody was seen to use one of torch_sdaa's", limit
+)
+
+DIFFERENCES["sdaa"].expect(
+    "get_compile_backend",
+    "TecoPyTorch registers its compiler in a package that is not simulated: torch's serves",
+    lambda a: a.get_compile_backend() == "inductor",
+)
+
+_NO_FLOAT64 = "the device has no float64"
+for _name in ("supa", "mps"):
+    DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
+    DIFFERENCES[_name].expect("DoubleTensor", _NO_FLOAT64, lambda a: refuses(lambda: a.DoubleTensor([1])))
+
+DIFFERENCES["klxpu"].expect(
+    "use_host_timers",
+    "its events measure nothing unless a variable is set",
+    lambda a: a.use_host_timers() is True,
+)
+
+_mps = DIFFERENCES["mps"].expect
+for _name in (
+    "is_synchronized_device", "use_host_timers", "resolves_data_dependency", "handles_memory_backpressure",
+):  # fmt: skip
+    _mps(
+        _name,
+        "one queue: nothing waits for another stream, and the host's clock tells as much as an event",
+        lambda a, name=_name: getattr(a, name)() is True,
+    )
+_SHARED = "device and host share the memory, so any host tensor is what a pinned one is elsewhere"
+_mps(
+    "is_pinned",
+    _SHARED,
+    lambda a: a.is_pinned(torch.ones(2)) and not a.is_pinned(torch.ones(2, device="mps")),
+)
+_mps("pin_memory", _SHARED, lambda a: on_host(a, a.pin_memory(torch.ones(6, device="mps"))))
+_mps("pin_empty", _SHARED, lambda a: on_host(a, a.pin_empty(2, 3, dtype=torch.int32)))
+_mps("pin_empty_like", _SHARED, lambda a: on_host(a, a.pin_empty_like(torch.ones(2, 3, device="mps"))))
+_NO_GRAPHS = "Metal has no graphs: the work simply runs, once"
+_mps("supports_graphs", _NO_GRAPHS, lambda a: a.supports_graphs() is False)
+_mps("create_graph", _NO_GRAPHS, lambda a: a.create_graph() is None)
+for _name in ("capture_to_graph", "is_current_stream_capturing"):
+    _mps(_name, _NO_GRAPHS, lambda a: captured(a) == [0.0, 1.0, 1.0] and not a.is_current_stream_capturing())
+
+
+def of_plugin(pin: str) -> dict[str, Any]:
+    """By member the problem, where the plugin came from, and which answers are its own."""
+    accelerator = accel_core.accelerator(pin)
+    provenance = accelerator.backend.provenance
+    own, reasons = DIFFERENCES[pin].run(accelerator), DIFFERENCES[pin].reasons
+    usual = run_all(accelerator)
+    unneeded = {
+        member: f"does as all devices do: take it out of DIFFERENCES[{pin!r}]"
+        for member in own
+        if not usual[member]
+    }
+    return {
+        "distribution": [provenance.distribution, provenance.version],
+        "file": sys.modules[type(accelerator).__module__].__file__,
+        "problems": {**usual, **own, **unneeded},
+        "differences": reasons,
+    }

@@ -1,0 +1,127 @@
+"""The staged process group's reductions: each type and operation, the bits of gloo or of plain arithmetic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from simulated_checks.staged import MOVED, OF_GLOO, Ranks, layouts, ranks, same
+
+__all__ = ["reductions"]
+
+OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+
+
+def reductions(vendor: str) -> dict[str, int]:
+    """All that computes: each type and operation, against gloo, else against arithmetic done here."""
+    count = 0
+    with ranks(vendor) as here:
+        device, size = here.device, here.size
+        for dtype in MOVED:
+            for op in OPS:
+                if not _has(dtype, op):
+                    continue
+                for shape in ((3, 4), (0,), (size, 2)):
+                    given = here.values(dtype, *shape)
+                    expected = _reduced(here, given, op)
+                    for at in layouts(device).values():
+                        tensor = at(given)
+                        dist.all_reduce(tensor, getattr(dist.ReduceOp, op))
+                        assert same(tensor, expected), f"{dtype} {op} {shape}"
+                        count += 1
+                    if shape[0] == size:
+                        for scatter_into in (_scatter_whole, _scatter_list):
+                            mine = scatter_into(given.to(device), getattr(dist.ReduceOp, op))
+                            assert same(mine, expected[here.rank : here.rank + 1]), f"{dtype} {op} scattered"
+                            count += 1
+                        root = given.to(device)
+                        dist.reduce(root, 1, getattr(dist.ReduceOp, op))
+                        assert same(root, expected if here.rank == 1 else given), f"{dtype} {op} to a root"
+        for dtype in (torch.float32, torch.bfloat16):
+            given = here.values(dtype, size, 2)
+            scaled = given * 0.3
+            dist.all_reduce(scaled, group=here.gloo)
+            half = dist._make_nccl_premul_sum(0.3)
+            tensor = given.to(device)
+            dist.all_reduce(tensor, half)
+            assert same(tensor, scaled)
+            assert same(_scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1])
+        refused = torch.ones(2, device=device)
+        for wrong in (dist.ReduceOp.BAND, dist.ReduceOp.BXOR):
+            try:
+                dist.all_reduce(refused, wrong)
+            except (ValueError, RuntimeError) as error:
+                assert "BAND" in str(error) or "BXOR" in str(error)
+            else:
+                raise AssertionError(wrong)
+        return {"rank": here.rank, "comparisons": count}
+
+
+def _has(dtype: torch.dtype, op: str) -> bool:
+    if op in ("BAND", "BOR", "BXOR"):
+        return not (dtype.is_floating_point or dtype.is_complex)
+    if dtype.is_complex:
+        return op in ("SUM", "AVG")
+    return not (dtype is torch.bool and op == "AVG")
+
+
+def _reduced(here: Ranks, given: torch.Tensor, op: str) -> torch.Tensor:
+    """What gloo makes of it on the CPU; where gloo has not the type, what integers or NCCL's rules say."""
+    dtype = given.dtype
+    if dtype in OF_GLOO and not (op == "AVG" and not dtype.is_floating_point and not dtype.is_complex):
+        expected = given.clone()
+        dist.all_reduce(expected, getattr(dist.ReduceOp, op), group=here.gloo)
+        return expected
+    objects: list[Any] = [None] * here.size
+    dist.all_gather_object(objects, given.flatten().tolist(), group=here.gloo)
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = {torch.float8_e4m3fn: torch.float32}.get(dtype, dtype)
+        alike = given.to(wide, copy=True)
+        dist.all_reduce(alike, getattr(dist.ReduceOp, op if op != "AVG" else "SUM"), group=here.gloo)
+        if op == "AVG":
+            alike = alike.to(dtype).to(wide) / here.size
+        return alike.to(dtype)
+    columns = zip(*objects, strict=True)
+    bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits
+    made = [_of_integers([int(v) for v in column], op, bits, dtype) for column in columns]
+    return torch.tensor(made, dtype=dtype).view(given.shape)
+
+
+def _of_integers(values: list[int], op: str, bits: int, dtype: torch.dtype) -> int:
+    total = values[0]
+    for value in values[1:]:
+        match op:
+            case "SUM" | "AVG":
+                total = max(total, value) if dtype is torch.bool else total + value
+            case "PRODUCT":
+                total *= value
+            case "MIN":
+                total = min(total, value)
+            case "MAX":
+                total = max(total, value)
+            case "BAND":
+                total &= value
+            case "BOR":
+                total |= value
+            case "BXOR":
+                total ^= value
+    total %= 1 << bits
+    if dtype is not torch.bool and dtype.is_signed and total >> (bits - 1):
+        total -= 1 << bits
+    if op == "AVG":
+        total = abs(total) // len(values) * (1 if total >= 0 else -1)
+    return total
+
+
+def _scatter_whole(given: torch.Tensor, op: Any) -> torch.Tensor:
+    mine = torch.zeros((1, *given.shape[1:])).to(given.dtype).to(given.device)
+    dist.reduce_scatter_tensor(mine, given, op)
+    return mine
+
+
+def _scatter_list(given: torch.Tensor, op: Any) -> torch.Tensor:
+    mine = torch.zeros((1, *given.shape[1:])).to(given.dtype).to(given.device)
+    dist.reduce_scatter(mine, list(given.split(1)), op)
+    return mine

@@ -1,0 +1,61 @@
+"""Training over the staged process group, and over gloo on the CPU: the same bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from simulated_checks.staged import Ranks, ranks, raw
+
+__all__ = ["data_parallel", "fully_sharded"]
+
+
+def data_parallel(vendor: str) -> dict[str, Any]:
+    """DDP, three steps with bucket views and a static graph, against DDP over gloo on the CPU."""
+
+    def train(here: Ranks, device: torch.device, group: Any) -> list[bytes]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)).to(device)
+        parallel = DistributedDataParallel(
+            model, process_group=group, bucket_cap_mb=0.005, gradient_as_bucket_view=True
+        )
+        optimizer = torch.optim.AdamW(parallel.parameters(), lr=0.01)
+        for step in range(3):
+            data = here.values(torch.float32, 8, 16, salt=step).to(device)
+            optimizer.zero_grad()
+            parallel(data).pow(2).mean().backward()
+            optimizer.step()
+        return [raw(p.detach().cpu()) for p in [*model.parameters(), *model.buffers()]]
+
+    with ranks(vendor) as here:
+        expected = train(here, torch.device("cpu"), here.gloo)
+        return {"equal": train(here, here.device, None) == expected}
+
+
+def fully_sharded(vendor: str) -> dict[str, Any]:
+    """FSDP2, three steps, against FSDP2 over gloo on the CPU."""
+
+    def train(here: Ranks, device: torch.device, group: Any) -> list[bytes]:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 5)).to(device)
+        mesh = DeviceMesh.from_group(group, device.type)
+        for layer in (model[0], model[2]):
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        for step in range(3):
+            data = here.values(torch.float32, 8, 16, salt=step).to(device)
+            optimizer.zero_grad()
+            model(data).pow(2).mean().backward()
+            optimizer.step()
+        return [raw(p.detach().to_local().cpu()) for p in model.parameters()]
+
+    with ranks(vendor) as here:
+        expected = train(here, torch.device("cpu"), here.gloo)
+        return {"equal": train(here, here.device, dist.group.WORLD) == expected}

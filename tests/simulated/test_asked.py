@@ -1,0 +1,63 @@
+"""A process that was asked to simulate says so wherever an accelerator is shown, and chooses the device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from accel_testing.children import clean_environment, run_python
+
+pytest.importorskip("torch")
+
+from accel_simulated import CannotBuildError, build
+
+pytestmark = pytest.mark.slow
+
+TOLD = """
+import json, accel_core
+acc = accel_core.get_accelerator()
+made = accel_core.selection()
+print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_properties(0).name, repr(acc),
+                  made.simulated, made.to_dict()["simulated"], "simulated, no real device: " in str(made)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "name", "kind", "product"),
+    [("acme", "generic", "PrivateUse1", "acme:0"), ("cuda", "cuda", "CUDA", "Simulated CUDA")],
+)
+def test_the_command_gives_the_device_to_all_that_it_starts(
+    device: str, name: str, kind: str, product: str
+) -> None:
+    """Chosen without a pin, though this machine has no sign of such hardware."""
+    try:
+        build(kind)
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    words = ["-m", "accel_core", "simulate", f"{device}:3", "--", "python", "-c", TOLD]
+    ended = run_python(words, clean_environment())
+    assert ended.returncode == 0, ended.stderr
+    chosen, last, shown, called, text, *told = json.loads(ended.stdout)
+    assert (chosen, last, shown) == (name, f"{device}:2", f"{device}:0")
+    assert called == product  # acme's module has the least that torch asks, and so no name for a product
+    version = "0.1.0"
+    assert text.endswith(f", simulated: {device}:3 by accel-simulated {version}>")
+    assert told == [f"{device}:3 by accel-simulated {version}"] * 2 + [True]
+
+
+TAKEN = """
+import torch
+torch.utils.rename_privateuse1_backend("tpu")
+try: import torch_acme
+except RuntimeError as error: print(type(error).__name__, error)
+"""
+
+
+def test_another_package_has_torchs_one_place(simulated: Callable[..., Any]) -> None:
+    said = simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).ended[0].stdout
+    assert said.startswith(
+        "BackendConflictError ACCEL_SIMULATE='acme:2': another package has registered its "
+    )
+    assert "(tpu)" in said

@@ -1,0 +1,63 @@
+"""`pytest --accel`: a run on each device, the fixtures, the mark, the table; and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from accel_testing.children import clean_environment, run_python
+
+pytest.importorskip("torch")
+
+from accel_simulated import CannotBuildError, build
+
+pytestmark = pytest.mark.slow
+
+TESTS = """
+import pytest, torch
+
+def test_accelerator(accelerator):
+    assert accelerator.device_count() in (2, 3)
+    assert torch.ones(2, device=accelerator.device()).sum().item() == 2
+    assert "simulated" in repr(accelerator)
+
+@pytest.mark.accel("acme", devices=3)
+def test_of_acme_alone(simulated):
+    with simulated.injected("oom@1"), pytest.raises(torch.OutOfMemoryError):
+        torch.ones(2, device="acme")
+    simulated.set_memory_limit(0)
+
+@pytest.mark.accel("plain")
+def test_that_fails():
+    assert torch.accelerator.device_count() == 1
+
+@pytest.mark.accel(devices=4)
+def test_of_many(): ...
+"""
+
+
+def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
+    try:
+        build("PrivateUse1")
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    (tmp_path / "test_it.py").write_text(TESTS)
+    words = ["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "--accel=acme:3,plain", str(tmp_path)]
+    ended = run_python(words, clean_environment())
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    table = [line.split() for line in ended.stdout.splitlines()[-3:]]
+    assert table[0] == ["simulated", "passed", "failed", "error", "skipped", "seconds", "status"]
+    assert [(row[:5], row[6]) for row in table[1:]] == [
+        (["acme:3", "2", "0", "0", "2"], "0"), (["plain", "1", "1", "0", "2"], "1"),
+    ]  # fmt: skip
+    assert "for plain, and the accelerator is acme" in ended.stdout
+    assert "for acme, and the accelerator is plain" in ended.stdout
+    assert "needs 4 devices, and there are 3 of acme" in ended.stdout
+
+
+def test_a_device_that_nobody_knows(tmp_path: Path) -> None:
+    ended = run_python(["-m", "pytest", "--accel", "acmee", str(tmp_path)], clean_environment())
+    assert ended.returncode == 4
+    said = r"ERROR: --accel: the device 'acmee': 'acmee' is not simulated; .* mean acme\?"
+    assert re.search(said, ended.stderr)

@@ -1,0 +1,66 @@
+"""Plugins on disk: one that declares a simulated device, so that accel_core is tested without the real ones,
+and the real ones, with their own entry points, whatever is installed beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accel_simulated import Vendor
+
+__all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]
+
+#: The real plugins' folder; a source distribution of accel_core has none.
+PLUGINS = Path(__file__).parents[3] / "plugins"
+#: Tells a plugin that was put there by a test from the same one installed in the environment.
+VERSION = "0.1.0+simulated"
+
+PLUGIN = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return [Backend(name={name!r}, priority=950, device_type={type!r}, vendor_import={package!r},
+                    private_use1={private_use1}, accelerator={accelerator!r})]
+"""
+#: torch.mps keeps its only generator under a name of its own.
+MPS_ACCELERATOR = """
+from accel_core.accelerators.torch_device import TorchAccelerator
+
+class SimulatedMPS(TorchAccelerator):
+    def default_generator(self, device_index):
+        return self.device_module._get_default_mps_generator()
+"""
+METADATA = "Metadata-Version: 2.1\nName: accel-simulated-{type}\nVersion: 1.0\n"
+
+
+def install_plugin(folder: Path, vendor: Vendor) -> str:
+    """A plugin that declares the vendor's device under a name of its own, so that no other plugin has it."""
+    name, module = f"simulated_{vendor.name}", f"accel_simulated_{vendor.name}"
+    source = PLUGIN.format(
+        name=name,
+        type=vendor.name,
+        package=vendor.package,
+        private_use1=vendor.kind == "PrivateUse1",
+        accelerator="simulated_mps_accelerator:SimulatedMPS"
+        if vendor.name == "mps"
+        else "accel_core.accelerators.torch_device:TorchAccelerator",
+    )
+    (folder / f"{module}.py").write_text(source)
+    (folder / "simulated_mps_accelerator.py").write_text(MPS_ACCELERATOR)
+    metadata = folder / f"{module}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(METADATA.format(type=vendor.name))
+    (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {module}\n")
+    return name
+
+
+def install_real_plugin(folder: Path, name: str) -> None:
+    """The plugin `accel-<name>`: a link to its sources, and metadata with the entry points it declares."""
+    home, module = PLUGINS / f"accel_{name}", f"accel_{name}"
+    (folder / module).symlink_to(home / "src" / module, target_is_directory=True)
+    declared = (home / "pyproject.toml").read_text().partition('[project.entry-points."accel.backends"]')[2]
+    lines = declared.strip().partition("\n\n")[0].replace('"', "")
+    metadata = folder / f"{module}-{VERSION}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: accel-{name}\nVersion: {VERSION}\n")
+    (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{lines}\n")
