@@ -15,6 +15,7 @@ from accel_core import settings
 from accel_core.cli.app import accel
 from accel_simulated import device, faults
 from accel_simulated.asked import MOST, read
+from accel_simulated.vendors import DEVICES
 
 #: A torch that says that it was loaded: none of these tests gets so far.
 TORCH = "raise AssertionError('torch was loaded')\n"
@@ -61,7 +62,7 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child: Child, f
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("npu", "'npu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are"),
+        ("tpu", "'tpu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are"),
         ("acme,cuda", "'acme,cuda' is not simulated"),
         (":2", "'' is not simulated"),
         ("acme:0", "'0' is no count of devices; expected from 1 to 64. Write acme:2."),
@@ -127,6 +128,42 @@ def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) ->
     )
     assert "for CUDA 12.8" in said
     assert "or simulate acme" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count"),
+    [
+        ("npu", "0,1", 2), ("npu", "1", 1), ("npu", "1,0", 0), ("npu", "0, 1", 1), ("npu", "0,,1", 1),
+        ("npu", "0,5", 1), ("npu", "", 0), ("mlu", "1,0", 2), ("mlu", "1, 1", 1), ("mlu", "5", 0),
+    ],
+)  # fmt: skip
+def test_the_vendors_variable_hides_devices(
+    name: str, value: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CANN takes ascending integers alone: tests/npu_real holds the real torch_npu to the same values."""
+    vendor = DEVICES[name]
+    monkeypatch.setenv(vendor.visible[0], value)
+    assert device._visible(vendor, 2) == count
+
+
+def test_the_vendors_own_package_is_installed_as_well(child: Child, folder: str) -> None:
+    """Said by the import of torch, by that of the package, and by whatever chooses."""
+    installed = Path(folder, "site-packages")
+    (installed / "torch_npu").mkdir(parents=True)
+    code = (
+        f"import sys; sys.path.append({str(installed)!r}); import accel_core\n"
+        "for start in ('import torch', 'import torch_npu', 'accel_core.get_accelerator()'):\n"
+        "    try: exec(start)\n"
+        "    except RuntimeError as error: print(type(error).__name__, error)"
+    )
+    said = child(code, {"ACCEL_SIMULATE": "npu", "PYTHONPATH": folder}).splitlines()
+    assert len(said) == 3, said
+    assert len(set(said)) == 1, said
+    assert said[0].startswith(
+        "BackendConflictError ACCEL_SIMULATE='npu:2': the vendor's own torch_npu is installed as well, in "
+        f"{installed}, "
+    )
+    assert "Simulate in an environment without it" in said[0]
 
 
 @pytest.mark.parametrize(

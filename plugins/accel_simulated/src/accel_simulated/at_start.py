@@ -50,15 +50,18 @@ def told(environ: Mapping[str, str]) -> str:
     """What this process simulates: `"acme:2 by accel-simulated 0.1.0"`.
 
     Has the device built, where that is about this process: whoever asks is about to try it in a child with
-    a time limit. Raises `SettingError` where the variable cannot be followed, and as `building.build` does.
+    a time limit. Raises `SettingError` where the variable cannot be followed, and as `device.check` and
+    `building.build` do.
     """
     from accel_simulated import __version__, building, faults
     from accel_simulated.asked import asked
+    from accel_simulated.device import check
 
     injected = ", ".join(faults.asked(environ))
     more = f", with requested faults ({injected})" if injected else ""
     found = asked(environ)
     if found is not None and environ is os.environ:
+        check(found)
         building.ready(found.vendor.kind)
     return f"{found} by accel-simulated {__version__}{more}"
 

@@ -9,11 +9,13 @@ dropout can be compared with one on CPU.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
+import re
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
+    "check", "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
     "sleep", "start", "why_none",
 ]  # fmt: skip
 
@@ -46,11 +48,21 @@ _prepared: tuple[Asked, Path] | None = None
 def prepare(found: Asked) -> None:
     """Have the library built, and the device brought in where torch has a module of its own for it.
 
-    Called before torch is imported. Raises `BackendConflictError` where torch has the real device's own
-    runtime, `SettingError` for faults that nobody knows, and what `building.build` raises.
+    Called before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for faults
+    that nobody knows, and what `building.build` raises.
     """
     global _prepared
     faults.asked()
+    check(found)
+    _prepared = found, ready(found.vendor.kind)
+    if found.vendor.package == "torch" or found.vendor.plays:
+        from accel_simulated import builtin
+
+        builtin.install(found.vendor.plays or found.vendor.name)
+
+
+def check(found: Asked) -> None:
+    """Raise `BackendConflictError` where the real thing is here too: its runtime in torch, or its package."""
     own = _built_for(found.vendor.kind)
     if own:
         raise BackendConflictError(
@@ -58,11 +70,14 @@ def prepare(found: Asked) -> None:
             "the way of a simulated one. Install the CPU build (pip install torch --index-url "
             "https://download.pytorch.org/whl/cpu), or simulate acme."
         )
-    _prepared = found, ready(found.vendor.kind)
-    if found.vendor.package == "torch" or found.vendor.plays:
-        from accel_simulated import builtin
-
-        builtin.install(found.vendor.plays or found.vendor.name)
+    package = found.vendor.package
+    real = "" if package == "torch" else _real(package, found.vendor.runtime)
+    if real:
+        raise BackendConflictError(
+            f"{VARIABLE}={str(found)!r}: the vendor's own {package} is installed as well, in {real}, and a "
+            "process has room for one of that name. Simulate in an environment without it (python -m venv), "
+            "or simulate acme."
+        )
 
 
 def load(name: str) -> None:
@@ -153,7 +168,7 @@ def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
     library.sim_sleep(stream.device_index, stream.stream_id, milliseconds)
 
 
-@contextmanager
+@contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
     """Stop a stream inside the `with` block: what is queued is late for certain. For tests."""
     import torch
@@ -185,6 +200,15 @@ def _built_for(kind: str) -> str:
     return f"{kind} {version}" if version and version != simulation.VERSION else ""
 
 
+def _real(package: str, simulated: Path) -> str:
+    """The folder of `sys.path` that has the package, other than the simulated one; empty for none."""
+    for entry in map(Path, sys.path):
+        with contextlib.suppress(OSError):  # a folder that may not be read, which Python passes over too
+            if entry.joinpath(*package.split(".")).is_dir() and entry.resolve() != simulated:
+                return str(entry)
+    return ""
+
+
 def _megabytes() -> int:
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "256")
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
@@ -198,6 +222,20 @@ def _visible(vendor: Vendor, present: int) -> int:
     """How many of the devices that are present the first visible-devices variable leaves."""
     for variable in vendor.visible:
         if (value := os.environ.get(variable)) is not None:
+            if vendor.ascending:
+                return _ascending(value, present)
             ids = [part.strip() for part in value.split(",")]
             return len({int(part) for part in ids if part.isdigit() and int(part) < present})
     return present
+
+
+def _ascending(value: str, present: int) -> int:
+    """How many devices CANN makes of its variable: torch_npu 2.13.0, `npu/__init__.py`."""
+    found: list[int] = []
+    for part in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
+        if not part or int(part) >= present:
+            break
+        if found and int(part) <= found[-1]:
+            return 0
+        found.append(int(part))
+    return len(found)
