@@ -174,7 +174,10 @@ def test_the_vendors_own_package_is_installed_as_well(child: Child, folder: str)
         (["acme", "--", "no-such-command", "-x"], 1, "no-such-command: there is no such command on PATH"),
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
-        (["--build", "tpu"], 2, "'tpu' is not simulated"),
+        (["--build", "acme", "tpu"], 2, "'tpu' is not simulated"),
+        (["--build", "acme", "tpu", "--output", "x"], 2, "'tpu' is not simulated"),
+        (["--output", "x", "acme", "true"], 2, "--output goes with --build: accel simulate --build"),
+        (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
 )
 def test_the_commands_errors(words: list[str], status: int, said: str) -> None:

@@ -24,7 +24,7 @@ from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
-from accel_simulated.building import ready
+from accel_simulated.building import ready, runtime
 from accel_simulated.vendors import DEVICES, Vendor
 
 if TYPE_CHECKING:
@@ -100,6 +100,8 @@ def load(name: str) -> None:
     memory = _megabytes() << 20
     atexit.register(_let_autograd_finish)
     # PyDLL: entry points make Python objects, so they must run under Python's lock.
+    for needed in runtime():
+        ctypes.CDLL(str(needed))
     library = ctypes.PyDLL(str(path))
     if vendor.plain:
         library.sim_be_plain()
