@@ -114,6 +114,16 @@ def test_asked_for_when_python_had_started() -> None:
     assert settings.read({"ACCEL_SIMULATE": " "}).simulated == ""
 
 
+def test_asked_for_another_when_one_is_simulated(child: Child) -> None:
+    code = (
+        "import accel_core, os; os.environ['ACCEL_SIMULATE'] = 'mlu:2'\n"
+        "try: accel_core.get_accelerator()\n"
+        "except ValueError as error: print(error)"
+    )
+    said = child(code, {"ACCEL_SIMULATE": "acme"})
+    assert said.startswith("ACCEL_SIMULATE='mlu:2' came when this process simulated acme:2 already. Start an")
+
+
 def test_a_vendors_package_that_comes_without_being_asked_for() -> None:
     with pytest.raises(accel_core.SettingError, match="simulated acme was asked for when torch was imported"):
         device.load("acme")

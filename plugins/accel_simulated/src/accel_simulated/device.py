@@ -130,7 +130,8 @@ def start(name: str) -> None:
             raise BackendConflictError(
                 f"{VARIABLE}={str(asked())!r}: another package has registered its device with torch "
                 f"({taken}), and a process has room for one. Uninstall it here, keep torch from loading it "
-                "(TORCH_DEVICE_BACKEND_AUTOLOAD=0), or simulate cuda, which needs no such room."
+                f"(TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import {DEVICES[name].package}), or simulate cuda, "
+                "which needs no such room."
             )
     load(name)
     if vendor.kind == "PrivateUse1":
