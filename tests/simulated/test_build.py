@@ -16,8 +16,8 @@ from accel_testing.children import clean_environment, run_python
 from accel_testing.on_simulated import environment
 
 import accel_core
-from accel_simulated import CannotBuildError, build, prebuilt, provider
-from accel_simulated.building import ahead, find, ready
+from accel_simulated import CannotBuildError, build, building, prebuilt, provider
+from accel_simulated.building import _fit, ahead, find, ready
 
 FAKE_COMPILER = """#!{python}
 import pathlib, sys, time
@@ -48,6 +48,18 @@ def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CannotBuildError, match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH"):
         build("HPU")
+
+
+def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = os.environ["CXX"]
+    monkeypatch.setenv("CXX", f"{script} -m64")
+    assert building.compiler() == [script, "-m64"]
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert building.compiler() == [script]  # which is called c++
+    Path(script).unlink()
+    with pytest.raises(CannotBuildError, match=r"none of g\+\+, c\+\+, clang\+\+ is on PATH\. Install one"):
+        building.compiler()
 
 
 def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
@@ -193,4 +205,10 @@ def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     ended = run_python(words, variables)
     assert ended.returncode == 0, ended.stderr
     assert json.loads(ended.stdout) == [2.0, str(made.parents[1])]
+
+    made.write_text("what was built for another machine")  # and so its digest is as it was noted
+    prebuilt.write(made, _fit("PrivateUse1"), made.parents[1])
+    refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
+    assert "OpBuildError: the simulated device cannot be loaded: " in refused.stderr
+    assert "run accel simulate --build acme --output FOLDER" in refused.stderr
     assert not (tmp_path / "cache").exists()

@@ -90,7 +90,8 @@ def _torch_of(library: Path) -> str:
 
 
 def _torch_here() -> str:
-    return metadata.version("torch")
+    """torch's version; empty where there is none, which `_torch_folder` tells."""
+    return next((found.version for found in metadata.distributions(name="torch")), "")
 
 
 def find(kind: str) -> Path | None:
@@ -117,16 +118,21 @@ def runtime() -> list[Path]:
     return [_torch_folder() / "lib" / f"lib{name}.so" for name in _NEEDED]
 
 
-def compiler() -> str:
-    """The C++ compiler, `$CXX` or g++. Raises `CannotBuildError` where there is none."""
-    name = os.environ.get("CXX", "g++")
-    found = shutil.which(name)
+def compiler() -> list[str]:
+    """The C++ compiler with its arguments: `$CXX`, else the first of g++, c++ and clang++.
+
+    Raises `CannotBuildError` where there is none.
+    """
+    given = shlex.split(os.environ.get("CXX", ""))
+    names = given[:1] or ["g++", "c++", "clang++"]
+    found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
+        what = f"{names[0]} is not" if given else f"none of {', '.join(names)} is"
         raise CannotBuildError(
-            f"the simulated device needs a C++20 compiler: {name} is not on PATH. Install one (apt-get "
+            f"the simulated device needs a C++20 compiler: {what} on PATH. Install one (apt-get "
             "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
         )
-    return found
+    return [found, *given[1:]]
 
 
 def _command(kind: str) -> list[str]:
@@ -136,7 +142,7 @@ def _command(kind: str) -> list[str]:
         )
     torch = _torch_folder()
     return [
-        compiler(), *_FLAGS, f"-DSIM={kind}", *(["-DSIM_AUTOCAST"] if kind in _OWN_AUTOCAST else []),
+        *compiler(), *_FLAGS, f"-DSIM={kind}", *(["-DSIM_AUTOCAST"] if kind in _OWN_AUTOCAST else []),
         f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", str(SOURCES / "simdev.cpp"),
         f"-L{torch}/lib", *(f"-l{name}" for name in _NEEDED),
     ]  # fmt: skip
@@ -149,14 +155,10 @@ def _place(fit: Fit, command: list[str]) -> cache.Entry:
 
 def _fit(kind: str) -> Fit:
     """What a library for this device type must have been built for, here."""
-    try:
-        torch = _torch_here()
-    except metadata.PackageNotFoundError:
-        torch = ""  # which `_torch_folder` tells
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return Fit(kind, torch, digest.hexdigest())
+    return Fit(kind, _torch_here(), digest.hexdigest())
 
 
 def _nothing_fits(named: str, fit: Fit) -> str:

@@ -19,12 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_core import BackendConflictError, SettingError
+from accel_core import BackendConflictError, OpBuildError, SettingError
 from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
 from accel_simulated.building import ready, runtime
+from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES, Vendor
 
 if TYPE_CHECKING:
@@ -100,9 +101,16 @@ def load(name: str) -> None:
     memory = _megabytes() << 20
     atexit.register(_let_autograd_finish)
     # PyDLL: entry points make Python objects, so they must run under Python's lock.
-    for needed in runtime():
-        ctypes.CDLL(str(needed))
-    library = ctypes.PyDLL(str(path))
+    try:
+        for needed in runtime():
+            ctypes.CDLL(str(needed))
+        library = ctypes.PyDLL(str(path))
+    except OSError as error:
+        raise OpBuildError(
+            f"the simulated device cannot be loaded: {error}. It was built for another system: on one as old "
+            f"as this, with this torch, run accel simulate --build {name} --output FOLDER, and set "
+            f"{LIBRARY}=FOLDER."
+        ) from error
     if vendor.plain:
         library.sim_be_plain()
     library.sim_init.argtypes = [ctypes.c_int, ctypes.c_size_t]
