@@ -90,7 +90,7 @@ def _torch_of(library: Path) -> str:
 
 
 def _torch_here() -> str:
-    """torch's version; empty where there is none, which `_torch_folder` tells."""
+    """The version of torch; empty where there is none, which `_torch_folder` tells."""
     return next((found.version for found in metadata.distributions(name="torch")), "")
 
 
