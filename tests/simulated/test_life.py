@@ -15,11 +15,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
-def test_life(vendor: str, simulated: Callable[..., Any]) -> None:
-    answers = simulated(vendor, "simulated_checks.life:run_all", vendor, timeout=300).answer
-    assert len(answers) >= 17
-    problems = {check: problem for check, problem in answers.items() if problem}
+def test_life(vendor: str, simulated: Callable[..., Any], the_page_tells: Callable[..., None]) -> None:
+    """And its column of docs/reference/simulated.md is what it does."""
+    answer = simulated(vendor, "simulated_checks.capabilities:of_life", vendor, timeout=300).answer
+    assert len(answer["problems"]) >= 17
+    problems = {check: problem for check, problem in answer["problems"].items() if problem}
     assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())
+    the_page_tells(vendor, answer["rows"], answer["more"])
 
 
 def test_sizes(simulated: Callable[..., Any]) -> None:
