@@ -24,7 +24,8 @@ HEAD = """# What is simulated
 
 What each device of [accel-simulated](../howto/simulate.md) can do, found by doing it. A dash is what it
 refuses, or what the vendor's module has no name for. Kernels are the CPU's on all of them. `klxpu` is the
-simulated `cuda` behind another package. Written by `tools/simulated_table.py`; the session `simulated` compares.
+simulated `cuda` behind another package. Written by `tools/simulated_table.py`; the session `simulated`
+compares.
 
 """
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import accel_core
@@ -193,6 +194,20 @@ def test_the_vendors_own_package_is_installed_as_well(child: Child, folder: str)
 def test_the_commands_errors(words: list[str], status: int, said: str) -> None:
     done = CliRunner().invoke(accel, ["simulate", *words])
     assert (done.exit_code, said in done.stderr, done.stdout) == (status, True, ""), done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["simulate"], ["npu"]),
+        (["simulate", "--build"], ["npu"]),
+        (["simulate", "--build", "acme"], ["npu"]),
+        (["simulate", "acme"], ["n"]),  # the command: a file
+    ],
+)
+def test_completion(words: list[str], completed: list[str]) -> None:
+    found = ShellComplete(accel, {}, "accel", "_ACCEL_COMPLETE").get_completions(words, "n")
+    assert [item.value for item in found] == completed
 
 
 def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,9 +29,9 @@ class _Command(click.Command):
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Devices for the first word; the rest is the command, for which files complete."""
+    """Devices for the first word, of --build for each; the rest is the command, for which files complete."""
     found = simulator()
-    if ctx.params.get("words") or found is None:
+    if found is None or (ctx.params.get("words") and not ctx.params.get("building")):
         return [CompletionItem(incomplete, type="file")]
     return [CompletionItem(name) for name in found.load().devices() if name.startswith(incomplete)]
 
