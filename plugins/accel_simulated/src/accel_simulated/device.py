@@ -76,8 +76,7 @@ def check(found: Asked) -> None:
     if real:
         raise BackendConflictError(
             f"{VARIABLE}={str(found)!r}: the vendor's own {package} is installed as well, in {real}, and a "
-            "process has room for one of that name. Simulate in an environment without it (python -m venv), "
-            "or simulate acme."
+            "process has room for one of that name. Simulate in an environment without it: python -m venv"
         )
 
 
