@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from accel_simulated import building
 from accel_simulated.asked import VARIABLE, read
 from accel_simulated.vendors import DEVICES
 
-__all__ = ["build", "built", "devices", "environment"]
+__all__ = ["build", "built", "check_reports", "devices", "environment", "run_recorded"]
 
 
 def devices() -> dict[str, str]:
@@ -34,3 +35,22 @@ def environment(text: str) -> dict[str, str]:
     """
     found = read(text, source="the device")
     return {VARIABLE: str(found), building.LIBRARY: str(building.build(found.vendor.kind))}
+
+
+def check_reports(files: Sequence[str]) -> None:
+    """Raise `SettingError` for a report that cannot be written, or whose ending names no format."""
+    from accel_simulated.detector import command
+
+    command.check(files)
+
+
+def run_recorded(
+    arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
+) -> int:
+    """Run a program with the variables that `environment` gave, and write down what in it names one vendor.
+
+    Gives the exit status; raises as `building.build` does. `given` is the command as a person wrote it.
+    """
+    from accel_simulated.detector import command
+
+    return command.run(arguments, environ, files, given)
