@@ -48,6 +48,7 @@ def _called_from(file: str, name: str, inner: Callable[[], object], **spec: obje
         (f"{PYTHON}/site-packages/lib/a.py", "lib.a", blame.USERS),
         (f"{PYTHON}/contextlib.py", "contextlib", blame.PASSED),
         ("<string>", "__main__", blame.PASSED),
+        (f"{SITE}/_pytest/monkeypatch.py", "_pytest.monkeypatch", blame.PASSED),
         (f"{SITE}/torch/nn/modules/module.py", "torch.nn.modules.module", blame.THEIRS),
         ("/src/torch/torch/cuda/__init__.py", "torch.cuda", blame.THEIRS),
         (f"{SITE}/torch_npu/npu/utils.py", "torch_npu.npu.utils", blame.THEIRS),
@@ -174,12 +175,14 @@ def test_variables_by_name_alone(child: Child, tmp_path: Path) -> None:
     """Not by who goes through all; and one's own are not watched."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import os\n"
+        "import os, unittest.mock\n"
         "dict(os.environ), {**os.environ}, os.environ | {}, list(os.environ.values()), os.environ.copy()\n"
         "os.environ == {}, 'CUDA_VISIBLE_DEVICES' in os.environ\n"
         "os.environ.setdefault('CUDA_VISIBLE_DEVICES', '1')\n"
         "os.environ.pop('CUDA_VISIBLE_DEVICES')\n"
         "assert os.getenv('CUDA_VISIBLE_DEVICES', 'none') == 'none'\n"
+        "os.environ.update({**os.environ, 'HIP_VISIBLE_DEVICES': '0'})\n"
+        "with unittest.mock.patch.dict(os.environ, {'ROCR_VISIBLE_DEVICES': '1'}): pass\n"
         "os.environ['MLU_VISIBLE_DEVICES'] = os.environ['HOME'] = '0'\n"
         "assert os.environ.copy()['MLU_VISIBLE_DEVICES'] == '0' == os.environ['HOME']\n"
     )
@@ -188,6 +191,7 @@ def test_variables_by_name_alone(child: Child, tmp_path: Path) -> None:
     found = gather(tmp_path, tmp_path, [], "mlu", 0).places
     assert sorted((p.line, p.what.partition(" ")[2], p.times) for p in found) == [
         (3, "read", 1), (4, "read", 2), (5, "read", 1), (5, "written", 1), (6, "read", 1),
+        (8, "written", 1),
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["PASSED", "THEIRS", "USERS", "past_torch", "place", "was_given", "whose"]
 
-#: Python's own and this package's, which only hand on; code that was made from text, which has no file.
+#: Python's own and what else only hands on; this package's; code that was made from text, which has no file.
 PASSED = 0
 #: torch's, a vendor's and accel's own: there a vendor may be named.
 THEIRS = 1
@@ -45,6 +45,8 @@ _PACKAGES = frozenset(
         "torch_xla",
     )
 )
+#: What only hands on, as Python's library does: `monkeypatch.setenv` writes for the test that calls it.
+_HANDS_ON = frozenset(("_pytest", "pytest", "pluggy", "mock", "typing_extensions", "decorator", "wrapt"))
 _known: dict[str, int] = {}
 
 
@@ -76,6 +78,8 @@ def _look(file: str, frame: FrameType) -> int:
     package = _module(frame).partition(".")[0]
     # A script of a user's may be called as a package is: the package's files lie in a folder of that name.
     there = f"{os.sep}{package}{os.sep}" in file or file.endswith(f"{os.sep}{package}.py")
+    if there and package in _HANDS_ON:
+        return PASSED
     return THEIRS if there and (package in _PACKAGES or package in _plugins()) else USERS
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import ItemsView, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, KeysView, Mapping, MutableMapping, ValuesView
 from types import FrameType
 from typing import Any
 
@@ -14,7 +14,10 @@ from accel_simulated.detector.names import Names
 __all__ = ["watch"]
 
 #: Who asks for each variable because it is there.
-_THROUGH_ALL = (ItemsView.__iter__.__code__, ValuesView.__iter__.__code__)
+_THROUGH_ALL = tuple(
+    method.__code__ for method in (ItemsView.__iter__, ValuesView.__iter__, MutableMapping.popitem)
+)
+_UPDATE = MutableMapping.update.__code__
 _usual: Any = type(os.environ)
 _frame = sys._getframe
 _log: Log
@@ -33,7 +36,10 @@ def watch(log: Log, foreign: Mapping[str, Names]) -> None:
 
 
 def _seen(frame: FrameType, name: object, verb: str) -> None:
-    if frame.f_code not in _THROUGH_ALL and _through != (id(frame), frame.f_lasti):
+    code = frame.f_code
+    # A whole environment that is put back names none either, as `mock.patch.dict` does.
+    whole = code is _UPDATE and "PATH" in frame.f_locals.get("other", ())
+    if code not in _THROUGH_ALL and not whole and _through != (id(frame), frame.f_lasti):
         _log.seen(frame, "environment", f"{name} {verb}", _types[name])
 
 
