@@ -49,6 +49,9 @@ def _called_from(file: str, name: str, inner: Callable[[], object], **spec: obje
         (f"{PYTHON}/contextlib.py", "contextlib", blame.PASSED),
         ("<string>", "__main__", blame.PASSED),
         (f"{SITE}/_pytest/monkeypatch.py", "_pytest.monkeypatch", blame.PASSED),
+        (f"{SITE}/pytest_mock/plugin.py", "pytest_mock.plugin", blame.PASSED),
+        # As execnet runs it.
+        (f"{SITE}/xdist/remote.py", "__channelexec__", blame.PASSED),
         (f"{SITE}/torch/nn/modules/module.py", "torch.nn.modules.module", blame.THEIRS),
         ("/src/torch/torch/cuda/__init__.py", "torch.cuda", blame.THEIRS),
         (f"{SITE}/torch_npu/npu/utils.py", "torch_npu.npu.utils", blame.THEIRS),

@@ -46,7 +46,12 @@ _PACKAGES = frozenset(
     )
 )
 #: What only hands on, as Python's library does: `monkeypatch.setenv` writes for the test that calls it.
-_HANDS_ON = frozenset(("_pytest", "pytest", "pluggy", "mock", "typing_extensions", "decorator", "wrapt"))
+_HANDS_ON = frozenset(
+    (
+        *("_pytest", "pytest", "pluggy", "xdist", "execnet", "hypothesis", "coverage", "debugpy", "pydevd"),
+        *("mock", "typing_extensions", "decorator", "wrapt"),
+    )
+)
 _known: dict[str, int] = {}
 
 
@@ -72,25 +77,37 @@ def place(frame: FrameType | None) -> FrameType | None:
 def _look(file: str, frame: FrameType) -> int:
     if file.startswith("<") or _under(file, _HERE):
         return PASSED
-    installed = "site-packages" in file or "dist-packages" in file
-    if _under(file, _PYTHONS) and not installed:
+    package = _installed(file)
+    if _under(file, _PYTHONS) and not package:
         return PASSED
-    package = _module(frame).partition(".")[0]
-    # A script of a user's may be called as a package is: the package's files lie in a folder of that name.
-    there = f"{os.sep}{package}{os.sep}" in file or file.endswith(f"{os.sep}{package}.py")
-    if there and package in _HANDS_ON:
+    package = package or _module(frame, file)
+    if package in _HANDS_ON or package.startswith("pytest_"):
         return PASSED
-    return THEIRS if there and (package in _PACKAGES or package in _plugins()) else USERS
+    return THEIRS if package in _PACKAGES or package in _plugins() else USERS
+
+
+def _installed(file: str) -> str:
+    """The package of a file that lies where packages are installed."""
+    for folder in ("site-packages", "dist-packages"):
+        _, found, inside = file.rpartition(f"{os.sep}{folder}{os.sep}")
+        if found:
+            return inside.partition(os.sep)[0].removesuffix(".py")
+    return ""
 
 
 def _under(file: str, folder: str) -> bool:
     return file.startswith(folder + os.sep)
 
 
-def _module(frame: FrameType) -> str:
+def _module(frame: FrameType, file: str) -> str:
+    """The package of a file elsewhere, as a source tree; empty where it lies in no folder of that name."""
     # `python -m torch.distributed.run` is called `__main__`.
     spec = frame.f_globals.get("__spec__")
-    return str(getattr(spec, "name", None) or frame.f_globals.get("__name__", ""))
+    name = str(getattr(spec, "name", None) or frame.f_globals.get("__name__", ""))
+    package = name.partition(".")[0]
+    # A script of a user's may be called as a package is.
+    there = f"{os.sep}{package}{os.sep}" in file
+    return package if there else ""
 
 
 @functools.cache
