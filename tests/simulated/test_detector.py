@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing.children import clean_environment, run_python
+from accel_testing.children import clean_environment, run_python, untraced
+from accel_testing.on_simulated import environment
 
 pytest.importorskip("torch")
 
 from accel_simulated import CannotBuildError, build
+from accel_simulated.detector.gather import gather
 
 pytestmark = pytest.mark.slow
 
@@ -152,6 +154,20 @@ def test_each_place_once_in_every_format_and_process(tmp_path: Path) -> None:
     assert markdown.count("| `torch.cuda.empty_cache()` | `acc.empty_cache()`; or `torch.accelerator.em") == 3
     assert "| AssertionError: Torch not compiled with CUDA enabled |" in markdown
     _check_sarif(json.loads(reports[2].read_text()), len(found) + 1)
+
+
+def test_a_torch_that_does_not_tell_of_device_strings(tmp_path: Path) -> None:
+    """Here because the library that sees them is not there: the report says so."""
+    try:
+        device = environment("acme", {"ACCEL_SIMULATE_RECORD": str(tmp_path)})
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    ended = run_python(["-c", "import torch; torch.device('cuda')"], untraced(device))
+    assert ended.returncode == 0, ended.stderr
+    report = gather(tmp_path, tmp_path, [], "acme:2", 0)
+    assert (report.places, report.processes) == ([], 1)
+    assert len(report.notes) == 1
+    assert "does not tell of device strings: none is here" in report.notes[0]
 
 
 def _check_sarif(told: dict[str, Any], places: int) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from accel_core import Accelerator
 from accel_core.cli.app import accel
 from accel_core.detection.discovery import discover
-from accel_simulated import VENDORS
+from accel_simulated import VENDORS, imports
 from accel_simulated.detector import advice, blame, formats, names
 from accel_simulated.detector.gather import Place, Report, gather
 from accel_simulated.detector.log import PLACES, Log
@@ -139,6 +139,7 @@ def test_what_a_process_leaves_behind(tmp_path: Path) -> None:
     """Whole, though it is killed; what a killed one wrote by half is left out; a full table says so."""
     log = Log(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
+    log.seen(sys._getframe(), "call", "torch.cuda.before()", "cuda")
     child = os.fork()
     if not child:
         for number in range(3):
@@ -157,14 +158,15 @@ def test_what_a_process_leaves_behind(tmp_path: Path) -> None:
     report = gather(tmp_path, Path(__file__).parent, ["x"], "acme:2", 0)
     assert report.processes == 3
     assert report.notes == [f"a process has more than {PLACES} places: the others are not here"]
-    found = {(place.what, place.line): place for place in report.places if place.what.startswith("torch")}
+    assert [place.times for place in report.places if place.what == "torch.cuda.before()"] == [1]
+    found = {(place.what, place.line): place for place in report.places if ".f" in place.what}
     assert sorted((place.what, place.times) for place in found.values()) == [
         ("torch.cuda.f0()", 1), ("torch.cuda.f1()", 2), ("torch.cuda.f2()", 1), ("torch.cuda.f2()", 3),
     ]  # fmt: skip
     assert {place.file for place in found.values()} == {Path(__file__).name}
     assert [place.raised for place in found.values() if place.raised] == ["ValueError: first"]
     assert all("log.seen(" in place.text for place in found.values())
-    assert len(report.places) == PLACES + 3
+    assert len(report.places) == PLACES + 3  # two of the child's are its own, and the full table has the rest
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
@@ -263,7 +265,27 @@ def test_reports_that_cannot_be_written(
     assert os.listdir() == ["folder.md"]
 
 
-def test_reports_need_a_command() -> None:
-    done = CliRunner().invoke(accel, ["simulate", "--report", "cuda.md", "acme"])
-    assert (done.exit_code, "Missing a command" in done.stderr) == (2, True)
+@pytest.mark.parametrize(
+    ("words", "said"), [(["acme"], "Missing a command"), (["--list"], "--list and --build run none")]
+)
+def test_reports_need_a_command(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(accel, ["simulate", "--report", "cuda.md", *words])
+    assert (done.exit_code, said in done.stderr) == (2, True)
     assert not Path("cuda.md").exists()
+
+
+def test_two_that_change_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the simulated cuda and the detector both do with torch.distributed."""
+    (tmp_path / "changed_twice.py").write_text("said = []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = list(sys.meta_path)
+    for name in ("first", "second"):
+        imports.change(
+            "changed_twice",
+            before=lambda name=name: monkeypatch.setitem(os.environ, name, name),  # type: ignore[misc]
+            after=lambda module, name=name: module.said.append(os.environ[name]),  # type: ignore[misc]
+        )
+    import changed_twice
+
+    assert changed_twice.said == ["first", "second"]
+    assert sys.meta_path == before

@@ -55,6 +55,8 @@ def command(
     written for one vendor. It takes the distribution accel-simulated, and a C++ compiler the first time for
     each torch.
     """
+    if reports and (listing or building):
+        raise click.UsageError("--report is of a command that is run, and --list and --build run none.", ctx)
     try:
         provider = _provider()
         if listing:
