@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from accel_simulated import building
@@ -11,7 +11,7 @@ from accel_simulated.asked import VARIABLE, read
 from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES
 
-__all__ = ["build", "built", "devices", "environment"]
+__all__ = ["build", "built", "check_reports", "devices", "environment", "run_recorded"]
 
 
 def devices() -> dict[str, str]:
@@ -47,3 +47,22 @@ def environment(text: str) -> dict[str, str]:
     named = os.environ.get(LIBRARY, "")
     # A folder stays: the command may start others that simulate another kind of device.
     return {VARIABLE: str(found), LIBRARY: named if named and Path(named).is_dir() else str(library)}
+
+
+def check_reports(files: Sequence[str]) -> None:
+    """Raise `SettingError` for a report that cannot be written, or whose ending names no format."""
+    from accel_simulated.detector import command
+
+    command.check(files)
+
+
+def run_recorded(
+    arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
+) -> int:
+    """Run a program with the variables that `environment` gave, and write down what in it names one vendor.
+
+    Gives the exit status; raises as `building.build` does. `given` is the command as a person wrote it.
+    """
+    from accel_simulated.detector import command
+
+    return command.run(arguments, environ, files, given)
