@@ -38,6 +38,16 @@ SIM_LIBRARY(aten, SIM, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
+// What code that inductor generated calls before each of its kernels. An operator, as it may raise.
+TORCH_LIBRARY(accel_simulated, m) {
+  m.def("begin_kernel(int device) -> ()", [](int64_t device) {
+    simulated::check_index(device);
+    auto& stream = simulated::current_queue(c10::DeviceIndex(device));
+    simulated::check_not_capturing(stream, "a kernel of torch.compile's");
+    simulated::begin_kernel(c10::DeviceIndex(device));
+  });
+}
+
 SIM_LIBRARY(_, SIM, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&simulated::fallback>()); }
 
 #ifdef SIM_AUTOCAST  // PyTorch brings the rules of the other built-in types
