@@ -18,7 +18,7 @@ def is_int(value: Any) -> bool:
 
 
 def _compiler(a: Any) -> str:
-    """What is declared; else inductor's word: it knows the types that torch brings, and those it is taught."""
+    """What is declared; else inductor's word, on types that torch brings or that it is taught."""
     known = a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
     return a.backend.compile_backend or ("inductor" if known else "aot_eager")
 
