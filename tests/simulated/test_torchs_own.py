@@ -12,11 +12,17 @@ pytest.importorskip("torch")
 
 pytestmark = pytest.mark.slow
 
-#: What the two ranks have after all_to_all, gather, scatter and all_reduce, reduce, a batch, and a message.
+#: What the two ranks have after all_to_all, gather, scatter, reductions, a batch, and what has other shapes.
 MOVED = [
-    [[[1.0], [4.0, 5.0]], [[0.0], [1.0]], [[5.0], [0.5]], [], [[1.0], [1.0, 2.0]], [[1.0]]],
-    [[[2.0, 3.0], [6.0, 7.0, 8.0]], [[0.0], [0.0]], [[6.0], [0.5]], [0.5, 4.0], [[1.0], [1.0, 2.0]], [[0.0]]],
-]
+    [
+        [[1.0], [4.0, 5.0]], [[0.0], [1.0]], [[5.0]], [[0.5]], [[1.0], [1.0, 2.0]],
+        [[1.0], [[[0.0, 7.0]], [[1.0, 7.0]]], [[0.0], [14.0]]],
+    ],
+    [
+        [[2.0, 3.0], [6.0, 7.0, 8.0]], [[0.0], [0.0]], [[6.0]], [[0.5], [0.5, 4.0]], [[1.0], [1.0, 2.0]],
+        [[0.0], [[[0.0, 7.0]], [[1.0, 7.0]]], [[2.0], [14.0]]],
+    ],
+]  # fmt: skip
 
 
 def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None:

@@ -151,5 +151,9 @@ def _moved(vendor: str, rank: int) -> dict[str, Any]:
     ]
     for work in dist.batch_isend_irecv(works):
         work.wait()
-    moved = [to, gathered, [scattered, average], reduced if rank == 1 else [], together, [received]]
+    stacked, part = torch.zeros(2, 1, 2, device=vendor), filled(0, 0).view(2, 1)
+    dist.all_gather_into_tensor(stacked, filled(rank, 7).view(2, 1).t())
+    dist.reduce_scatter_tensor(part, stacked.flatten(1))
+    reductions = [average, *([reduced] if rank == 1 else [])]
+    moved = [to, gathered, [scattered], reductions, together, [received, stacked, part]]
     return {"values": [[each.tolist() for each in tensors] for tensors in moved]}

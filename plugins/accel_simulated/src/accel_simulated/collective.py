@@ -112,7 +112,7 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
         return _Done(outputs)
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
-        return self.reduce_scatter([output], [list(input.chunk(self.size()))], opts)
+        return self.reduce_scatter([output.view(-1)], [list(input.reshape(-1).chunk(self.size()))], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         for output, whole in zip(outputs, inputs, strict=True):
@@ -137,7 +137,8 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
         )
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
-        return self.allgather([list(output.chunk(self.size()))], [input])
+        # Flat: the output may hold the parts one after the other or stacked.
+        return self.allgather([list(output.view(-1).chunk(self.size()))], [input.reshape(-1)])
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         for output, part in zip(outputs, inputs, strict=True):
