@@ -1,6 +1,6 @@
-"""Run foreign software on simulated devices, and write what came of it: docs/explanation/simulated-frameworks.md.
+"""Run foreign software on simulated devices: docs/explanation/simulated-frameworks.json keeps what came.
 
-`framework_runs.py [WORDS]` runs everything, or what has all these words in its name, such as `accelerate acme`.
+`framework_runs.py [WORDS]` runs everything, or what has all these words in its name: `accelerate acme`.
 Needs the environment of the session trainers; `./dev frameworks` starts it there.
 """
 
@@ -24,7 +24,7 @@ RECORD = ROOT / "docs/explanation/simulated-frameworks.json"
 PACKAGES = ("torch", "accelerate", "transformers", "lightning")
 
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node")
-#: The scripts of accelerate.test_utils.scripts: those in `external_deps` want the hub, or DeepSpeed on real GPUs.
+#: The scripts of accelerate.test_utils.scripts. Those in `external_deps` want the hub, or DeepSpeed.
 ACCELERATES = (
     "test_cli", "test_ops", "test_script", "test_sync", "test_distributed_data_loop", "test_ddp_comm_hook",
     "test_merge_weights", "test_notebook",

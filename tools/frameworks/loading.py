@@ -1,4 +1,4 @@
-"""torch.utils.data on the accelerator: workers however they start, page-locked batches, copies that are late."""
+"""torch.utils.data on the accelerator: workers however they start, page-locked batches, late copies."""
 
 from __future__ import annotations
 

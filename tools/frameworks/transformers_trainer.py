@@ -42,8 +42,8 @@ def model() -> GPT2LMHeadModel:
 def trainer(folder: str, **more: object) -> Trainer:
     """Twelve steps, a checkpoint after six, batches by a worker and page-locked."""
     arguments = Arguments(
-        folder, max_steps=12, per_device_train_batch_size=4, learning_rate=1e-2, save_steps=6, logging_steps=6,
-        report_to="none", disable_tqdm=True, dataloader_num_workers=1, **more,
+        folder, max_steps=12, per_device_train_batch_size=4, learning_rate=1e-2, save_steps=6,
+        logging_steps=6, report_to="none", disable_tqdm=True, dataloader_num_workers=1, **more,
     )  # fmt: skip
     return Trainer(model(), arguments, train_dataset=Counting(), eval_dataset=Counting())
 
