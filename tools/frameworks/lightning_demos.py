@@ -39,6 +39,7 @@ def main(name: str, ranks: int) -> None:
         text.write_text("".join(f"w{start} w{start + 1} w{start + 2}\n" for start in range(600)))
     seed_everything(1)
     model = DEMOS[name]()
+    model.prepare_data = lambda: None  # which would download, and wants `requests` for it
     trainer = Trainer(
         **options(ranks), max_epochs=1, limit_train_batches=6, limit_val_batches=2, logger=False,
         enable_progress_bar=False, enable_checkpointing=False,
