@@ -11,6 +11,7 @@
 #include "graph.h"
 #include "hooks.h"
 #include "layers.h"
+#include "timer.h"
 
 SIM_LIBRARY(aten, SIM, m) {
   using namespace simulated;
