@@ -37,15 +37,15 @@ def runs() -> Iterator[tuple[tuple[str, str, str, int], list[str]]]:
     folder = Path(str(util.find_spec("accelerate").origin)).parent / "test_utils/scripts"  # type: ignore[union-attr]
     for device in ("cuda", "acme"):
         for ranks in (1, 2):
+            several = [*TORCHRUN, str(ranks)] if ranks > 1 else []
             for name in ACCELERATES:
                 script = str(folder / f"{name}.py")
                 launch = ["-m", "accelerate.commands.launch", "--num_processes", str(ranks)]
                 theirs = [*launch, *(["--multi_gpu"] if ranks > 1 else []), script]
-                ours = [*TORCHRUN, str(ranks), str(HERE / "chosen_first.py"), script]
+                ours = [*several, str(HERE / "chosen_first.py"), script]
                 yield ("Accelerate", name, device, ranks), theirs if device == "cuda" else ours
             script = str(HERE / "transformers_trainer.py")
-            several = [*TORCHRUN, str(ranks), script] if ranks > 1 else [script]
-            yield ("Transformers", "Trainer", device, ranks), several
+            yield ("Transformers", "Trainer", device, ranks), [*several, script]
             for name in DEMOS:
                 yield (
                     ("Lightning", name, device, ranks),
