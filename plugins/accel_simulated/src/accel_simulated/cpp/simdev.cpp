@@ -39,8 +39,13 @@ SIM_LIBRARY(aten, SIM, m) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// What code that inductor generated calls before each of its kernels. An operator, as it may raise.
+// Operators, as they may raise: what is called before each kernel that inductor generated, and the resizing of
+// built-in device types' storages, which is compiled out of the CPU wheel.
 TORCH_LIBRARY(accel_simulated, m) {
+  m.def("resize_storage(Tensor(a!) of, int bytes) -> ()", [](const at::Tensor& of, int64_t bytes) {
+    simulated::current_queue(of.device().index()).synchronize();
+    simulated::grow(of.storage(), size_t(bytes));
+  });
   m.def("begin_kernel(int device) -> ()", [](int64_t device) {
     simulated::check_index(device);
     auto& stream = simulated::current_queue(c10::DeviceIndex(device));
