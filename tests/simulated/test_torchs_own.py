@@ -36,13 +36,14 @@ def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None
     assert "a kernel of torch.compile's is not permitted while the stream is capturing" in told["captured"]
 
 
+@pytest.mark.parametrize("vendor", ["acme", "cuda"])
 def test_what_is_sharded_over_two_ranks_is_as_on_the_cpu(
-    simulated: Callable[..., Any], tmp_path: Path
+    vendor: str, simulated: Callable[..., Any], tmp_path: Path
 ) -> None:
-    run = simulated("acme", "simulated_checks.sharded:everything", "acme", str(tmp_path), processes=2)
+    run = simulated(vendor, "simulated_checks.sharded:everything", vendor, str(tmp_path), processes=2)
     for rank, told in enumerate(run.answers):
-        assert told.pop("backend") == "acme:accl"
-        assert told.pop("device") == f"acme:{rank}"
+        assert told.pop("backend") == {"acme": "acme:accl", "cuda": "cuda:nccl"}[vendor]
+        assert told.pop("device") == f"{vendor}:{rank}"
         assert told.pop("moved")["values"] == MOVED[rank]
         assert told == dict.fromkeys(told, True)
 

@@ -181,3 +181,6 @@ def saving_and_loading(vendor: str) -> None:
     loaded = torch.load(file, map_location=vendor, weights_only=True)["x"]
     assert loaded.device.type == vendor
     assert loaded.tolist() == [0, 1, 2, 3, 4]
+    storage = torch.zeros(5, device=vendor).untyped_storage()
+    assert storage.resize_(0).nbytes() == 0
+    assert storage.resize_(20).nbytes() == 20

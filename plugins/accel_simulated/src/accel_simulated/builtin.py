@@ -44,7 +44,7 @@ def install(name: str) -> None:
 
     # torch._C comes first of all: torch's Python is built on it.
     if name != "xpu":  # whose storages the CPU wheel can make
-        imports.change("torch.storage", after=lambda module: _let_storages_be_made(module, name))
+        imports.change("torch.storage", after=lambda module: _serve_storages(module, name))
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
     if name != "mps":
         imports.change("torch.version", after=change_version)
@@ -52,13 +52,13 @@ def install(name: str) -> None:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)
 
 
-def _let_storages_be_made(storage: ModuleType, name: str) -> None:
-    """`torch.UntypedStorage(size, device="cuda")`, whose C part is compiled for the host alone.
+def _serve_storages(storage: ModuleType, name: str) -> None:
+    """Make and resize `torch.UntypedStorage` on the device: the C part is compiled for the host alone.
 
-    `torch.load` makes them so, with a `map_location`.
+    `torch.load` makes them so, with a `map_location`; FSDP frees by resizing to nothing.
     """
     kind: Any = storage.UntypedStorage
-    theirs = kind.__new__
+    theirs, theirs_resize = kind.__new__, kind.resize_
 
     def new(cls: type, *arguments: Any, **more: Any) -> Any:
         import torch
@@ -68,4 +68,13 @@ def _let_storages_be_made(storage: ModuleType, name: str) -> None:
             return theirs(cls, *arguments, **more)
         return torch.empty(*arguments, dtype=torch.uint8, device=device).untyped_storage()
 
-    kind.__new__ = new
+    def resize(self: Any, size: int) -> Any:
+        import torch
+
+        if self.device.type != name:
+            return theirs_resize(self, size)
+        over = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        torch.ops.accel_simulated.resize_storage(over, size)
+        return self
+
+    kind.__new__, kind.resize_ = new, resize
