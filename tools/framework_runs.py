@@ -38,36 +38,29 @@ def runs() -> Iterator[tuple[tuple[str, str, str, int], list[str]]]:
     for device in ("cuda", "acme"):
         for ranks in (1, 2):
             several = [*TORCHRUN, str(ranks)] if ranks > 1 else []
+            launch = ["-m", "accelerate.commands.launch", "--num_processes", str(ranks)]
+            launch += ["--multi_gpu"] if ranks > 1 else []
             for name in ACCELERATES:
                 script = str(folder / f"{name}.py")
-                launch = ["-m", "accelerate.commands.launch", "--num_processes", str(ranks)]
-                theirs = [*launch, *(["--multi_gpu"] if ranks > 1 else []), script]
-                ours = [*several, str(HERE / "chosen_first.py"), script]
+                theirs, ours = [*launch, script], [*several, str(HERE / "chosen_first.py"), script]
+                if name == "test_notebook":  # which starts its ranks itself, and is for pytest
+                    theirs = ours = ["-m", "pytest", "-q", "-p", "no:cacheprovider", script]
                 yield ("Accelerate", name, device, ranks), theirs if device == "cuda" else ours
             script = str(HERE / "transformers_trainer.py")
             yield ("Transformers", "Trainer", device, ranks), [*several, script]
             for name in DEMOS:
-                yield (
-                    ("Lightning", name, device, ranks),
-                    [str(HERE / "lightning_demos.py"), name, str(ranks)],
-                )
+                script = str(HERE / "lightning_demos.py")
+                yield ("Lightning", name, device, ranks), [script, name, str(ranks)]
         yield ("torch.utils.data", "DataLoader", device, 1), [str(HERE / "loading.py")]
 
 
-def run(arguments: list[str], device: str) -> dict[str, Any]:
+def run(arguments: list[str], device: str, ranks: int) -> dict[str, Any]:
     """Run it as a user does: `accel simulate`, in a folder of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
-    kept |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        "-m",
-        "accel_core",
-        "simulate",
-        f"{device}:2",
-        "--",
-        sys.executable,
-        *arguments,
-    ]
+    kept |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "ACCELERATE_NUM_PROCESSES": str(ranks)}
+    kept["ACCEL_SIMULATE_MEMORY_MB"] = "2048"  # the LSTM of the demos takes 170, twice to step
+    simulated = ["-m", "accel_core", "simulate", f"{device}:2", "--"]
+    command = [sys.executable, *simulated, sys.executable, *arguments]
     began = time.monotonic()
     with TemporaryDirectory() as folder:
         try:
@@ -81,16 +74,18 @@ def run(arguments: list[str], device: str) -> dict[str, Any]:
 
 
 def _fault(output: str) -> dict[str, str]:
-    """Give the first error, and the last line of a package's own on the way to it."""
+    """Give the first error, where it was raised, and where a package beside torch asked for it."""
     lines = re.sub(r"(?m)^\[rank\d+\]: ?", "", output).splitlines()
     ends = [n for n, line in enumerate(lines) if re.match(r"(E +)?[\w.]*(Error|Exception|Failed)\b", line)]
     end = ends[0] if ends else len(lines) - 1
     places = [
         f"{found[1]}:{found[2]}"
         for line in lines[:end]
-        if (found := re.search(r'File "(?:.*/site-packages/)?(\S+)", line (\d+)', line))
+        if (found := re.search(r'(?:File "|^)(?:.*/site-packages/)(\S+?\.py)(?:", line |:)(\d+)', line))
     ]
-    return {"said": lines[end].strip()[:300] if lines else "", "at": places[-1] if places else ""}
+    beside = [place for place in places if not place.startswith("torch/")]
+    said = re.sub(r"^E +", "", lines[end].strip())[:300] if lines else ""
+    return {"said": said, "at": (places or [""])[-1], "asked by": (beside or [""])[-1]}
 
 
 def main(words: list[str]) -> int:
@@ -103,7 +98,7 @@ def main(words: list[str]) -> int:
         wanted[name] = arguments
         if words and not all(word.lower() in name.lower().split() for word in words):
             continue
-        kept[name] = run(arguments, parts[2])
+        kept[name] = run(arguments, *parts[2:])
         print(name, json.dumps(kept[name]), flush=True)
     versions = {name: metadata.version(name) for name in PACKAGES}
     document = {"versions": versions, "runs": {name: kept[name] for name in wanted if name in kept}}
