@@ -25,14 +25,14 @@ TITLE = """\
 HEAD = (
     "Software that nobody here wrote, as its wheels bring it, on two simulated devices of "
     "[accel-simulated](../howto/simulate.md). On `cuda` it runs by its own rules, with no word of ours but "
-    "`accel simulate cuda:2 --` before its command: `accelerate launch`, `torchrun`, Lightning's launcher. On "
-    "`acme`, which none of them knows, it runs with what [Lightning, Accelerate and "
+    "`accel simulate cuda:2 --` before its command: `accelerate launch`, `torchrun`, Lightning's launcher. "
+    "On `acme`, which none of them knows, it runs with what [Lightning, Accelerate and "
     "Transformers](../trainers.md) tells users to write."
 )
 WHAT = """\
 - Accelerate: the scripts of `accelerate.test_utils.scripts` (those in `external_deps` want the hub).
-- Transformers: `Trainer` on a GPT-2 that is made on the spot: trains, evaluates, resumes a checkpoint to the bit, trains in
-  bfloat16; a worker loads its batches. One process on `cuda` with two devices is `torch.nn.DataParallel`.
+- Transformers: `Trainer` on a GPT-2 that is made on the spot: trains, evaluates, resumes a checkpoint to the
+  bit, trains in bfloat16; a worker loads its batches. One process on `cuda` with two devices is `torch.nn.DataParallel`.
 - Lightning: the models of `lightning.pytorch.demos`; fit, and BoringModel validates, tests and predicts.
 - torch.utils.data: workers that are forked, spawned and served, page-locked batches.
 """

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from accel_testing.children import without
+
 pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
-
-from accel_testing.children import without
 
 ACTION = Path(__file__).parents[2] / ".github/actions/simulate/action.yml"
 
@@ -30,10 +30,8 @@ def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, 
     for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
         if "run" not in step:
             continue
-        own = {
-            name: re.sub(r"\$\{\{ inputs\.(\w+) }}", lambda m: given[m[1]], v)
-            for name, v in step["env"].items()
-        }
+        asks = {name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value) for name, value in step["env"].items()}
+        own = {name: given[found[1]] for name, found in asks.items() if found}
         variables = {**without("ACCEL_"), **{name: str(file) for name, file in written.items()}, **own}
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
