@@ -52,7 +52,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
 ONE = ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "opinfo", "ipex_real", "multinode", "soak")
-shared(dict.fromkeys(ONE, "tests"))
+shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
@@ -284,6 +284,21 @@ def trainers(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="shared")
+def frameworks(session: nox.Session) -> None:
+    """Run Accelerate's scripts, Trainer and Lightning's demos on simulated devices; records them."""
+    prepare(session, "test", "example", "docs", "trainers", torch=True)
+    require(session, "lightning", "accelerate", "transformers", "torch")
+    # One of Accelerate's scripts needs it; not beside the other packages, which look for it.
+    home = Path(session.virtualenv.location) / "torchdata"
+    key = fresh(home, ["torchdata==0.11.0"])
+    if key:
+        session.install("--no-deps", "--target", str(home), "torchdata==0.11.0")
+        filled(home, key)
+    session.run("python", "tools/framework_runs.py", *session.posargs, env={**CLEAN, "PYTHONPATH": str(home)})
+    session.run("python", "tools/framework_page.py", "--write")
+
+
+@nox.session(venv_backend="shared")
 def multinode(session: nox.Session) -> None:
     """Train on three hosts in network namespaces, and lose one (needs root and iproute2, else skips)."""
     prepare(session, *WITH_TORCH, torch=True)
@@ -361,7 +376,7 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for page in ("backend_pages", "member_page", "fault_page", "opinfo_page"):
+    for page in ("backend_pages", "member_page", "fault_page", "opinfo_page", "framework_page"):
         session.run("python", f"tools/{page}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
