@@ -130,5 +130,6 @@ def _environment(rank: int, port: int) -> dict[str, str]:
     return {
         **os.environ,
         "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(_RANKS),
-        "LOCAL_WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1",
+        "LOCAL_WORLD_SIZE": str(_RANKS), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
     }  # fmt: skip
