@@ -17,9 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/reference/conformance.md"
 HEAD = """# The checks of `accel verify`
 
-What the interface promises, as checks that any backend can be run against: see [Verify a backend](../howto/verify.md).
-A name is what `--check` and the vendor's file take. Written by `tools/conformance_page.py` from the checks' own
-sources; `./dev docs` compares.
+What the interface promises, as checks that any backend can be run against:
+see [Verify a backend](../howto/verify.md). A name is what `--check` and the vendor's file take. Written by
+`tools/conformance_page.py` from the checks' own sources; `./dev docs` compares.
 """
 
 

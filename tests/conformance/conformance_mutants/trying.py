@@ -78,7 +78,7 @@ def failing(accelerator: Any, names: Iterable[str] | None = None, but: Iterable[
 
 
 def meant_to() -> dict[str, dict[str, str]]:
-    """By mutant what the check says that is meant for it, and what these say of the accelerator that is whole."""
+    """By mutant what the check says that is meant for it; and what those say of the whole accelerator."""
     warnings.simplefilter("ignore")
     meant = {name: mutant.meant for name, mutant in MUTANTS.items()}
     return {
