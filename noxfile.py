@@ -376,7 +376,8 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for page in ("backend_pages", "member_page", "fault_page", "opinfo_page", "framework_page"):
+    pages = ("backend_pages", "member_page", "fault_page", "opinfo_page", "framework_page", "conformance_page")
+    for page in pages:
         session.run("python", f"tools/{page}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]

@@ -1,8 +1,8 @@
 """`pytest --accel acme:2`: the tests on simulated devices; of `--accel cuda,acme` one run each, and a table.
 
-It brings the fixtures `accelerator` and `simulated`, and the mark `accel("cuda", devices=2)`, which skips a
-test with the reason where the accelerator is another, or has fewer devices. pytest imports this in every run:
-nothing else of the package is, unless it is asked for.
+The option is accel-core's. This brings the fixtures `accelerator` and `simulated`, and the mark
+`accel("cuda", devices=2)`, which skips a test with the reason where the accelerator is another, or has fewer
+devices. pytest imports this in every run: nothing else of the package is, unless it is asked for.
 """
 
 from __future__ import annotations
@@ -31,12 +31,6 @@ _OUTCOME = "ACCEL_SIMULATE_OUTCOME"
 _COLUMNS = ("passed", "failed", "error", "skipped")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--accel`."""
-    text = "Run on these simulated devices; several by comma: one run each, and a table at the end."
-    parser.getgroup("accel-simulated").addoption("--accel", metavar="DEVICE[:COUNT],...", help=text)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the mark."""
     text = "accel(*types, devices=1): skip unless the accelerator is of one of these torch device types"
@@ -53,9 +47,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def _simulate(text: str) -> None:
     from accel_core import AccelError
-    from accel_simulated import at_start, provider
+    from accel_simulated import DEVICES, at_start, provider
     from accel_simulated.asked import asked
 
+    if text.partition(":")[0].strip().lower() not in DEVICES and _is_installed(text):
+        return  # an accelerator of this machine's: accel_core.conformance checks those too
     try:
         started = asked()
         if started is None and "torch" in sys.modules:
@@ -74,6 +70,12 @@ def _simulate(text: str) -> None:
     os.environ.update(variables)  # whatever the tests start has the devices too
     if started is None:
         at_start.begin()
+
+
+def _is_installed(name: str) -> bool:
+    from accel_core import discover
+
+    return any(backend.name == name for backend in discover())
 
 
 # --- several devices -----------------------------------------------------------------------------------
