@@ -51,7 +51,19 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "opinfo", "ipex_real", "multinode", "soak")
+ONE = (
+    "tests",
+    "docs",
+    "faults",
+    "fuzz",
+    "gpu",
+    "simulated",
+    "opinfo",
+    "mutants",
+    "ipex_real",
+    "multinode",
+    "soak",
+)
 shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
 
 PYTEST = ["-m", "pytest", "-p", "xdist"]
@@ -209,17 +221,30 @@ def npu_real(session: nox.Session) -> None:
     session.run("python", *PYTEST, *found, env=env)
 
 
+def in_own_folder(session: nox.Session, name: str, *packages: str) -> Path:
+    """Install packages, without what they depend on, where only who is told finds them."""
+    home = Path(session.virtualenv.location) / name
+    if key := fresh(home, packages):
+        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
+        filled(home, key)
+    return home
+
+
+@nox.session(venv_backend="shared")
+def mutants(session: nox.Session) -> None:
+    """Run every check of the kit on every broken accelerator, a quarter of an hour; records what fails."""
+    prepare(session, *WITH_TORCH, torch=True)
+    session.run("python", "tools/mutants.py", env=CLEAN)
+
+
 @nox.session(venv_backend="shared")
 def ipex_real(session: nox.Session) -> None:
     """Hold the xpu plugin against the real IPEX 2.8.0, which does not fit this torch."""
     prepare(session, *WITH_TORCH, torch=True)
-    # In a folder of its own: installed beside torch it would be seen by every other test.
-    home = Path(session.virtualenv.location) / "ipex"
-    packages = ["intel-extension-for-pytorch==2.8.0", "intel-extension-for-deepspeed"]
-    key = fresh(home, packages)
-    if key:
-        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
-        filled(home, key)
+    # Installed beside torch it would be seen by every other test.
+    home = in_own_folder(
+        session, "ipex", "intel-extension-for-pytorch==2.8.0", "intel-extension-for-deepspeed"
+    )
     env = {**CLEAN, "ACCEL_REAL_IPEX": str(home)}
     session.run("python", *PYTEST, "plugins/accel_xpu", *session.posargs, env=env)
 
@@ -236,13 +261,8 @@ def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
     prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")
-    # In a folder of its own: DeepSpeed asks every extension of that name that it finds.
-    home = Path(session.virtualenv.location) / "of_intel"
-    packages = ["intel-extension-for-deepspeed==0.9.4"]
-    key = fresh(home, packages)
-    if key:
-        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
-        filled(home, key)
+    # DeepSpeed asks every extension of that name that it finds.
+    home = in_own_folder(session, "of_intel", "intel-extension-for-deepspeed==0.9.4")
     own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py", NAMED]
     env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
@@ -289,11 +309,7 @@ def frameworks(session: nox.Session) -> None:
     prepare(session, "test", "example", "docs", "trainers", torch=True)
     require(session, "lightning", "accelerate", "transformers", "torch")
     # One of Accelerate's scripts needs it; not beside the other packages, which look for it.
-    home = Path(session.virtualenv.location) / "torchdata"
-    key = fresh(home, ["torchdata==0.11.0"])
-    if key:
-        session.install("--no-deps", "--target", str(home), "torchdata==0.11.0")
-        filled(home, key)
+    home = in_own_folder(session, "torchdata", "torchdata==0.11.0")
     session.run("python", "tools/framework_runs.py", *session.posargs, env={**CLEAN, "PYTHONPATH": str(home)})
     session.run("python", "tools/framework_page.py", "--write")
 
@@ -376,9 +392,9 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    pages = ("backend_pages", "member_page", "fault_page", "opinfo_page", "framework_page", "conformance_page")
-    for page in pages:
-        session.run("python", f"tools/{page}.py", *write, env=CLEAN)
+    for name in ("backend", "member", "fault", "opinfo", "framework", "conformance"):
+        tool = "backend_pages" if name == "backend" else f"{name}_page"
+        session.run("python", f"tools/{tool}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)
