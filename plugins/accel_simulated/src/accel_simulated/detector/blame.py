@@ -113,10 +113,11 @@ def _module(frame: FrameType, file: str) -> str:
 @functools.cache
 def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
-    from accel_core._support import metadata
+    from importlib import metadata
 
     return frozenset(
-        found.value.partition(".")[0].partition(":")[0] for found in metadata.entry_points("accel.backends")
+        found.value.partition(".")[0].partition(":")[0]
+        for found in metadata.entry_points(group="accel.backends")
     )
 
 
