@@ -17,13 +17,14 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))  # a plain `nox` does not have the noxfile's folder in its path
 from environments import (  # noqa: E402
     BACKEND,
-    OWN_TORCH,
+    CLEAN,
     PROJECTS,
-    QUIET_BUILDS,
+    PYTEST,
     WINDOWS,
-    filled,
-    fresh,
+    for_deepspeed,
+    in_own_folder,
     interpreters,
+    measured,
     prepare,
     require,
     shared,
@@ -39,13 +40,6 @@ nox.options.sessions = ["test"]
 
 WHEELS = ROOT / "dist"
 
-# The user's own choice of a backend must not decide what a test sees.
-CLEAN: dict[str, str | None] = {
-    name: None for name in os.environ if name.startswith("ACCEL_") or name == "DS_ACCELERATOR"
-}
-if OWN_TORCH:
-    # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
-    CLEAN["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 # Byte code is kept on disk, as users have it: the tests start Python thousands of times.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -66,9 +60,9 @@ ONE = (
 )
 shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
 
-PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
+CHECKS = "src/accel_core/conformance/[cir]*/*"  # compute, interface, ranks: on devices
 # What our messages name of others' packages, read again where those are installed.
 NAMED = "tests/truth/test_outside.py"
 # One more than cores, as many tests wait for processes that they have started.
@@ -118,14 +112,6 @@ def test(session: nox.Session) -> None:
 # ---------------------------------------------------------------------------- tests
 
 
-def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:
-    """Run pytest with branch coverage, and fail below what pyproject.toml asks of these parts."""
-    session.run("coverage", "erase")
-    session.run("coverage", "run", *PYTEST, *found, env=env)
-    session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report", *parts)
-
-
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
     """Run pytest with torch; without arguments on several cores and with branch coverage."""
@@ -136,7 +122,7 @@ def tests(session: nox.Session) -> None:
         return
     # The integrations are measured where their frameworks are: sessions deepspeed and trainers; the staged
     # process group where devices are: session simulated.
-    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*")
+    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*,{CHECKS}")
 
 
 @nox.session
@@ -221,15 +207,6 @@ def npu_real(session: nox.Session) -> None:
     session.run("python", *PYTEST, *found, env=env)
 
 
-def in_own_folder(session: nox.Session, name: str, *packages: str) -> Path:
-    """Install packages, without what they depend on, where only who is told finds them."""
-    home = Path(session.virtualenv.location) / name
-    if key := fresh(home, packages):
-        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
-        filled(home, key)
-    return home
-
-
 @nox.session(venv_backend="shared")
 def mutants(session: nox.Session) -> None:
     """Run every check of the kit on every broken accelerator, a quarter of an hour; records what fails."""
@@ -247,13 +224,6 @@ def ipex_real(session: nox.Session) -> None:
     )
     env = {**CLEAN, "ACCEL_REAL_IPEX": str(home)}
     session.run("python", *PYTEST, "plugins/accel_xpu", *session.posargs, env=env)
-
-
-def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
-    """The environment of DeepSpeed's tests: torch's autoload is on, by which its ranks hear of us."""
-    # What DeepSpeed compiles is kept beside it, so that two releases of it do not build over each other.
-    kept = Path(session.virtualenv.location) / "torch_extensions" / torch_home(session).version
-    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": str(kept)}
 
 
 @nox.session
