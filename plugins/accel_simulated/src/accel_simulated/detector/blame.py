@@ -115,10 +115,11 @@ def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
     from importlib import metadata
 
-    return frozenset(
-        found.value.partition(".")[0].partition(":")[0]
-        for found in metadata.entry_points(group="accel.backends")
-    )
+    try:
+        found = [entry_point.module for entry_point in metadata.entry_points(group="accel.backends")]
+    except Exception:  # what is installed is damaged: not for the program to hear of in a call of its own
+        found = []
+    return frozenset(module.partition(".")[0] for module in found)
 
 
 def past_torch(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
