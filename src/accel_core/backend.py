@@ -6,7 +6,6 @@ vendor's package.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +177,7 @@ class Backend:
                 values["vendor_import"] = (self.vendor_import,)
             faults = _faults(self)
             if faults:
-                raise InvalidBackendError(f"backend {shown(self.name)}: " + "; ".join(faults))
+                raise _invalid(self.name, self.api_level, faults)
 
         def __setattr__(self, name, value):
             from dataclasses import FrozenInstanceError
@@ -229,21 +228,21 @@ def _require_known(given: dict[str, Any]) -> None:
     """Raise where a field is given that there is not, or one is missing that has no default."""
     unknown = sorted(given.keys() - set(_NAMES))
     if unknown:
-        level = given.get("api_level", API_LEVEL)
-        newer = isinstance(level, int) and level > API_LEVEL
-        raise InvalidBackendError(
-            f"backend {shown(given.get('name', '?'))}: unknown field"
-            f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
-            + (
-                f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
-                if newer
-                else f"known fields: {', '.join(_NAMES)}"
-            ),
-            hint="pip install --upgrade accel-core" if newer else "",
-        )
+        fault = f"unknown field{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}"
+        known = f"known fields: {', '.join(_NAMES)}"
+        raise _invalid(given.get("name", "?"), given.get("api_level"), [fault], known)
     missing = [name for name in ("name", "priority", "device_type") if name not in given]
     if missing:
         raise TypeError(f"Backend() is missing {', '.join(missing)}")
+
+
+def _invalid(name: object, level: object, faults: list[str], known: str = "") -> InvalidBackendError:
+    """The error; a level that is newer than this accel-core explains every fault, and `known` no more."""
+    newer = isinstance(level, int) and level > API_LEVEL
+    said = f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
+    told = "; ".join(filter(None, [*faults, said if newer else known]))
+    hint = "pip install --upgrade accel-core" if newer else ""
+    return InvalidBackendError(f"backend {shown(name)}: {told}", hint=hint)
 
 
 #: Beyond it a number means nothing, and may have more digits than Python prints.
@@ -281,7 +280,10 @@ def _is_node(text: str) -> bool:
 
 
 def _is_pci(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", text) is not None
+    ids, *classes = text.split("/", 1)
+    vendor, *products = ids.split(":", 1)
+    parts = [(vendor, 4), *((product, 4) for product in products), *((kind, 2) for kind in classes)]
+    return all(len(part) == digits and not part.strip("0123456789abcdef") for part, digits in parts)
 
 
 def is_variable_prefix(text: str) -> bool:
@@ -374,7 +376,7 @@ _TUPLES = (
 
 def _type_faults(backend: Backend) -> list[str]:
     faults = []
-    for name in _NAMES:
+    for name in filter(vars(backend).__contains__, _NAMES):  # the defaults fit
         value = getattr(backend, name)
         if name == "provenance":
             if value is not None and not isinstance(value, Provenance):

@@ -51,13 +51,29 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     assert [(row[:5], row[6]) for row in table[1:]] == [
         (["acme:3", "2", "0", "0", "2"], "0"), (["plain", "1", "1", "0", "2"], "1"),
     ]  # fmt: skip
+    lines = ended.stdout.splitlines()
+    assert [line for line in lines if line.startswith("---")] == [
+        "--- on simulated acme:3", "--- on simulated plain",
+    ]  # fmt: skip
+    failing = lines[lines.index("fails on some only:") + 1 : -4]
+    assert [line.partition("::")[2] for line in failing] == ["test_that_fails: on plain"]
     assert "for plain, and the accelerator is acme" in ended.stdout
     assert "for acme, and the accelerator is plain" in ended.stdout
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout
 
 
-def test_a_device_that_nobody_knows(tmp_path: Path) -> None:
-    ended = run_python(["-m", "pytest", "--accel", "acmee", str(tmp_path)], clean_environment())
-    assert ended.returncode == 4
-    said = r"ERROR: --accel: the device 'acmee': 'acmee' is not simulated; .* mean acme\?"
-    assert re.search(said, ended.stderr)
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("acmee", "the device 'acmee': 'acmee' is not simulated; .* mean acme\\?"),
+        # Before any of them runs.
+        ("plain,acme:0", "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\."),
+        (", ", "the device ', ': ',' is not simulated"),
+        ("cuda", "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it"),
+    ],
+)
+def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Path) -> None:
+    variables = clean_environment() | ({"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {})
+    ended = run_python(["-m", "pytest", "--accel", wanted, str(tmp_path)], variables)
+    assert (ended.returncode, ended.stdout) == (4, "")
+    assert re.match(f"ERROR: --accel:? {said}", ended.stderr)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from accel_simulated import building
 from accel_simulated.asked import VARIABLE, read
+from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES
 
-__all__ = ["build", "built", "devices", "environment"]
+__all__ = ["build", "built", "check_reports", "devices", "environment", "run_recorded"]
 
 
 def devices() -> dict[str, str]:
@@ -21,9 +24,16 @@ def built(name: str) -> Path | None:
     return building.find(read(name, source="the device").vendor.kind)
 
 
-def build(name: str) -> Path:
-    """Build a device's library unless it is there; raises as `building.build` does, and `SettingError`."""
-    return building.build(read(name, source="the device").vendor.kind)
+def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[str, Path]]:
+    """Build the libraries of these devices, of all where there are no names, unless they are there; give each
+    with its place.
+
+    With a `folder` they are put there, for machines without a compiler. Raises `SettingError` before anything
+    is built, and as `building.build` and `building.ahead` do.
+    """
+    kinds = {name: read(name, source="the device").vendor.kind for name in names or DEVICES}
+    for name, kind in kinds.items():
+        yield name, building.build(kind) if folder is None else building.ahead(kind, folder)
 
 
 def environment(text: str) -> dict[str, str]:
@@ -33,4 +43,26 @@ def environment(text: str) -> dict[str, str]:
     simulated, and as `building.build` does.
     """
     found = read(text, source="the device")
-    return {VARIABLE: str(found), building.LIBRARY: str(building.build(found.vendor.kind))}
+    library = building.build(found.vendor.kind)
+    named = os.environ.get(LIBRARY, "")
+    # A folder stays: the command may start others that simulate another kind of device.
+    return {VARIABLE: str(found), LIBRARY: named if named and Path(named).is_dir() else str(library)}
+
+
+def check_reports(files: Sequence[str]) -> None:
+    """Raise `SettingError` for a report that cannot be written, or whose ending names no format."""
+    from accel_simulated.detector import command
+
+    command.check(files)
+
+
+def run_recorded(
+    arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
+) -> int:
+    """Run a program with the variables that `environment` gave, and write down what in it names one vendor.
+
+    Gives the exit status; raises as `building.build` does. `given` is the command as a person wrote it.
+    """
+    from accel_simulated.detector import command
+
+    return command.run(arguments, environ, files, given)

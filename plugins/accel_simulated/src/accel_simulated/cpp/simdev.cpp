@@ -12,6 +12,7 @@
 #include "hooks.h"
 #include "layers.h"
 #include "precedence.h"
+#include "timer.h"
 
 SIM_LIBRARY(aten, SIM, m) {
   using namespace simulated;
@@ -34,6 +35,21 @@ SIM_LIBRARY(aten, SIM, m) {
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
   register_recurrent(m);
+}
+
+// Operators, as they may raise: what is called before each kernel that inductor generated, and the resizing of
+// built-in device types' storages, which is compiled out of the CPU wheel.
+TORCH_LIBRARY(accel_simulated, m) {
+  m.def("resize_storage(Tensor(a!) of, int bytes) -> ()", [](const at::Tensor& of, int64_t bytes) {
+    simulated::current_queue(of.device().index()).synchronize();
+    simulated::grow(of.storage(), size_t(bytes));
+  });
+  m.def("begin_kernel(int device) -> ()", [](int64_t device) {
+    simulated::check_index(device);
+    auto& stream = simulated::current_queue(c10::DeviceIndex(device));
+    simulated::check_not_capturing(stream, "a kernel of torch.compile's");
+    simulated::begin_kernel(c10::DeviceIndex(device));
+  });
 }
 
 SIM_LIBRARY(_, SIM, m) { m.fallback(simulated::by_host<c10::DispatchKey::CPU>()); }

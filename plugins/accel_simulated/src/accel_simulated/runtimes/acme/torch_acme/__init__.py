@@ -1,18 +1,19 @@
 """A vendor that does not exist: a device that torch.accelerator serves and no plugin knows.
 
-Its module holds what PyTorch itself asks of a device module, and the generators, which every vendor's has.
+Its module holds what frameworks ask of a GPU's, torch's own among them: FSDP, DeviceMesh, checkpoints.
 """
 
 from accel_simulated import vendor_package
 
 __version__ = "0.1+simulated"
 
+
+def autoload():
+    """What torch calls at its import, which may come of this one's; importing this module was all."""
+
+
 vendor_package.start("acme")
 
 import torch_acme.acme
 
 vendor_package.finish(torch_acme.acme)
-
-
-def autoload():
-    """What torch calls at its import; importing this module was all."""
