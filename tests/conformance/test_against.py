@@ -13,10 +13,13 @@ from accel_testing import children
 from accel_testing.layouts import GROUP, dist_info, metadata_text
 from accel_testing.plugins import HEAD, arguments, declaring, hook
 
-from accel_core import SettingError
+from accel_core import InvalidBackendError, Provenance, SettingError, Status, Unloaded
+from accel_core.cli.against import answer
+from accel_core.cli.output import Output
 from accel_core.conformance.against import against
 from accel_core.conformance.described import narrower, parsed, written
 from accel_core.detection.discovery import builtin_candidates
+from accel_core.detection.records import Outcome
 
 #: Another release: of each thing that ours has a little less, or something else.
 CORE = """
@@ -184,6 +187,17 @@ def test_what_is_no_release_is_said(given: str, said: str, tmp_path: Path) -> No
         against(BUILTIN, given)
     assert str(caught.value).startswith(f"--against {given}: ")
     assert said in str(caught.value)
+
+
+def test_a_plugin_that_cannot_be_read_is_said_with_the_next_step() -> None:
+    outcome = Outcome(Status.INCOMPATIBLE, "it needs another accel-core", "pip install --upgrade accel-core")
+    plugin = Unloaded("acme", Provenance("accel-acme", "1.0"), outcome)
+    with pytest.raises(InvalidBackendError) as caught:
+        answer(plugin, "accel-core==9.9", Output(None), as_json=False)
+    said = (
+        "acme (accel-acme 1.0) cannot be read: it needs another accel-core. pip install --upgrade accel-core"
+    )
+    assert str(caught.value) == said
 
 
 @pytest.mark.slow

@@ -27,7 +27,8 @@ def answer(candidate: Candidate | Unloaded, given: str, output: Output, *, as_js
     Raises `SettingError` as `against` does, and `InvalidBackendError` where nothing is declared.
     """
     if isinstance(candidate, Unloaded):
-        raise InvalidBackendError(f"{candidate}: {candidate.outcome.reason}", hint=candidate.outcome.hint)
+        outcome = candidate.outcome
+        raise InvalidBackendError(f"{candidate} cannot be read: {outcome.reason}. {outcome.hint}")
     found = against(candidate, given)
     if as_json:
         output.write_json(to_dict(candidate, found))
