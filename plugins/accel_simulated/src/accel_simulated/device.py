@@ -23,7 +23,8 @@ from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
 from accel_simulated.building import ready
-from accel_simulated.vendors import DEVICES, Vendor
+from accel_simulated.declared import known
+from accel_simulated.vendors import Vendor
 
 if TYPE_CHECKING:
     import torch
@@ -79,7 +80,7 @@ def load(name: str) -> None:
             f"accel simulate {name} -- COMMAND"
         )
     found, path = _prepared
-    vendor = DEVICES[name]
+    vendor = known()[name]
     injected = faults.asked()
     count = 0 if "driver" in injected else _visible(vendor, found.devices)
     memory = _megabytes() << 20
@@ -107,7 +108,7 @@ def start(name: str) -> None:
     """Load the device and, where torch has no device type of that name, give it the name."""
     import torch
 
-    if DEVICES[name].kind == "PrivateUse1":
+    if known()[name].kind == "PrivateUse1":
         taken = torch._C._get_privateuse1_backend_name()
         if taken != "privateuseone":
             raise BackendConflictError(

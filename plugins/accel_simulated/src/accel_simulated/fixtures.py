@@ -49,7 +49,7 @@ def _simulate(text: str) -> None:
     from accel_core import AccelError
     from accel_simulated import DEVICES, at_start, provider
 
-    if text.partition(":")[0].strip().lower() not in DEVICES and _is_installed(text):
+    if text.partition(":")[0].strip().lower() not in DEVICES and _is_here(text):
         return  # an accelerator of this machine's: accel_core.conformance checks those too
     if "torch" in sys.modules:
         raise pytest.UsageError(
@@ -66,10 +66,17 @@ def _simulate(text: str) -> None:
         at_start.begin()
 
 
-def _is_installed(name: str) -> bool:
-    from accel_core import discover
+def _is_here(name: str) -> bool:
+    """Whether a backend of that name is installed, with its vendor's package or without the need of one."""
+    from accel_core import Candidate, discover, is_installed
 
-    return any(backend.name == name for backend in discover())
+    return any(
+        not isinstance(each, Candidate)
+        or not each.backend.private_use1
+        or any(map(is_installed, each.backend.vendor_imports))
+        for each in discover()
+        if each.name == name
+    )
 
 
 # --- several devices -----------------------------------------------------------------------------------

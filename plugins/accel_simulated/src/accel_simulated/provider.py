@@ -6,6 +6,8 @@ from pathlib import Path
 
 from accel_simulated import building
 from accel_simulated.asked import VARIABLE, read
+from accel_simulated.declared import VARIABLE as DECLARED
+from accel_simulated.declared import find
 from accel_simulated.vendors import DEVICES
 
 __all__ = ["build", "built", "devices", "environment"]
@@ -29,8 +31,16 @@ def build(name: str) -> Path:
 def environment(text: str) -> dict[str, str]:
     """The variables with which Python starts in a process that simulates `text`, such as `"acme:2"`.
 
-    Builds the device, so that the processes below find it. Raises `SettingError` for what cannot be
-    simulated, and as `building.build` does.
+    A device that an installed plugin declares has the names of its declaration (`declared`). Builds the
+    device, so that the processes below find it. Raises `SettingError` for what cannot be simulated, and as
+    `building.build` does.
     """
-    found = read(text, source="the device")
-    return {VARIABLE: str(found), building.LIBRARY: str(building.build(found.vendor.kind))}
+    name, colon, count = (part.strip() for part in text.partition(":"))
+    declared = find(name.lower())
+    if declared is None:
+        found = read(text, source="the device")
+    else:
+        vendor = declared.vendor
+        found = read(f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor})
+    library = str(building.build(found.vendor.kind))
+    return {VARIABLE: str(found), DECLARED: str(declared or ""), building.LIBRARY: library}
