@@ -93,6 +93,49 @@ def test_what_each_step_does_not_import(world, statement, absent):
     assert top == set()
 
 
+def test_a_choice_without_plugins_loads_nothing_that_only_plugins_need(torch_world):
+    """DeepSpeed's first call takes 13 ms: each of these modules is one or two hundredths of that."""
+    needless = {
+        *("_support.guest", "_support.startup", "_support.hints", "staging", "machine.visible_devices"),
+        *(f"detection.{name}" for name in ("adapters", "loading", "messages", "notes", "plain")),
+    }
+    code = (
+        "import torch\n"
+        "import accel_core\n"
+        "answer = accel_core.get_accelerator().name\n"
+        "import sys\n"
+        "print(str([answer, *sorted(sys.modules)]).replace(chr(39), chr(34)))"
+    )
+    chosen, *loaded = torch_world.child(code, bare=False).answer
+    assert chosen == "cpu"
+    assert "accel_core.accelerators.cpu" in loaded
+    assert needless & {name.removeprefix("accel_core.") for name in loaded} == set()
+
+
+def test_no_plugin_loads_what_only_its_hooks_need():
+    """Every first choice imports the plugins, and reads their declarations alone."""
+    sources = sorted((SOURCE.parents[2] / "plugins").glob("accel_*/src"))
+    tops = [source.parent.name for source in sources]
+    code = (
+        f"import sys; sys.path[:0] = {[*map(str, sources), str(SOURCE.parents[1])]}\n"
+        f"import {', '.join(tops)}, accel_xpu.external\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('accel')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stdout.split())
+    assert {*tops, "accel_core.backend"} <= loaded
+    assert (
+        loaded
+        & {
+            *("accel_core.machine.visible_devices", "accel_core.ops.providers", "accel_core._support.hints"),
+            *(f"{top}.accelerator" for top in tops),
+        }
+        == set()
+    )
+
+
 def test_importing_writes_no_variable_and_starts_nothing(world):
     """USERS 26."""
     code = (

@@ -1,15 +1,17 @@
-"""A `Record` is a `NamedTuple` in all but the cost of making its class."""
+"""A `Record` is a `NamedTuple`, and `Words` are an enumeration, but for the cost of making their classes."""
 
 from __future__ import annotations
 
 import copy
+import enum
 import inspect
+import json
 import pickle
 from typing import NamedTuple
 
 import pytest
 
-from accel_core._support.record import Record
+from accel_core._support.record import Record, Words
 
 
 class Point(Record):
@@ -83,3 +85,56 @@ def test_a_default_before_a_field_without_one_is_refused():
         class _Wrong(Record):
             x: int = 1
             y: int  # type: ignore[misc]
+
+
+class Colour(Words):
+    RED = "red"
+    DARK_BLUE = "dark blue"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def is_dark(self) -> bool:
+        return self is Colour.DARK_BLUE
+
+
+class StandardColour(str, enum.Enum):
+    RED = "red"
+    DARK_BLUE = "dark blue"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+def test_words_are_found_listed_and_shown_as_those_of_an_enumeration():
+    for ours, standard in zip(Colour, StandardColour, strict=True):
+        assert ours == standard == ours.value  # each is its word
+        assert (ours.name, ours.value, type(ours.value)) == (standard.name, standard.value, str)
+        assert (str(ours), f"{ours}", json.dumps({ours: ours})) == (
+            (str(standard), f"{standard}", json.dumps({standard: standard}))
+        )
+        assert hash(ours) == hash(standard)
+        assert repr(ours) == repr(standard).replace("Standard", "")
+        assert Colour(ours.value) is Colour[ours.name] is getattr(Colour, ours.name) is ours
+    assert len(Colour) == 2
+    assert list(Colour.__members__) == list(StandardColour.__members__)
+    assert "red" in Colour
+    assert "green" not in Colour
+    assert [colour.is_dark for colour in Colour] == [False, True]
+
+
+def test_a_copy_of_a_word_is_the_word_itself():
+    for copied in (pickle.loads(pickle.dumps(Colour.RED)), copy.deepcopy(Colour.RED), copy.copy(Colour.RED)):
+        assert copied is Colour.RED
+
+
+def test_another_word_is_refused_and_none_can_be_replaced():
+    with pytest.raises(ValueError, match="'green' is not a valid Colour, expected one of red, dark blue"):
+        Colour("green")
+    with pytest.raises(KeyError):
+        Colour["GREEN"]
+    with pytest.raises(AttributeError, match=r"Colour\.RED"):
+        Colour.RED = "green"  # type: ignore[assignment,misc]
+    with pytest.raises(AttributeError, match=r"Colour\.RED"):
+        del Colour.RED

@@ -18,10 +18,18 @@ def wants_check(description: str | None, arguments: Sequence[str] | None) -> boo
     return bool(parser.parse_args(arguments).check)
 
 
-def settled(wanted: Mapping[Path, str], faults: Sequence[str], root: Path, said: str, *, check: bool) -> int:
+def settled(
+    wanted: Mapping[Path, str],
+    faults: Sequence[str],
+    root: Path,
+    said: str,
+    *,
+    check: bool,
+    command: str = "./dev docs --write",
+) -> int:
     """Compare or write the files, print `said` or what is wrong; the exit status.
 
-    `faults`: what is wrong with what people write, found before.
+    `faults`: what is wrong with what people write, found before. `command` writes the files.
     """
     told = list(faults)
     for path, text in wanted.items():
@@ -29,7 +37,7 @@ def settled(wanted: Mapping[Path, str], faults: Sequence[str], root: Path, said:
             continue
         name = path.relative_to(root).as_posix()
         if check:
-            told.append(f"{name}: out of date, run ./dev docs --write")
+            told.append(f"{name}: out of date, run {command}")
         else:
             path.write_text(text, encoding="utf-8", newline="\n")
             print(f"{name}: written")

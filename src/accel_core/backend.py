@@ -6,7 +6,6 @@ vendor's package.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -281,7 +280,10 @@ def _is_node(text: str) -> bool:
 
 
 def _is_pci(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{4}(:[0-9a-f]{4})?(/[0-9a-f]{2})?", text) is not None
+    ids, *classes = text.split("/", 1)
+    vendor, *products = ids.split(":", 1)
+    parts = [(vendor, 4), *((product, 4) for product in products), *((kind, 2) for kind in classes)]
+    return all(len(part) == digits and not part.strip("0123456789abcdef") for part, digits in parts)
 
 
 def is_variable_prefix(text: str) -> bool:
@@ -374,7 +376,7 @@ _TUPLES = (
 
 def _type_faults(backend: Backend) -> list[str]:
     faults = []
-    for name in _NAMES:
+    for name in filter(vars(backend).__contains__, _NAMES):  # the defaults fit
         value = getattr(backend, name)
         if name == "provenance":
             if value is not None and not isinstance(value, Provenance):

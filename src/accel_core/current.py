@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import log
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
-from accel_core._support.guest import Guest
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
-from accel_core.detection.adapters import adapted
-from accel_core.detection.causes import root_cause
 from accel_core.detection.choose import choose
-from accel_core.detection.probe import Group
+from accel_core.detection.device import Group, guest_of
 from accel_core.detection.records import Choice, How, Selection
 from accel_core.detection.trying import PROBING, Note
 from accel_core.errors import (
@@ -37,6 +34,7 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     RecursiveChoiceError,
     SettingWarning,
+    root_cause,
 )
 from accel_core.settings import LOCAL_RANK, RANK, Pin, Settings, parse_pin, read
 
@@ -216,7 +214,7 @@ def _build(choice: Choice, note: Note) -> Accelerator:
         return known
     group = Group.of(choice.considered)
     try:
-        with Guest(candidate.provenance) as guest:
+        with guest_of(candidate) as guest:
             built = creation.create(
                 candidate,
                 group.beside(candidate),
@@ -265,6 +263,8 @@ def _resolve(new: object) -> Accelerator:
         return new
     if isinstance(new, str):
         return accelerator(new)
+    from accel_core.detection.adapters import adapted  # here, as most programs never set a foreign one
+
     if (made := adapted(new)) is not None:
         return _resolve(made)
     raise InvalidAcceleratorError(
@@ -290,13 +290,13 @@ def _warn_of_fallback(record: Selection) -> None:
     more = (*record.missing_plugins, *record.autoload)
     if record.how is not How.FALLBACK or _warned or not (more or news):
         return
-    from accel_core.detection import messages, plain  # here, as most choices have nothing to say
+    from accel_core.detection import plain  # here, as most choices have nothing to say
 
     _warned = True
     serious = bool(more) or any(map(plain.is_serious, news))
     if not _speaks_for_others(on_this_host=serious):
         return
-    warning = AcceleratorFallbackWarning(messages.fallback(news, more, in_full=log.is_on()))
+    warning = AcceleratorFallbackWarning(plain.fallback(news, more, in_full=log.is_on()))
     warning.merely_absent = not more and all(map(plain.merely_absent, news))
     warnings.warn(warning, stacklevel=_levels_to_caller())
 

@@ -1,6 +1,6 @@
-"""Every error that accel_core raises.
+"""Every error that accel_core raises, and what lies behind those of others.
 
-Each is an `AccelError` and also the built-in class a caller would expect, so that code written
+Each of ours is an `AccelError` and also the built-in class a caller would expect, so that code written
 against the built-in keeps working.
 """
 
@@ -168,3 +168,49 @@ class EarlierCrashWarning(_Printable, UserWarning):
 
 class SettingWarning(_Printable, UserWarning):
     """A setting names nothing, but nearly something that there is; or what it asks for has no device."""
+
+
+# --- Errors of others ----------------------------------------------------------------------------------
+
+#: What a plugin or a vendor may throw at us; `KeyboardInterrupt` passes.
+CAUGHT = (Exception, SystemExit)
+
+
+def root_cause(error: BaseException) -> str:
+    """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
+    error = _root(error)
+    if isinstance(error, SystemExit):
+        return f"SystemExit: it tried to end the process with {error.code!r}"
+    message = _message(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def root_place(error: BaseException) -> str:
+    """The file and line that raised the first exception of a chain; empty where accel_core did."""
+    place, trace = "", _root(error).__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith("<"):  # Python's own import
+            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core"
+            place = "" if own else f"{file}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def _root(error: BaseException) -> BaseException:
+    seen = {id(error)}
+    while (
+        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    ) is not None:
+        if id(inner) in seen:
+            break
+        seen.add(id(inner))
+        error = inner
+    return error
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except CAUGHT:  # an exception whose own message fails must not be what the user gets to see
+        return "(its message cannot be read)"

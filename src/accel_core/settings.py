@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from accel_core._support import log, simulation, startup
+from accel_core._support import log, simulation
 from accel_core._support.record import Record
 from accel_core.configuration import search
 from accel_core.errors import SettingError
@@ -49,7 +49,8 @@ class Pin(Record):
 
 def normalize_distribution(name: str) -> str:
     """A distribution's name as packaging compares it: lower case, runs of `-_.` as one `-`."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    low = name.lower()  # the expression for the few that need it, as to compile it takes long
+    return re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
 
 
 def parse_pin(text: str) -> Pin:
@@ -119,6 +120,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _frameworks(text: str) -> tuple[str, ...]:
+    from accel_core._support.startup import names  # here, as only what is activated has a list
+
+    return names(text)
+
+
 class Variable(Generic[T]):
     """One setting: its environment variable, its parser, its default and a line for people.
 
@@ -137,13 +144,8 @@ class Variable(Generic[T]):
         types: tuple[type, ...] = (),
         for_projects: bool = True,
     ) -> None:
-        self.name = name
-        self.parse = parse
-        self.default = default
-        self.help = help
-        self.key = key
-        self.types = types
-        self.for_projects = for_projects
+        self.name, self.parse, self.default, self.help = name, parse, default, help
+        self.key, self.types, self.for_projects = key, types, for_projects
 
     def read(self, environ: Mapping[str, str]) -> T:
         """The parsed value, of `environ` or else of a file, or the default where it is unset or empty.
@@ -243,7 +245,7 @@ XDG_CONFIG_HOME = Variable(
 )
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
-    startup.names,
+    _frameworks,
     (),
     "Set by activate() for child processes: frameworks to hand ours to.",
 )
@@ -279,9 +281,8 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_CONFIG,
     ACCEL_LOG, ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, XDG_CONFIG_HOME, ACCEL_INTEGRATIONS,
-    ACCEL_COMMUNICATION_BACKEND,
-    ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
-    DS_ALLOW_DEPRECATED_FP16,
+    ACCEL_COMMUNICATION_BACKEND, ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, LOCAL_SIZE, LOCAL_RANK, RANK,
+    WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from accel_testing.on_simulated import run_on
+from accel_testing.tools import TREE, load
 
 from accel_simulated import DEVICES, CannotBuildError, build
 
@@ -25,6 +26,20 @@ def simulated() -> Callable[..., Any]:
         return run_on(vendor, *arguments, **options)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def the_page_tells() -> Callable[[str, dict[str, str], list[str]], None]:
+    """Holds what a device said of all but some rows of docs/reference/simulated.md against the page."""
+    tool = load("simulated_table")
+    page = (TREE / tool.PAGE).read_text(encoding="utf-8")
+
+    def compare(name: str, rows: dict[str, str], unasked: list[str]) -> None:
+        told = tool.column(page, name)
+        assert rows == {row: cell for row, cell in told.items() if row not in unasked}, tool.COMMAND
+        assert set(unasked) <= told.keys(), tool.COMMAND
+
+    return compare
 
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"

@@ -56,8 +56,18 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout
 
 
-def test_a_device_that_nobody_knows(tmp_path: Path) -> None:
-    ended = run_python(["-m", "pytest", "--accel", "acmee", str(tmp_path)], clean_environment())
-    assert ended.returncode == 4
-    said = r"ERROR: --accel: the device 'acmee': 'acmee' is not simulated; .* mean acme\?"
-    assert re.search(said, ended.stderr)
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("acmee", "the device 'acmee': 'acmee' is not simulated; .* mean acme\\?"),
+        # Before any of them runs.
+        ("plain,acme:0", "the device 'acme:0': '0' is no count of devices; .* Write acme:2\\."),
+        (", ", "the device ', ': ',' is not simulated"),
+        ("cuda", "cuda: ACCEL_SIMULATE has this process simulate acme:2 already\\. Unset it"),
+    ],
+)
+def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Path) -> None:
+    variables = clean_environment() | ({"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {})
+    ended = run_python(["-m", "pytest", "--accel", wanted, str(tmp_path)], variables)
+    assert (ended.returncode, ended.stdout) == (4, "")
+    assert re.match(f"ERROR: --accel:? {said}", ended.stderr)

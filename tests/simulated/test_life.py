@@ -15,11 +15,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
-def test_life(vendor: str, simulated: Callable[..., Any]) -> None:
-    answers = simulated(vendor, "simulated_checks.life:run_all", vendor, timeout=300).answer
-    assert len(answers) >= 17
-    problems = {check: problem for check, problem in answers.items() if problem}
+def test_life(vendor: str, simulated: Callable[..., Any], the_page_tells: Callable[..., None]) -> None:
+    """And its column of docs/reference/simulated.md is what it does."""
+    answer = simulated(vendor, "simulated_checks.capabilities:of_life", vendor, timeout=300).answer
+    assert len(answer["problems"]) >= 17
+    problems = {check: problem for check, problem in answer["problems"].items() if problem}
     assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())
+    the_page_tells(vendor, answer["rows"], answer["more"])
 
 
 def test_sizes(simulated: Callable[..., Any]) -> None:
@@ -76,3 +78,41 @@ except AssertionError as error:
         ],
         "Invalid device id",
     ]
+
+
+def test_ascends_package_answers_as_the_real_one(simulated: Callable[..., Any]) -> None:
+    """torch_npu 2.13.0: `npu/__init__.py`, `npu/memory.py`, `npu/amp/`; imported before torch."""
+    code = """
+import torch_npu, json, os, warnings
+import torch
+seen = [torch_npu.npu is torch.npu, torch.npu.get_device_capability()]
+os.environ["TORCH_NPU_DEVICE_CAPABILITY"] = "8.0"
+seen.append(torch.npu.get_device_capability())
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    seen += [torch.npu.memory_cached(), torch.npu.max_memory_cached()]
+    torch.npu.reset_max_memory_allocated(); torch.npu.reset_max_memory_cached()
+    torch.npu.amp.custom_fwd(lambda: None); torch.npu.amp.custom_bwd(lambda: None)
+seen.append([warning.category.__name__ for warning in caught])
+fixed, moving = torch.npu.amp.GradScaler(8.0, dynamic=False), torch.npu.amp.GradScaler(8.0)
+for scaler in (fixed, moving):
+    weight = torch.ones(1, device="npu", requires_grad=True)
+    step = torch.optim.SGD([weight])
+    scaler.scale((weight * torch.inf).sum()).backward()
+    scaler.step(step); scaler.update()
+    seen.append(scaler.get_scale())
+seen += [torch.npu.can_device_access_peer(0, 1), torch.npu.get_default_generator(1).device.index]
+for bad in (torch.npu.get_device_properties, torch.npu.get_device_name):
+    try: bad(2)
+    except AssertionError as error: seen.append(str(error))
+with torch.npu.amp.autocast(dtype=torch.bfloat16):
+    seen.append(str((torch.ones(2, 2, device="npu") @ torch.ones(2, 2, device="npu")).dtype))
+seen += [hasattr(torch.npu.NPUGraph(), "enable_debug_mode"), torch.npu.get_device_name(1)]
+print(json.dumps(seen))
+"""
+    autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+    warned = ["DeprecationWarning"] * 4 + ["FutureWarning"] * 2
+    assert simulated("npu", code, environ=autoload).answer == [
+        True, None, [8, 0], 0, 0, warned, 8.0, 4.0, True, 1, "Invalid device id", "Invalid device id",
+        "torch.bfloat16", False, "Simulated NPU",
+    ]  # fmt: skip

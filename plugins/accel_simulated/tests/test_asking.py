@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from accel_testing import layouts
 from accel_testing.plugins import declaring
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import accel_core
@@ -17,6 +18,7 @@ from accel_core import settings
 from accel_core.cli.app import accel
 from accel_simulated import device, faults
 from accel_simulated.asked import MOST, read
+from accel_simulated.vendors import DEVICES
 
 #: A torch that says that it was loaded: none of these tests gets so far.
 TORCH = "raise AssertionError('torch was loaded')\n"
@@ -63,7 +65,7 @@ def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child: Child, f
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("npu", "'npu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are"),
+        ("tpu", "'tpu' is not simulated; expected NAME or NAME:COUNT, such as acme:2; the names are"),
         ("acme,cuda", "'acme,cuda' is not simulated"),
         (":2", "'' is not simulated"),
         ("acme:0", "'0' is no count of devices; expected from 1 to 64. Write acme:2."),
@@ -115,6 +117,16 @@ def test_asked_for_when_python_had_started() -> None:
     assert settings.read({"ACCEL_SIMULATE": " "}).simulated == ""
 
 
+def test_asked_for_another_when_one_is_simulated(child: Child) -> None:
+    code = (
+        "import accel_core, os; os.environ['ACCEL_SIMULATE'] = 'mlu:2'\n"
+        "try: accel_core.get_accelerator()\n"
+        "except ValueError as error: print(error)"
+    )
+    said = child(code, {"ACCEL_SIMULATE": "acme"})
+    assert said.startswith("ACCEL_SIMULATE='mlu:2' came when this process simulated acme:2 already. Start an")
+
+
 def test_a_vendors_package_that_comes_without_being_asked_for() -> None:
     with pytest.raises(accel_core.SettingError, match="simulated acme was asked for when torch was imported"):
         device.load("acme")
@@ -132,6 +144,42 @@ def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) ->
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "count"),
+    [
+        ("npu", "0,1", 2), ("npu", "1", 1), ("npu", "1,0", 0), ("npu", "0, 1", 1), ("npu", "0,,1", 1),
+        ("npu", "0,5", 1), ("npu", "", 0), ("mlu", "1,0", 2), ("mlu", "1, 1", 1), ("mlu", "5", 0),
+    ],
+)  # fmt: skip
+def test_the_vendors_variable_hides_devices(
+    name: str, value: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CANN takes ascending integers alone: tests/npu_real holds the real torch_npu to the same values."""
+    vendor = DEVICES[name]
+    monkeypatch.setenv(vendor.visible[0], value)
+    assert device._visible(vendor, 2) == count
+
+
+def test_the_vendors_own_package_is_installed_as_well(child: Child, folder: str) -> None:
+    """Said by the import of torch, by that of the package, and by whatever chooses."""
+    installed = Path(folder, "site-packages")
+    (installed / "torch_npu").mkdir(parents=True)
+    code = (
+        f"import sys; sys.path.append({str(installed)!r}); import accel_core\n"
+        "for start in ('import torch', 'import torch_npu', 'accel_core.get_accelerator()'):\n"
+        "    try: exec(start)\n"
+        "    except RuntimeError as error: print(type(error).__name__, error)"
+    )
+    said = child(code, {"ACCEL_SIMULATE": "npu", "PYTHONPATH": folder}).splitlines()
+    assert len(said) == 3, said
+    assert len(set(said)) == 1, said
+    assert said[0].startswith(
+        "BackendConflictError ACCEL_SIMULATE='npu:2': the vendor's own torch_npu is installed as well, in "
+        f"{installed}, "
+    )
+    assert "Simulate in an environment without it" in said[0]
+
+
+@pytest.mark.parametrize(
     ("words", "status", "said"),
     [
         (["acmee:2", "--", "python"], 2, "the device 'acmee:2': 'acmee' is not simulated"),
@@ -139,12 +187,29 @@ def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) ->
         (["acme", "--", "no-such-command", "-x"], 1, "no-such-command: there is no such command on PATH"),
         (["acme"], 2, "Missing a command, such as: accel simulate acme -- pytest"),
         ([], 2, "Missing a device and a command"),
-        (["--build", "tpu"], 2, "'tpu' is not simulated"),
+        (["--build", "acme", "tpu"], 2, "'tpu' is not simulated"),
+        (["--build", "acme", "tpu", "--output", "x"], 2, "'tpu' is not simulated"),
+        (["--output", "x", "acme", "true"], 2, "--output goes with --build: accel simulate --build"),
+        (["acme", "--output", "x"], 1, "--output: there is no such command"),
     ],
 )
 def test_the_commands_errors(words: list[str], status: int, said: str) -> None:
     done = CliRunner().invoke(accel, ["simulate", *words])
     assert (done.exit_code, said in done.stderr, done.stdout) == (status, True, ""), done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        (["simulate"], ["npu"]),
+        (["simulate", "--build"], ["npu"]),
+        (["simulate", "--build", "acme"], ["npu"]),
+        (["simulate", "acme"], ["n"]),  # the command: a file
+    ],
+)
+def test_completion(words: list[str], completed: list[str]) -> None:
+    found = ShellComplete(accel, {}, "accel", "_ACCEL_COMPLETE").get_completions(words, "n")
+    assert [item.value for item in found] == completed
 
 
 def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,15 +224,18 @@ def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     child: Child, tmp_path: Path
 ) -> None:
     common = "priority=1, private_use1="
-    plugin = layouts.dist_info(
-        tmp_path, "accel-zing", "1.0", {"accel.backends": {"zing": "accel_zing"}},
-        {"accel_zing": declaring(
+    modules = {
+        "accel_zing": declaring(
             f"name='zing', device_type='zing', vendor_import='torch_zing', {common}False",
             f"name='zang', device_type='zang', {common}True",
-            f"name='acme', device_type='acme', vendor_import='torch_acme', {common}True",
-            f"name='plain', device_type='plain', vendor_import='plain_sdk', {common}True",
-        )},
-    )  # fmt: skip
+        ),
+        "accel_acme": declaring(f"name='acme', device_type='acme', vendor_import='torch_acme', {common}True"),
+        "accel_plain": declaring(
+            f"name='plain', device_type='plain', vendor_import='plain_sdk', {common}True"
+        ),
+    }
+    groups = {"accel.backends": {name.removeprefix("accel_"): name for name in modules}}
+    plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
     code = (
         "from accel_simulated.declared import VARIABLE, find, told\n"
         "print(*[str(find(n)) for n in ('zing', 'zang', 'acme', 'nobody', 'plain')], sep='|')\n"

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
-from accel_core._support import simulation, startup
+from accel_core._support import simulation
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.packages import package_folders
 from accel_core._support.record import Record
@@ -50,6 +50,8 @@ def import_torch() -> ModuleType:
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
+    from accel_core._support import startup  # here, as most processes have torch before they come here
+
     startup.autoload()  # ours is one of the entry points that were left out
     return torch
 

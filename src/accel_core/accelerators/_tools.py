@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._devices import Base, Devices
-from accel_core.staging.table import STAGED, register
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -127,6 +126,8 @@ class Launch(Devices):
         a device without collectives of its own `"staged"`: through host memory, over gloo. The name can be
         given to `torch.distributed.init_process_group` at once.
         """
+        from accel_core.staging.table import STAGED, register  # here, as a program on one device never asks
+
         name = self.backend.communication_backend or self._registered_communication() or STAGED
         if name == STAGED:
             whole: Any = self  # with streams, of which this section knows nothing
@@ -135,6 +136,8 @@ class Launch(Devices):
 
     def _registered_communication(self) -> str:
         """What torch's table says of the device type; empty where it says nothing that is there."""
+        from accel_core.staging.table import STAGED
+
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
             return "gloo"  # there is nothing to register with: whoever uses it is told by torch

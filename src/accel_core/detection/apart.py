@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from accel_core._support import log
 from accel_core._text import clean
 from accel_core.detection import passing
-from accel_core.detection.entry_points import EntryPoint
-from accel_core.detection.loading import failure, load, name_of, provenance, steps, unloaded
+from accel_core.detection.entry_points import EntryPoint, name_of, provenance
+from accel_core.detection.loading import failure, load, steps, unloaded
 from accel_core.detection.plugin import Unimported
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError

@@ -37,6 +37,8 @@ GENERIC = Backend(
     communication_backend="",
 )
 
+_NONE = "torch reports no accelerator"
+
 #: torch's group of modules to import with torch; each brings one vendor's device.
 TORCH_GROUP = "torch.backends"
 
@@ -47,11 +49,15 @@ def accel_backends() -> list[Backend]:
 
 
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """What can be said without importing torch; for the CPU that is everything."""
+    """What can be said without importing torch or a vendor's package; for the CPU that is everything."""
     if backend.name == CPU.name:
         return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
-    if "torch" in sys.modules or unclaimed(others):
+    if unclaimed(others):
         return None
+    if sys.modules.get("torch") is not None:
+        torch = import_torch()  # another thread may still be importing it
+        ask = getattr(getattr(torch, "accelerator", None), "current_accelerator", lambda: ...)
+        return ProbeResult(False, _NONE) if ask() is None else None
     build = torch_build()
     kinds = {
         "cuda": build and (build.cuda or build.hip),
@@ -76,7 +82,7 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
         _loadunclaimed(others)
     device = torch.accelerator.current_accelerator()
     if device is None:
-        raise DeclinedError("torch reports no accelerator")
+        raise DeclinedError(_NONE)
     owner = next((other for other in others if other.device_type == device.type), None)
     if owner is not None:
         raise DeclinedError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from accel_core._support import log
@@ -18,7 +17,6 @@ from accel_core._support.torch_import import (
     imported_by_us,
 )
 from accel_core.backend import Backend
-from accel_core.detection.adapters import adapted, frameworks_prepared
 from accel_core.detection.builtin import announced
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import Candidate
@@ -68,6 +66,8 @@ def create(
             begin(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
         built: object = given[0] if given else _made(backend)
         if not isinstance(built, Accelerator):
+            from accel_core.detection.adapters import adapted  # here, as nearly every plugin builds ours
+
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
         raise InvalidAcceleratorError(
@@ -101,8 +101,11 @@ def _made(backend: Backend) -> object:
     """What the declared class makes; a class that is not ours is handed on, for an adapter."""
     from accel_core.accelerators.interface import Accelerator
 
-    own = not backend.accelerator or backend.accelerator.startswith("accel_core.")
-    with nullcontext() if own else frameworks_prepared():
+    if not backend.accelerator or backend.accelerator.startswith("accel_core."):
+        return _class(backend)(backend)
+    from accel_core.detection.adapters import adapted, frameworks_prepared  # here, as ours needs neither
+
+    with frameworks_prepared():
         kind = _class(backend)
     if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
         return made

@@ -6,10 +6,11 @@ Nothing is raised: every failure is an outcome with its reason, cause and next s
 from __future__ import annotations
 
 import contextlib
+import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.record import Record
 from accel_core._support.torch_import import import_torch
@@ -17,7 +18,6 @@ from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin
 from accel_core.detection.creation import create
 from accel_core.detection.facts import is_absence
-from accel_core.detection.loading import failure
 from accel_core.detection.plugin import Hooks, Unimported
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import (
@@ -28,7 +28,33 @@ from accel_core.errors import (
     InvalidBackendError,
 )
 
-__all__ = ["Group", "ask_device", "explain", "plugin_answer", "report_to"]
+if TYPE_CHECKING:
+    from accel_core._support.guest import Guest
+
+__all__ = ["Group", "ask_device", "explain", "guest_of", "plugin_answer", "report_to"]
+
+
+class _Own:
+    """In the place of a `Guest` where no code but accel_core's and torch's runs."""
+
+    stays = False
+
+    def __enter__(self) -> _Own:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def guest_of(candidate: Candidate) -> Guest | _Own:
+    """What to run the candidate's code in, and its vendor's; the CPU's is ours and torch's.
+
+    That of `generic` is not: it may load what announces itself to torch.
+    """
+    if candidate.builtin and candidate.name == builtin.CPU.name:
+        return _Own()
+    from accel_core._support.guest import Guest  # here, as a process without plugins has no guest
+
+    return Guest(candidate.provenance)
 
 
 class Group(Record):
@@ -101,9 +127,11 @@ def ask_device(
         stage(text)
 
     if isinstance(candidate.plugin, Unimported):
+        from accel_core.detection.loading import failure  # here, as only what was loaded apart comes here
+
         step(f"import of {candidate.provenance.value}, the plugin of {candidate.provenance}")
         try:
-            with Guest(candidate.provenance):
+            with guest_of(candidate):
                 candidate.plugin.imported()
         except CAUGHT as error:
             return failure(candidate.plugin.entry_point, error)
@@ -115,7 +143,7 @@ def ask_device(
     try:
         step("import of torch")
         import_torch()  # before the guest comes: what torch sets is not the vendor's
-        with Guest(candidate.provenance) as guest:
+        with guest_of(candidate) as guest:
             accelerator = create(candidate, group.beside(candidate), group.hooks, step)
             if answer is not None or counted is not None:
                 guest.stays = True
@@ -152,11 +180,19 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
             f"pip install --upgrade {candidate.distribution} accel-core",
             error=error,
         )
+    ask = functools.partial(
+        group.hooks.of,
+        candidate.plugin,
+        "accel_probe",
+        backend=candidate.backend,
+        others=group.beside(candidate),
+    )
     try:
-        with stdout_to_stderr(), Guest(candidate.provenance):
-            answers = group.hooks.of(
-                candidate.plugin, "accel_probe", backend=candidate.backend, others=group.beside(candidate)
-            )
+        if candidate.builtin:  # our own hook, which needs no guard
+            answers = ask()
+        else:
+            with stdout_to_stderr(), guest_of(candidate):
+                answers = ask()
     except CAUGHT as error:
         return _failed(candidate, error, group, f"accel_probe() of {candidate.provenance}")
     if not answers:

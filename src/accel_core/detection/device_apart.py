@@ -10,8 +10,8 @@ from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin, passing
 from accel_core.detection.apart import ended, no_child
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.loading import load, provenance
+from accel_core.detection.entry_points import find_entry_points, provenance
+from accel_core.detection.loading import load
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 
 __all__ = ["answer_in_child", "ask_child"]

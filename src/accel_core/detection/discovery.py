@@ -10,18 +10,25 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from accel_core._support.guest import Guest
 from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin
-from accel_core.detection.entry_points import EntryPoint, Unread, find_entry_points, scan
-from accel_core.detection.loading import ENDED, Load, after, load, name_of, provenance, tried_apart
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.detection.entry_points import (
+    EntryPoint,
+    Unread,
+    find_entry_points,
+    name_of,
+    provenance,
+    scan,
+)
+from accel_core.detection.records import ENDED, Candidate, Outcome, Status, Unloaded, after
 from accel_core.detection.trying import LOADING, Note
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
 if TYPE_CHECKING:
+    from accel_core._support.guest import Guest
+    from accel_core.detection.loading import Load
     from accel_core.detection.notes import Death
 
 __all__ = [
@@ -120,13 +127,16 @@ class _Here:
     def __init__(self, note: Note, timeout: float) -> None:
         self._note = note
         self._timeout = timeout
-        self._guest = Guest()
+        self._guest: Guest | None = None
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
         """What each of them declares."""
         return list(map(self._load, entry_points))
 
     def _load(self, entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
+        from accel_core._support.guest import Guest  # these here, as without a plugin nothing is loaded
+        from accel_core.detection.loading import load, tried_apart
+
         note, source, name = self._note, provenance(entry_point), name_of(entry_point)
         death = note.earlier(source, LOADING)
         note.installed(source)
@@ -137,6 +147,7 @@ class _Here:
             (found,) = Apart(self._timeout)([entry_point])
             if all(isinstance(c, Unloaded) and c.outcome.status in ENDED for c in found):
                 return tuple(map(functools.partial(_again, death=death), found))
+        self._guest = self._guest or Guest()
         loaded = load(entry_point, lambda what: note.step(source, name, LOADING, what), self._guest)
         note.survived(source, LOADING)
         return loaded

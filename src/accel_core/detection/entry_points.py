@@ -20,11 +20,24 @@ from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from accel_core._support.record import Record
+from accel_core._text import clean
+from accel_core.backend import Provenance
+from accel_core.settings import normalize_distribution
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
-__all__ = ["MOST_BYTES", "EntryPoint", "Scan", "Unread", "find_entry_points", "scan", "scan_all"]
+__all__ = [
+    "MOST_BYTES",
+    "EntryPoint",
+    "Scan",
+    "Unread",
+    "find_entry_points",
+    "name_of",
+    "provenance",
+    "scan",
+    "scan_all",
+]
 
 #: The longest `entry_points.txt` that is read. The longest ones that are published have some 100 kB.
 MOST_BYTES = 1 << 20
@@ -56,6 +69,18 @@ class EntryPoint(Record):
         for attribute in filter(None, attributes.split(".")):
             loaded = getattr(loaded, attribute)
         return loaded
+
+
+def name_of(entry_point: EntryPoint) -> str:
+    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
+    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+
+
+def provenance(entry_point: EntryPoint) -> Provenance:
+    """Where the entry point comes from, as messages name it."""
+    # Folder names and metadata may hold anything, and these go into every message.
+    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
+    return Provenance(distribution, version, entry_point.name, entry_point.value)
 
 
 class Unread(Record):
@@ -178,7 +203,7 @@ def _in_directory(root: str, names: list[str], groups: tuple[str, ...]) -> Itera
                 yield _Installed(normalized, home=home, fault=str(error))
                 continue
             text = data.decode("utf-8", "replace") if data and any(n in data for n in needles) else None
-            yield _Installed(normalized, text, home)
+            yield _Installed(normalized, text, home, None, "")
 
 
 def _read(path: str) -> bytes:

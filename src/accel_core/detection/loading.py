@@ -9,24 +9,19 @@ from accel_core._support import log
 from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._text import clean
-from accel_core.backend import Provenance
-from accel_core.detection.entry_points import EntryPoint
+from accel_core.detection.entry_points import EntryPoint, name_of, provenance
 from accel_core.detection.plugin import declarations
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError
-from accel_core.settings import normalize_distribution
 
 if TYPE_CHECKING:
+    from accel_core.backend import Provenance
     from accel_core.detection.notes import Death
 
 __all__ = [
-    "ENDED",
     "Load",
-    "after",
     "failure",
     "load",
-    "name_of",
-    "provenance",
     "steps",
     "tried_apart",
     "unloaded",
@@ -73,30 +68,9 @@ def steps(entry_point: EntryPoint) -> tuple[str, str]:
     return f"import of {clean(entry_point.value)}, the plugin of {source}", f"accel_backends() of {source}"
 
 
-#: The statuses of what ended a child.
-ENDED = (Status.CRASHED, Status.TIMED_OUT)
-
-
 def tried_apart(name: str, source: Provenance, death: Death) -> str:
     """For people: why a child process came first, though nobody had asked for that."""
     return f"{name} ({source}) was tried in a child process first: {death}"
-
-
-def after(outcome: Outcome, death: Death) -> Outcome:
-    """The outcome of a child that was started for that death, and did not survive either."""
-    return outcome._replace(reason=f"{outcome.reason}; {death}") if outcome.status in ENDED else outcome
-
-
-def name_of(entry_point: EntryPoint) -> str:
-    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
-    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
-
-
-def provenance(entry_point: EntryPoint) -> Provenance:
-    """Where the entry point comes from, as messages name it."""
-    # Folder names and metadata may hold anything, and these go into every message.
-    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
-    return Provenance(distribution, version, entry_point.name, entry_point.value)
 
 
 def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:

@@ -1,4 +1,4 @@
-"""Errors and warnings in words."""
+"""Errors in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from accel_core.settings import ACCEL_STRICT, Pin, Settings
 
 __all__ = [
     "conflict",
-    "fallback",
     "not_found",
     "nothing_usable",
     "pin_not_honoured",
@@ -78,7 +77,7 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) ->
 def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Sequence[str]) -> str:
     """The message for pins of which none is usable: reasons, next step, and the `others` to pin instead."""
     instead = _instead(others)
-    verdicts = _merged(verdicts)
+    verdicts = plain.merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
         refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
@@ -97,96 +96,13 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
 
 
-def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
-    """Why the CPU is used, where something else is installed or present.
-
-    One line, unless `in_full` is asked for, or there is something to mend: hardware that is here, or what is
-    installed and broken.
-    """
-    news = [v for v in verdicts if v.is_news]
-    if in_full or missing or any(map(plain.is_serious, news)):
-        return (
-            f"No accelerator is usable, so the CPU is used:\n{_reasons(news, missing)}\n"
-            "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
-        )
-    return (
-        f"No accelerator is usable, so the CPU is used: {_in_one_line(news)}. `accel why` says more; "
-        "DS_ACCELERATOR=cpu says that the CPU is meant."
-    )
-
-
-def _in_one_line(news: Sequence[Verdict]) -> str:
-    """Reasons that are not only an absence, and the absences at once."""
-    told = [f"{v.name}: {plain.reason(v)}" for v in _merged(news) if not plain.merely_absent(v)]
-    absent = [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]
-    if absent:
-        told.append(plain.none_found(absent))
-    uninstalled = dict.fromkeys(v.name for v in news if plain.is_uninstalled(v))
-    if uninstalled and not told:
-        told.append(f"vendor's package not installed: {', '.join(uninstalled)}")
-    return "; ".join(told)
-
-
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """The message for a strict choice that comes to the CPU."""
-    reasons = _reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
+    reasons = plain.reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     strict = settings.source(ACCEL_STRICT, f"ACCEL_STRICT={settings.strict}")
     return (
         f"{strict} refuses the CPU, and no accelerator is usable:\n{reasons}\n"
         "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
-    )
-
-
-def _reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
-    """Why each accelerator that is installed or present is not used, a line each; what is here first."""
-    news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not plain.is_serious(v)))
-    return "\n".join(f"  {line}" for line in [*missing, *_grouped(news)])
-
-
-#: From how many on missing vendor packages share one line.
-_MANY = 3
-
-
-def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
-    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
-    missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
-    if len(missing) < _MANY:
-        return list(map(str, _merged(verdicts)))
-    lines = map(str, _merged([v for v in verdicts if v not in missing]))
-    names = ", ".join(dict.fromkeys(v.name for v in missing))
-    return [*lines, f"vendor's package not installed: {names}"]
-
-
-def _merged(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts with those on several declarations of one backend merged: CUDA and ROCm are both `cuda`.
-
-    That the device of one is missing is no news beside the device, or the failure, of another. What has one
-    status and one next step is one verdict, with the reasons of all.
-    """
-    merged: dict[object, Verdict] = {}
-    for v in verdicts:
-        missing = v.status is Status.NO_DEVICE and not v.evidence
-        if missing and any(_is_other_way(w, v) and (w.evidence or w.status.is_failure) for w in verdicts):
-            continue
-        same = merged.get(key := (v.name, v.provenance, v.status, v.hint))
-        if same is None:
-            merged[key] = v
-        elif v.reason not in same.reason.split("; "):
-            merged[key] = same._replace(reason=_joined(same.reason, v.reason))
-    return list(merged.values())
-
-
-def _joined(reason: str, other: str) -> str:
-    """Both reasons; what stands in both ways alike is said once, behind."""
-    (first, _, common), (second, _, also) = reason.rpartition("; and "), other.rpartition("; and ")
-    return f"{first}; {second}; and {common}" if first and common == also else f"{reason}; {other}"
-
-
-def _is_other_way(verdict: Verdict, other: Verdict) -> bool:
-    """Whether both are one distribution's declarations of one backend, through the same package."""
-    return verdict is not other and (
-        (verdict.name, verdict.provenance, verdict.vendor_import)
-        == (other.name, other.provenance, other.vendor_import)
     )
 
 

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Sequence
 from accel_core.detection.records import Status, Verdict
 from accel_core.settings import normalize_distribution
 
-__all__ = ["folded", "is_serious", "is_uninstalled", "merely_absent", "none_found", "reason"]
+__all__ = [
+    "fallback",
+    "folded",
+    "is_serious",
+    "is_uninstalled",
+    "merely_absent",
+    "merged",
+    "none_found",
+    "reason",
+    "reasons",
+]
 
 #: From how many on backends that only lack a package share one line.
 _MANY = 3
@@ -59,6 +69,85 @@ def reason(verdict: Verdict) -> str:
         for mention in (f" ({verdict.evidence})", f": {verdict.evidence}", f"; {verdict.evidence}"):
             text = text.replace(mention, "")
     return text.replace("[0-9]*", "0")  # a pattern as one of the nodes that it means
+
+
+def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
+    """Why the CPU is used, where something else is installed or present.
+
+    One line, unless `in_full` is asked for, or there is something to mend: hardware that is here, or what is
+    installed and broken.
+    """
+    news = [v for v in verdicts if v.is_news]
+    if in_full or missing or any(map(is_serious, news)):
+        return (
+            f"No accelerator is usable, so the CPU is used:\n{reasons(news, missing)}\n"
+            "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+        )
+    return (
+        f"No accelerator is usable, so the CPU is used: {_in_one_line(news)}. `accel why` says more; "
+        "DS_ACCELERATOR=cpu says that the CPU is meant."
+    )
+
+
+def _in_one_line(news: Sequence[Verdict]) -> str:
+    """Reasons that are not only an absence, and the absences at once."""
+    told = [f"{v.name}: {reason(v)}" for v in merged(news) if not merely_absent(v)]
+    absent = [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]
+    if absent:
+        told.append(none_found(absent))
+    uninstalled = dict.fromkeys(v.name for v in news if is_uninstalled(v))
+    if uninstalled and not told:
+        told.append(f"vendor's package not installed: {', '.join(uninstalled)}")
+    return "; ".join(told)
+
+
+def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
+    """Why each accelerator that is installed or present is not used, a line each; what is here first."""
+    news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not is_serious(v)))
+    return "\n".join(f"  {line}" for line in [*missing, *_grouped(news)])
+
+
+def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
+    missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
+    if len(missing) < _MANY:
+        return list(map(str, merged(verdicts)))
+    lines = map(str, merged([v for v in verdicts if v not in missing]))
+    names = ", ".join(dict.fromkeys(v.name for v in missing))
+    return [*lines, f"vendor's package not installed: {names}"]
+
+
+def merged(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts with those on several declarations of one backend merged: CUDA and ROCm are both `cuda`.
+
+    That the device of one is missing is no news beside the device, or the failure, of another. What has one
+    status and one next step is one verdict, with the reasons of all.
+    """
+    kept: dict[object, Verdict] = {}
+    for v in verdicts:
+        missing = v.status is Status.NO_DEVICE and not v.evidence
+        if missing and any(_is_other_way(w, v) and (w.evidence or w.status.is_failure) for w in verdicts):
+            continue
+        same = kept.get(key := (v.name, v.provenance, v.status, v.hint))
+        if same is None:
+            kept[key] = v
+        elif v.reason not in same.reason.split("; "):
+            kept[key] = same._replace(reason=_joined(same.reason, v.reason))
+    return list(kept.values())
+
+
+def _joined(reason: str, other: str) -> str:
+    """Both reasons; what stands in both ways alike is said once, behind."""
+    (first, _, common), (second, _, also) = reason.rpartition("; and "), other.rpartition("; and ")
+    return f"{first}; {second}; and {common}" if first and common == also else f"{reason}; {other}"
+
+
+def _is_other_way(verdict: Verdict, other: Verdict) -> bool:
+    """Whether both are one distribution's declarations of one backend, through the same package."""
+    return verdict is not other and (
+        (verdict.name, verdict.provenance, verdict.vendor_import)
+        == (other.name, other.provenance, other.vendor_import)
+    )
 
 
 def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:

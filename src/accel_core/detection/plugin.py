@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._text import shown
 from accel_core.backend import PROJECT, Backend
@@ -141,6 +140,10 @@ class Hooks:
         A plugin that fails, or does not fit, is passed over; so is another than `first` that is not imported
         yet, unless this process is one for `importing`.
         """
+        from accel_core._support.guest import (
+            Guest,
+        )  # here, as few choices ask every plugin
+
         for plugin in sorted(self._plugins, key=lambda plugin: plugin is not first):
             if isinstance(plugin, Unimported) and not (plugin is first or importing or plugin.is_imported):
                 continue

@@ -13,8 +13,7 @@ from accel_core.detection import builtin
 from accel_core.detection.creation import installed_imports, private_use1_is_free
 from accel_core.detection.device import Group, ask_device, plugin_answer
 from accel_core.detection.facts import examine, is_absence
-from accel_core.detection.loading import after, tried_apart
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict, verdict
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict, after, verdict
 from accel_core.detection.trying import PROBING, Note
 from accel_core.machine import devices
 from accel_core.settings import Settings
@@ -118,6 +117,8 @@ def _ask(
     untried = untried or candidate.backend.isolated_probe or candidate.backend.count_starts_device
     death = note.earlier(candidate.provenance, PROBING) if note is not None and not isolated else None
     if note is not None and death is not None:
+        from accel_core.detection.loading import tried_apart  # here, as nearly no process comes here
+
         note.said.append(tried_apart(candidate.name, candidate.provenance, death))
     counted = None
     if isolated or settings.isolated or doubtful or untried or death is not None:

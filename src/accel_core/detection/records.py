@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from accel_core._support.record import Record
+from accel_core._support.record import Record, Words
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
-from accel_core.detection.causes import CAUGHT, root_cause, root_place
-from accel_core.errors import AccelError
+from accel_core.errors import CAUGHT, AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
 from accel_core.settings import DS_ACCELERATOR, Pin
 
 __all__ = [
     "CAUGHT",
+    "ENDED",
     "Candidate",
     "Choice",
     "How",
@@ -25,13 +24,14 @@ __all__ = [
     "Status",
     "Unloaded",
     "Verdict",
+    "after",
     "root_cause",
     "root_place",
     "verdict",
 ]
 
 
-class Status(str, enum.Enum):
+class Status(Words):
     """What probing a candidate gave."""
 
     USABLE = "usable"
@@ -72,6 +72,15 @@ class Outcome(Record):
     #: Type and message of the error, and where it was raised, where that was another process's.
     cause: str = ""
     where: str = ""
+
+
+#: The statuses of what ended a child process.
+ENDED = (Status.CRASHED, Status.TIMED_OUT)
+
+
+def after(outcome: Outcome, death: object) -> Outcome:
+    """The outcome of a child that was started for the `Death` of an earlier process, and died as well."""
+    return outcome._replace(reason=f"{outcome.reason}; {death}") if outcome.status in ENDED else outcome
 
 
 class _Known:
@@ -282,7 +291,7 @@ def _clause(text: str) -> str:
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
-class How(str, enum.Enum):
+class How(Words):
     """How a backend came to be chosen."""
 
     PINNED = "pinned"

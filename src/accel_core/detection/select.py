@@ -8,8 +8,8 @@ imports nothing below it. A pin looks at what it names and nothing else.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from accel_core.backend import Provenance
 from accel_core.detection.records import (
@@ -27,42 +27,45 @@ from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundE
 from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Protocol
+
     from accel_core.detection.autoload import Spoiler
 
-__all__ = ["Judge", "conflict", "conflicts", "select"]
+    #: The candidates that a pin means, `None` for all of them; in rank order.
+    Find = Callable[[Pin | None], tuple[Candidate | Unloaded, ...]]
+    #: Hardware that no backend among the names is for, each with the command to run.
+    MissingPlugins = Callable[[Iterable[str]], tuple[str, ...]]
 
-#: The candidates that a pin means, `None` for all of them; in rank order.
-Find = Callable[[Pin | None], tuple[Candidate | Unloaded, ...]]
-#: Hardware that no backend among the names is for, each with the command to run.
-MissingPlugins = Callable[[Iterable[str]], tuple[str, ...]]
+    class Judge(Protocol):
+        """Says what candidates are worth."""
+
+        def probe(
+            self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
+        ) -> Verdict:
+            """The verdict on `candidate`; `pinned`: by name, so that it may be usable without a device."""
+            ...
+
+        def in_full(
+            self, candidate: Candidate | Unloaded, found: Verdict, among: tuple[Candidate | Unloaded, ...]
+        ) -> Verdict:
+            """The verdict with what is broken besides, where a device is missing."""
+            ...
+
+        def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
+            """Whether that backend could be chosen instead."""
+            ...
+
+        def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
+            """What torch's autoload spoils, as far as it is looked for; `fallback`: the CPU is left."""
+            ...
+
+        def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
+            """The verdict as far as it is known without probing, else `otherwise`."""
+            ...
 
 
-class Judge(Protocol):
-    """Says what candidates are worth."""
-
-    def probe(
-        self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
-    ) -> Verdict:
-        """The verdict on `candidate`; `pinned`: by name, so that it may be usable without a device."""
-        ...
-
-    def in_full(
-        self, candidate: Candidate | Unloaded, found: Verdict, among: tuple[Candidate | Unloaded, ...]
-    ) -> Verdict:
-        """The verdict with what is broken besides, where a device is missing."""
-        ...
-
-    def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
-        """Whether that backend could be chosen instead."""
-        ...
-
-    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-        """What torch's autoload spoils, as far as it is looked for; `fallback`: the CPU is what is left."""
-        ...
-
-    def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
-        """The verdict as far as it is known without probing, else `otherwise`."""
-        ...
+__all__ = ["conflict", "conflicts", "select"]
 
 
 def select(settings: Settings, find: Find, judge: Judge, missing_plugins: MissingPlugins) -> Choice:

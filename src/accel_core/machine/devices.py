@@ -119,16 +119,16 @@ def _pci_device(address: str, modalias: str) -> PciDevice | None:
 
 def matches_pci(device: PciDevice, patterns: Iterable[str]) -> bool:
     """Whether `device` fits one of `"vendor"`, `"vendor:device"` and `"vendor/class"` (the first digits)."""
-    return any(_matches_pci(device, *pattern.lower().partition("/")[::2]) for pattern in patterns)
-
-
-def _matches_pci(device: PciDevice, ids: str, class_prefix: str) -> bool:
-    vendor, _, product = ids.partition(":")
-    return (
-        device.vendor == vendor
-        and (not product or device.device == product)
-        and device.class_code.startswith(class_prefix)
-    )
+    for pattern in patterns:  # a loop, as every function of the bus meets every pattern in each first choice
+        ids, _, class_prefix = pattern.lower().partition("/")
+        vendor, _, product = ids.partition(":")
+        if (
+            device.vendor == vendor
+            and (not product or device.device == product)
+            and device.class_code.startswith(class_prefix)
+        ):
+            return True
+    return False
 
 
 def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:

@@ -8,6 +8,7 @@ import torch
 import torch_plain  # noqa: F401 - brings the device
 
 from accel_core import Backend, TorchAccelerator
+from simulated_checks import capabilities
 
 __all__ = ["stand_ins"]
 
@@ -49,4 +50,6 @@ def stand_ins() -> dict[str, Any]:
         "compile": [a.get_compile_backend(), small.grad.tolist() if small.grad is not None else None],
         "graphs": a.supports_graphs(),
         "communication": a.communication_backend_name(),
+        "rows": capabilities.of("plain"),
+        "more": list(capabilities.SLOW),
     }

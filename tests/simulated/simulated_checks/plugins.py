@@ -10,6 +10,7 @@ import torch
 
 import accel_core
 from accel_core import UnsupportedError
+from accel_simulated import VENDORS
 from simulated_checks import Checks
 from simulated_checks.interface import run_all
 from simulated_checks.interface_calls import captured
@@ -43,7 +44,11 @@ def on_host(a: Any, tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.numel() == 6 and a.is_pinned(tensor)
 
 
-DIFFERENCES = {name: Differences() for name in ("mlu", "hpu", "sdaa", "supa", "xpu", "cuda", "mps", "klxpu")}
+DIFFERENCES = {name: Differences() for name in VENDORS}
+
+DIFFERENCES["npu"].expect(
+    "supports_nvtx_domain", "mstx keeps domains apart", lambda a: a.supports_nvtx_domain is True
+)
 
 _hpu = DIFFERENCES["hpu"].expect
 _ONE = "a process owns one device, called hpu whatever the index"

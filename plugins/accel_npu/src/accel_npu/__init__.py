@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accel_core import Backend, hint_for, hookimpl, torch_build
+from accel_core import Backend, hookimpl, torch_build
 
 if TYPE_CHECKING:
     from accel_core import Check
@@ -82,7 +82,9 @@ def accel_backends() -> Backend:
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | None:
     """The next step after an error of torch_npu or of CANN that depends on what is installed."""
-    from importlib import metadata  # here, because finding this plugin must cost nothing
+    from importlib import metadata  # these here, because finding this plugin must cost nothing
+
+    from accel_core import hint_for
 
     # Others' errors have undefined symbols too, and so have npu's own whose cause the table above knows.
     if backend.name != BACKEND.name or hint_for(error, _HINTS):

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["begin", "device", "told"]
 
+#: What `ACCEL_SIMULATE` was when this process began to simulate.
+_begun = ""
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def begin() -> None:
     """Prepare this process for the device that `ACCEL_SIMULATE` names."""
+    global _begun
+    _begun = os.environ["ACCEL_SIMULATE"]
     name = _name()
     runtime = os.path.join(_HERE, "runtimes", name)
     found = _declared()
@@ -72,15 +76,25 @@ def told(environ: Mapping[str, str]) -> str:
     """What this process simulates: `"acme:2 by accel-simulated 0.1.0"`.
 
     Has the device built, where that is about this process: whoever asks is about to try it in a child with
-    a time limit. Raises `SettingError` where the variable cannot be followed, and as `building.build` does.
+    a time limit. Raises `SettingError` where the variable cannot be followed, and as `device.check` and
+    `building.build` do.
     """
+    from accel_core import SettingError
     from accel_simulated import __version__, building, faults
-    from accel_simulated.asked import asked
+    from accel_simulated.asked import VARIABLE, asked
+    from accel_simulated.device import check
 
     injected = ", ".join(faults.asked(environ))
     more = f", with requested faults ({injected})" if injected else ""
     found = asked(environ)
     if found is not None and environ is os.environ:
+        begun = asked({**environ, VARIABLE: _begun})
+        if begun != found:
+            raise SettingError(
+                f"{VARIABLE}={str(found)!r} came when this process simulated {begun} already. "
+                f"Start another Python: accel simulate {found} -- COMMAND"
+            )
+        check(found)
         building.ready(found.vendor.kind)
     return f"{found} by accel-simulated {__version__}{more}"
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, DistributionFinder
+from importlib.metadata import Distribution, DistributionFinder, distributions, entry_points
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +30,8 @@ VARIABLE = "ACCEL_SIMULATE_DECLARED"
 #: `torch.acme`, which serves under any other name.
 _MODULE = ROOT / "runtimes" / "acme" / "torch_acme" / "acme.py"
 _VERSION = "0.1+simulated"
+#: What anybody may call a device, with another package than the simulated one.
+_NOBODYS = ("acme", "plain")
 
 
 class Declared:
@@ -52,12 +54,15 @@ class Declared:
 def find(name: str) -> Declared | None:
     """What an installed plugin declares as the backend `name`; `None` where it declares nothing of the kind.
 
-    That is a device in torch's renamed PrivateUse1 that a package other than torch brings, under other names
-    than one that is simulated anyway.
-    Imports the installed plugins' inert modules. Raises `SettingError` as `accel_core.discover` does.
+    That is a device in torch's renamed PrivateUse1 that a package other than torch brings, and none that is
+    simulated anyway. Imports the installed plugins' inert modules. Raises `SettingError` as
+    `accel_core.discover` does.
     """
     from accel_core import Candidate, discover
 
+    # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
+    if name in DEVICES and (name not in _NOBODYS or not entry_points(group="accel.backends", name=name)):
+        return None
     for each in discover():
         if each.name == name and isinstance(each, Candidate) and each.backend.private_use1:
             backend, package = each.backend, each.backend.vendor_imports[0]
@@ -77,8 +82,8 @@ def told(environ: Mapping[str, str] | None = None) -> Declared | None:
     """What the process that started this one has read; `None` where it did not, or nobody can read it."""
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     try:
-        backend, name, package, collective, visible, distributions = json.loads(text)
-        return Declared(backend, _vendor(name, package, collective, visible), dict(distributions))
+        backend, name, package, collective, visible, versions = json.loads(text)
+        return Declared(backend, _vendor(name, package, collective, visible), dict(versions))
     except (ValueError, TypeError):  # empty; or not ours: the name is then one that nobody knows
         return None
 
@@ -100,8 +105,6 @@ def _vendor(name: str, package: str, collective: str, visible: Iterable[str]) ->
 
 def _distributions(backend: Backend) -> dict[str, str]:
     """A version of each distribution that is required and not here, which fits."""
-    from importlib.metadata import distributions
-
     from packaging.requirements import InvalidRequirement, Requirement
 
     torch = next((found.version for found in distributions(name="torch")), "")

@@ -9,28 +9,31 @@ dropout can be compared with one on CPU.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
+import re
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_core import BackendConflictError, SettingError
+from accel_core import BackendConflictError, OpBuildError, SettingError
 from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
-from accel_simulated.building import ready
+from accel_simulated.building import ready, runtime
 from accel_simulated.declared import known
+from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import Vendor
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
+    "check", "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
     "sleep", "start", "why_none",
 ]  # fmt: skip
 
@@ -47,11 +50,21 @@ _prepared: tuple[Asked, Path] | None = None
 def prepare(found: Asked) -> None:
     """Have the library built, and the device brought in where torch has a module of its own for it.
 
-    Called before torch is imported. Raises `BackendConflictError` where torch has the real device's own
-    runtime, `SettingError` for faults that nobody knows, and what `building.build` raises.
+    Called before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for faults
+    that nobody knows, and what `building.build` raises.
     """
     global _prepared
     faults.asked()
+    check(found)
+    _prepared = found, ready(found.vendor.kind)
+    if found.vendor.package == "torch" or found.vendor.plays:
+        from accel_simulated import builtin
+
+        builtin.install(found.vendor.plays or found.vendor.name)
+
+
+def check(found: Asked) -> None:
+    """Raise `BackendConflictError` where the real thing is here too: its runtime in torch, or its package."""
     own = _built_for(found.vendor.kind)
     if own:
         raise BackendConflictError(
@@ -59,11 +72,13 @@ def prepare(found: Asked) -> None:
             "the way of a simulated one. Install the CPU build (pip install torch --index-url "
             "https://download.pytorch.org/whl/cpu), or simulate acme."
         )
-    _prepared = found, ready(found.vendor.kind)
-    if found.vendor.package == "torch" or found.vendor.plays:
-        from accel_simulated import builtin
-
-        builtin.install(found.vendor.plays or found.vendor.name)
+    package = found.vendor.package
+    real = "" if package == "torch" else _real(package, found.vendor.runtime)
+    if real:
+        raise BackendConflictError(
+            f"{VARIABLE}={str(found)!r}: the vendor's own {package} is installed as well, in {real}, and a "
+            "process has room for one of that name. Simulate in an environment without it: python -m venv"
+        )
 
 
 def load(name: str) -> None:
@@ -86,7 +101,16 @@ def load(name: str) -> None:
     memory = _megabytes() << 20
     atexit.register(_let_autograd_finish)
     # PyDLL: entry points make Python objects, so they must run under Python's lock.
-    library = ctypes.PyDLL(str(path))
+    try:
+        for needed in runtime():
+            ctypes.CDLL(str(needed))
+        library = ctypes.PyDLL(str(path))
+    except OSError as error:
+        raise OpBuildError(
+            f"the simulated device cannot be loaded: {error}. It was built for another system: on one as old "
+            f"as this, with this torch, run accel simulate --build {name} --output FOLDER, and set "
+            f"{LIBRARY}=FOLDER."
+        ) from error
     if vendor.plain:
         library.sim_be_plain()
     library.sim_init.argtypes = [ctypes.c_int, ctypes.c_size_t]
@@ -114,7 +138,8 @@ def start(name: str) -> None:
             raise BackendConflictError(
                 f"{VARIABLE}={str(asked())!r}: another package has registered its device with torch "
                 f"({taken}), and a process has room for one. Uninstall it here, keep torch from loading it "
-                "(TORCH_DEVICE_BACKEND_AUTOLOAD=0), or simulate cuda, which needs no such room."
+                f"(TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import {known()[name].package}), or simulate cuda, "
+                "which needs no such room."
             )
     load(name)
     if vendor.kind == "PrivateUse1":
@@ -154,7 +179,7 @@ def sleep(milliseconds: int, stream: torch.Stream | None = None) -> None:
     library.sim_sleep(stream.device_index, stream.stream_id, milliseconds)
 
 
-@contextmanager
+@contextlib.contextmanager
 def held(stream: torch.Stream | None = None) -> Iterator[None]:
     """Stop a stream inside the `with` block: what is queued is late for certain. For tests."""
     import torch
@@ -186,6 +211,15 @@ def _built_for(kind: str) -> str:
     return f"{kind} {version}" if version and version != simulation.VERSION else ""
 
 
+def _real(package: str, simulated: Path) -> str:
+    """The folder of `sys.path` that has the package, other than the simulated one; empty for none."""
+    for entry in map(Path, sys.path):
+        with contextlib.suppress(OSError):  # a folder that may not be read, which Python passes over too
+            if entry.joinpath(*package.split(".")).is_dir() and entry.resolve() != simulated:
+                return str(entry)
+    return ""
+
+
 def _megabytes() -> int:
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "256")
     if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
@@ -199,6 +233,20 @@ def _visible(vendor: Vendor, present: int) -> int:
     """How many of the devices that are present the first visible-devices variable leaves."""
     for variable in vendor.visible:
         if (value := os.environ.get(variable)) is not None:
+            if vendor.ascending:
+                return _ascending(value, present)
             ids = [part.strip() for part in value.split(",")]
             return len({int(part) for part in ids if part.isdigit() and int(part) < present})
     return present
+
+
+def _ascending(value: str, present: int) -> int:
+    """How many devices CANN makes of its variable: torch_npu 2.13.0, `npu/__init__.py`."""
+    found: list[int] = []
+    for part in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
+        if not part or int(part) >= present:
+            break
+        if found and int(part) <= found[-1]:
+            return 0
+        found.append(int(part))
+    return len(found)

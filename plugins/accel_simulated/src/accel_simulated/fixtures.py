@@ -47,30 +47,43 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def _simulate(text: str) -> None:
     from accel_core import AccelError
-    from accel_simulated import DEVICES, at_start, provider
+    from accel_simulated import at_start, provider
+    from accel_simulated.asked import asked
 
-    if text.partition(":")[0].strip().lower() not in DEVICES and _is_here(text):
+    if _is_here(text):
         return  # an accelerator of this machine's: accel_core.conformance checks those too
-    if "torch" in sys.modules:
-        raise pytest.UsageError(
-            f"--accel {text}: a plugin of pytest has imported torch already. "
-            f"Run: accel simulate {text} -- pytest"
-        )
     try:
+        started = asked()
+        if started is None and "torch" in sys.modules:
+            raise pytest.UsageError(
+                f"--accel {text}: a plugin of pytest has imported torch already. "
+                f"Run: accel simulate {text} -- pytest"
+            )
         variables = provider.environment(text)
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
-    started = os.environ.get("ACCEL_SIMULATE", "").strip()
+    if started is not None and ":" not in text:  # of which there may be any number
+        variables["ACCEL_SIMULATE"] = variables["ACCEL_SIMULATE"].partition(":")[0] + f":{started.devices}"
+    if started is not None and str(started) != variables["ACCEL_SIMULATE"]:
+        raise pytest.UsageError(
+            f"--accel {text}: ACCEL_SIMULATE has this process simulate {started} already. Unset it, or leave "
+            "--accel out."
+        )
     os.environ.update(variables)  # whatever the tests start has the devices too
-    if not started:
+    if started is None:
         at_start.begin()
 
 
-def _is_here(name: str) -> bool:
-    """Whether a backend of that name is installed, with its vendor's package or without the need of one."""
-    from accel_core import Candidate, discover, is_installed
+def _is_here(text: str) -> bool:
+    """Whether it names, without a count, a backend that is installed and nothing that is simulated.
 
-    return any(
+    With a declaration by which it could be simulated: that the vendor's package is installed too.
+    """
+    from accel_core import Candidate, discover, is_installed
+    from accel_simulated import DEVICES
+
+    name = text.strip().lower()
+    return name not in DEVICES and any(
         not isinstance(each, Candidate)
         or not each.backend.private_use1
         or any(map(is_installed, each.backend.vendor_imports))
@@ -89,13 +102,15 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if not wanted or "," not in wanted:
         return None
     arguments = _without_the_option(list(map(str, config.invocation_params.args)))
+    devices = _read(wanted)
+    inherited = {name: value for name, value in os.environ.items() if name != "ACCEL_SIMULATE"}
     rows = []
     with TemporaryDirectory() as folder:
-        for number, device in enumerate(filter(None, (part.strip() for part in wanted.split(",")))):
+        for number, device in enumerate(devices):
             outcome = Path(folder, str(number))
             command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
             began = time.monotonic()
-            done = subprocess.run(command, env={**os.environ, _OUTCOME: str(outcome)}, check=False)
+            done = subprocess.run(command, env={**inherited, _OUTCOME: str(outcome)}, check=False)
             seconds = time.monotonic() - began
             told = json.loads(outcome.read_text()) if outcome.exists() else {}
             rows.append((device, done.returncode, told, seconds))
@@ -105,6 +120,21 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         counts = "".join(f"{told.get(column, '-'):>10}" for column in _COLUMNS)
         print(f"{device:<16}{counts}{seconds:>10.1f}{status:>10}")  # noqa: T201
     return max(status for _, status, _, _ in rows)
+
+
+def _read(wanted: str) -> list[str]:
+    """The devices of the option, all of which must be known before the first runs."""
+    from accel_core import SettingError
+    from accel_simulated.provider import understood
+
+    devices = [part.strip() for part in wanted.split(",") if part.strip()]
+    try:
+        for device in devices or [wanted]:
+            if not _is_here(device):
+                understood(device)
+    except SettingError as error:
+        raise pytest.UsageError(f"--accel: {error}") from error
+    return devices
 
 
 def _without_the_option(arguments: list[str]) -> list[str]:

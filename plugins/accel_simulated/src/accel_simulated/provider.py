@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from accel_simulated import building
-from accel_simulated.asked import VARIABLE, read
+from accel_simulated.asked import VARIABLE, Asked, read
 from accel_simulated.declared import VARIABLE as DECLARED
-from accel_simulated.declared import find
+from accel_simulated.declared import Declared, find
+from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES
 
-__all__ = ["build", "built", "devices", "environment"]
+__all__ = ["build", "built", "devices", "environment", "understood"]
 
 
 def devices() -> dict[str, str]:
@@ -23,9 +26,16 @@ def built(name: str) -> Path | None:
     return building.find(read(name, source="the device").vendor.kind)
 
 
-def build(name: str) -> Path:
-    """Build a device's library unless it is there; raises as `building.build` does, and `SettingError`."""
-    return building.build(read(name, source="the device").vendor.kind)
+def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[str, Path]]:
+    """Build the libraries of these devices, of all where there are no names, unless they are there; give each
+    with its place.
+
+    With a `folder` they are put there, for machines without a compiler. Raises `SettingError` before anything
+    is built, and as `building.build` and `building.ahead` do.
+    """
+    kinds = {name: read(name, source="the device").vendor.kind for name in names or DEVICES}
+    for name, kind in kinds.items():
+        yield name, building.build(kind) if folder is None else building.ahead(kind, folder)
 
 
 def environment(text: str) -> dict[str, str]:
@@ -35,12 +45,19 @@ def environment(text: str) -> dict[str, str]:
     device, so that the processes below find it. Raises `SettingError` for what cannot be simulated, and as
     `building.build` does.
     """
+    found, declared = understood(text)
+    library = building.build(found.vendor.kind)
+    named = os.environ.get(LIBRARY, "")
+    # A folder stays: the command may start others that simulate another kind of device.
+    kept = named if named and Path(named).is_dir() else str(library)
+    return {VARIABLE: str(found), DECLARED: str(declared or ""), LIBRARY: kept}
+
+
+def understood(text: str) -> tuple[Asked, Declared | None]:
+    """What `text` means, and the declaration where an installed plugin's says it; raises `SettingError`."""
     name, colon, count = (part.strip() for part in text.partition(":"))
     declared = find(name.lower())
     if declared is None:
-        found = read(text, source="the device")
-    else:
-        vendor = declared.vendor
-        found = read(f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor})
-    library = str(building.build(found.vendor.kind))
-    return {VARIABLE: str(found), DECLARED: str(declared or ""), building.LIBRARY: library}
+        return read(text, source="the device"), None
+    vendor = declared.vendor
+    return read(f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor}), declared

@@ -26,6 +26,8 @@ class Vendor:
     kind: str = "PrivateUse1"
     #: Visible-devices variables, the one that wins first. Lists of integers are understood.
     visible: tuple[str, ...] = ()
+    #: The variable takes ascending integers alone: others end the list, a descent hides every device.
+    ascending: bool = False
     #: Less than a GPU: one queue, no events, no page-locked memory, no graphs, no `record_stream`.
     plain: bool = False
     #: How many devices there are where `ACCEL_SIMULATE` names no count.
@@ -42,6 +44,14 @@ class Vendor:
 VENDORS = {
     vendor.name: vendor
     for vendor in (
+        Vendor(
+            "npu",
+            "Huawei's Ascend, as torch_npu",
+            "torch_npu",
+            "hccl",
+            visible=("ASCEND_RT_VISIBLE_DEVICES",),
+            ascending=True,
+        ),
         Vendor(
             "mlu",
             "Cambricon's, as torch_mlu",

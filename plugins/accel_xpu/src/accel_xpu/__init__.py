@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core import Backend, ProbeResult, evidence, hidden_by, hookimpl, package_folders, torch_build
+from accel_core import Backend, ProbeResult, evidence, hookimpl, package_folders, torch_build
 
 __all__ = ["IPEX", "NATIVE", "accel_probe"]
 
@@ -94,6 +94,8 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     if backend.vendor_imports != ("torch",):
         cpu = _is_cpu_build()
         return ProbeResult(False, "IPEX is its CPU build, without XPU", backend.install_hint) if cpu else None
+    from accel_core import hidden_by  # here, because finding this plugin must cost nothing
+
     # DeepSpeed lets CUDA go first. A torch without CUDA would leave CUDA devices to nobody, so it stays.
     build = torch_build()
     for other in others:

@@ -7,12 +7,14 @@ extension its operator builders are used, each imported when it is asked for.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from accel_core import Backend, OpProvider, hookimpl
+from accel_core import Backend, hookimpl
 from accel_xpu import IPEX, accel_probe
+
+if TYPE_CHECKING:
+    from accel_core import OpProvider
 
 __all__ = ["EXTERNAL", "accel_op_builders", "accel_probe"]
 
@@ -46,20 +48,12 @@ def accel_backends() -> Backend:
     return EXTERNAL
 
 
-class _Extension(OpProvider):
-    """The extension's operators: SYCL, compiled at first use."""
-
-    def compatibility(self, builder: Any) -> str:
-        """Its builders say yes on every machine, and nothing of theirs comes compiled."""
-        if shutil.which("icpx") is None:
-            return "it has to be compiled, and there is no SYCL compiler icpx: source oneAPI's setvars.sh"
-        return super().compatibility(builder)
-
-
 @hookimpl
 def accel_op_builders(backend: Backend) -> OpProvider | None:
     """The extension's builders, for this backend alone; passed over where they fail to import."""
     if backend.name != EXTERNAL.name:
         return None
+    from accel_xpu.operators import Extension  # here, because finding this plugin must cost nothing
+
     builders = {op: f"{_PACKAGE}.{module}:{op}" for op, module in _MODULES.items()}
-    return _Extension(builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True)
+    return Extension(builders, name="intel-extension-for-deepspeed", package=_PACKAGE, optional=True)

@@ -19,39 +19,53 @@ from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, 
 
 __all__ = ["command"]
 
-#: Behind the device all words are the command's.
-_UNTOUCHED = {"allow_interspersed_args": False}
+
+class _Command(click.Command):
+    """Behind a device all words are the command's; where an option is first, others may stand anywhere."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = args[:1] != ["--"] and "".join(args[:1]).startswith("-")
+        return super().parse_args(ctx, args)
 
 
 def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Devices for the first word; the rest is the command, for which files complete."""
+    """Devices for the first word, of --build for each; the rest is the command, for which files complete."""
     found = simulator()
-    if ctx.params.get("words") or found is None:
+    if found is None or (ctx.params.get("words") and not ctx.params.get("building")):
         return [CompletionItem(incomplete, type="file")]
     return [CompletionItem(name) for name in found.load().devices() if name.startswith(incomplete)]
 
 
-@click.command("simulate", context_settings=_UNTOUCHED)
+@click.command("simulate", cls=_Command)
 @click.option("--list", "listing", is_flag=True, help="What can be simulated, and what is built already.")
 @click.option("--build", "building", is_flag=True, help="Build these devices, or all, and run nothing.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Where --build puts the libraries, for machines without a compiler.",
+)
 @click.argument(
     "words", nargs=-1, type=click.UNPROCESSED, metavar="DEVICE[:COUNT] [--] COMMAND...", shell_complete=_names
 )
 @click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...], *, listing: bool, building: bool) -> None:
+def command(
+    ctx: click.Context, words: tuple[str, ...], *, listing: bool, building: bool, output: Path | None
+) -> None:
     """Run a command whose Python processes have simulated devices, for tests.
 
     accel simulate acme:2 -- pytest tests starts it with ACCEL_SIMULATE=acme:2, which all that it starts
     inherits. The exit status is the command's. It takes the distribution accel-simulated, and a C++ compiler
     the first time for each torch.
     """
+    if output is not None and not building:
+        raise click.UsageError("--output goes with --build: accel simulate --build acme --output FOLDER")
     try:
         provider = _provider()
         if listing:
             _list(provider)
         elif building:
-            for name in words or tuple(provider.devices()):
-                click.echo(f"{name}: {provider.build(name)}")
+            _build(provider, words, output)
         else:
             _run(ctx, provider, words)
     except AccelError as error:
@@ -66,18 +80,24 @@ def _provider() -> Any:
     return found.load()
 
 
+def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
+    for name, made in provider.build(names, folder):
+        click.echo(f"{name}: {made}")
+    if folder is not None:
+        found = f"ACCEL_SIMULATE_LIBRARY={folder.resolve()}"
+        click.echo(f"Where there is the same torch and no compiler, set {found}")
+
+
 def _list(provider: Any) -> None:
     with answering(as_json=False) as output:
-        try:
-            rows = [
-                [(name, "bold"), ("built" if provider.built(name) else "not built", "dim"), (what, "")]
-                for name, what in provider.devices().items()
-            ]
-        except AccelError as error:  # that nothing can be built here must not hide what there is
-            rows = [[(name, "bold"), ("-", "dim"), (what, "")] for name, what in provider.devices().items()]
-            note = paragraph((str(error), "yellow"))
-        else:
-            note = paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
+        note = paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
+        rows = []
+        for name, what in provider.devices().items():
+            try:
+                here = "built" if provider.built(name) else "not built"
+            except AccelError as error:  # that it cannot be built here must not hide what there is
+                here, note = "-", paragraph((f"Not everything can be built here: {error}", "yellow"))
+            rows.append([(name, "bold"), (here, "dim"), (what, "")])
         output.write_page([Table(("DEVICE", "HERE", "WHAT IT IS"), rows), Paragraph(), note])
 
 

@@ -12,7 +12,9 @@ from accel_simulated.parts.lifecycle import running
 from accel_simulated.parts.memory import empty_cache
 from accel_simulated.parts.streams import Stream, StreamContext
 
-__all__ = ["BareGraph", "Capture", "VendorGraph", "graph_pool_handle", "is_current_stream_capturing"]
+__all__ = [
+    "BareGraph", "Capture", "PooledGraph", "VendorGraph", "graph_pool_handle", "is_current_stream_capturing",
+]  # fmt: skip
 
 
 class BareGraph:
@@ -32,8 +34,8 @@ class BareGraph:
         self._sim_graph.reset()
 
 
-class VendorGraph(BareGraph):
-    """What CUDAGraph's followers share; a vendor's class gives `capture_begin`, with its own default mode."""
+class PooledGraph(BareGraph):
+    """One whose memory may be shared; a vendor's class gives `capture_begin`, with its own default mode."""
 
     def _sim_begin(self, pool: Any, mode: str) -> None:
         self._sim_graph.capture_begin(pool=pool, capture_error_mode=mode)
@@ -41,11 +43,15 @@ class VendorGraph(BareGraph):
     def pool(self) -> Any:
         return self._sim_graph.pool()
 
-    def enable_debug_mode(self) -> None:
-        self._sim_graph.enable_debug_mode()
-
     def debug_dump(self, debug_path: str) -> None:
         self._sim_graph.debug_dump(debug_path)
+
+
+class VendorGraph(PooledGraph):
+    """What CUDAGraph's followers share."""
+
+    def enable_debug_mode(self) -> None:
+        self._sim_graph.enable_debug_mode()
 
 
 class Capture:

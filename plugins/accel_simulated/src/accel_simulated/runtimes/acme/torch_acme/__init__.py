@@ -7,12 +7,13 @@ from accel_simulated import vendor_package
 
 __version__ = "0.1+simulated"
 
+
+def autoload():
+    """What torch calls at its import, which may come of this one's; importing this module was all."""
+
+
 vendor_package.start("acme")
 
 import torch_acme.acme
 
 vendor_package.finish(torch_acme.acme)
-
-
-def autoload():
-    """What torch calls at its import; importing this module was all."""

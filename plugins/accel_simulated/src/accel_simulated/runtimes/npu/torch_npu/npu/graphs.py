@@ -1,0 +1,22 @@
+"""`torch.npu.graphs`, simulated. The vendor's graph has no debug mode to be enabled."""
+
+from accel_simulated.parts.graphs import Capture as _sim_Capture
+from accel_simulated.parts.graphs import PooledGraph as _sim_Graph
+from accel_simulated.shape import fill
+
+
+class NPUGraph(_sim_Graph):
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        self._sim_begin(pool, capture_error_mode)
+
+
+class graph(_sim_Capture):
+    # The fourth place is the vendor's own: captured operators may be updated, which is not simulated.
+    def __init__(
+        self, npu_graph, pool=None, stream=None, auto_dispatch_capture=False, capture_error_mode="global"
+    ):
+        super().__init__(npu_graph, {"pool": pool, "capture_error_mode": capture_error_mode}, stream)
+
+
+fill(globals(), "torch.npu.graphs")
+del fill

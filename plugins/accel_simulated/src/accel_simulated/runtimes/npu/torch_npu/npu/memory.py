@@ -1,0 +1,34 @@
+"""`torch.npu.memory`, simulated. Its old names warn, otherwise than the surface file can tell."""
+
+import warnings as _sim_warnings
+
+from accel_simulated.parts import memory as _sim_memory
+from accel_simulated.shape import fill
+
+
+def _sim_old(name, serves):
+    _sim_warnings.warn(f"torch_npu.npu.{name} is deprecated, use {serves}", DeprecationWarning, stacklevel=3)
+
+
+def memory_cached(device=None):
+    _sim_old("memory_cached", "memory_reserved")
+    return _sim_memory.memory_reserved(device)
+
+
+def max_memory_cached(device=None):
+    _sim_old("max_memory_cached", "max_memory_reserved")
+    return _sim_memory.max_memory_reserved(device)
+
+
+def reset_max_memory_allocated(device=None):
+    _sim_old("reset_max_memory_allocated", "reset_peak_memory_stats")
+    _sim_memory.reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device=None):
+    _sim_old("reset_max_memory_cached", "reset_peak_memory_stats")
+    _sim_memory.reset_peak_memory_stats(device)
+
+
+fill(globals(), "torch.npu.memory")
+del fill
