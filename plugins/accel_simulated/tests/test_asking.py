@@ -223,16 +223,14 @@ def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     child: Child, tmp_path: Path
 ) -> None:
-    common = "priority=1, private_use1="
+    own, common = "priority=1, private_use1=True", "priority=1, private_use1=False"
     modules = {
         "accel_zing": declaring(
-            f"name='zing', device_type='zing', vendor_import='torch_zing', {common}False",
-            f"name='zang', device_type='zang', {common}True",
+            f"name='zing', device_type='zing', vendor_import='torch_zing', {common}",
+            f"name='zang', device_type='zang', {own}",
         ),
-        "accel_acme": declaring(f"name='acme', device_type='acme', vendor_import='torch_acme', {common}True"),
-        "accel_plain": declaring(
-            f"name='plain', device_type='plain', vendor_import='plain_sdk', {common}True"
-        ),
+        "accel_acme": declaring(f"name='acme', device_type='acme', vendor_import='torch_acme', {own}"),
+        "accel_plain": declaring(f"name='plain', device_type='plain', vendor_import='plain_sdk', {own}"),
     }
     groups = {"accel.backends": {name.removeprefix("accel_"): name for name in modules}}
     plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
