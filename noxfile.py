@@ -364,6 +364,7 @@ def docs(session: nox.Session) -> None:
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
     session.run("python", "tools/member_page.py", *write, env=CLEAN)
     session.run("python", "tools/fault_page.py", *write)
+    session.run("python", "tools/conformance_page.py", *write)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)

@@ -12,6 +12,7 @@ LEVELS = {
     0: "the declaration",
     1: "the interface",
     2: "what the device computes",
+    3: "several ranks",
 }
 
 
@@ -30,7 +31,7 @@ class Group(NamedTuple):
 
     @property
     def process(self) -> str:
-        """Groups with the same word share a child process, as importing torch takes longer than most checks."""
+        """Groups with the same word share a child process: importing torch takes longer than most checks."""
         return self.name if self.name == _APART else self.name.partition(".")[0]
 
     @property
@@ -52,4 +53,5 @@ GROUPS = (
     Group("compute.queues", 2),
     Group("compute.amounts", 2),
     Group("compute.compiling", 2, seconds=240.0),
+    Group("ranks.distributed", 3, seconds=400.0),
 )

@@ -37,11 +37,13 @@ def run(
     *,
     expected: Path | None = None,
     only: Sequence[str] = (),
+    seconds: float | None = None,
     begins: Callable[[str], object] = lambda _: None,
 ) -> Card:
     """Run the checks up to `level`, or those of them that `only` names, and give the card.
 
-    `begins` is told the name of each check as it begins. Raises `OSError` where no child can be started.
+    A check may take as long as its group says, or else `seconds`. `begins` is told the name of each check as
+    it begins. Raises `OSError` where no child can be started.
     """
     started = time.monotonic()
     pin = f"{candidate.name}@{candidate.distribution}" if candidate.distribution else candidate.name
@@ -53,7 +55,7 @@ def run(
         if obstacle:
             results += [Result(check, Outcome.NOT_RUN, obstacle) for check in members]
             continue
-        found = list(_group(members, pin, expected, begins))
+        found = list(_of_process(members, _Order(pin, expected, seconds, begins)))
         results += found
         reasons = {result.message for result in found}
         if members[0].level and len(reasons) == 1 and all(r.outcome is Outcome.NOT_RUN for r in found):
@@ -79,15 +81,22 @@ def _version(distribution: str) -> str:
     return ""
 
 
-def _group(
-    members: list[Check], pin: str, expected: Path | None, begins: Callable[[str], object]
-) -> Iterator[Result]:
+class _Order(NamedTuple):
+    """What is the same for every child of a run."""
+
+    pin: str
+    expected: Path | None
+    seconds: float | None
+    begins: Callable[[str], object]
+
+
+def _of_process(members: list[Check], order: _Order) -> Iterator[Result]:
     """The results of one process's checks; after a check that ends it another one does the rest."""
     left = list(members)
     in_vain = 0
     while left:
-        told = _Told(left, begins)
-        ending = _child(left, pin, expected, told)
+        told = _Told(left, order.begins)
+        ending = _child(left, order, told)
         yield from told.results
         left = [check for check in left if check not in told.ended]
         if not left:
@@ -150,13 +159,13 @@ class _Told:
         self.current = None
 
 
-def _child(members: list[Check], pin: str, expected: Path | None, told: _Told) -> _Ending:
+def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder, tempfile.TemporaryFile() as output:
         results = Path(folder, "results")
         results.touch()
         process = subprocess.Popen(
-            _command(members, pin, expected, results, folder),
+            _command(members, order, results, folder),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -167,7 +176,8 @@ def _child(members: list[Check], pin: str, expected: Path | None, told: _Told) -
             while process.poll() is None:
                 told.look(results)
                 waited = time.monotonic() - told.since
-                limit = told.current.group.seconds if told.current else _START
+                own = told.current.group.seconds if told.current else _START
+                limit = order.seconds or own if told.current else own
                 if waited > limit:
                     return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)
                 time.sleep(_PAUSE)
@@ -178,13 +188,13 @@ def _child(members: list[Check], pin: str, expected: Path | None, told: _Told) -
         return _Ending(False, _how(process.returncode, output), time.monotonic() - began)
 
 
-def _command(members: list[Check], pin: str, expected: Path | None, results: Path, folder: str) -> list[str]:
+def _command(members: list[Check], order: _Order, results: Path, folder: str) -> list[str]:
     plugins = ("accel_core.conformance.option", "accel_core.conformance.reporting")
     return [
         sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, "--noconftest",
         *(part for plugin in plugins for part in ("-p", plugin)), "-p", "no:cacheprovider", "-W", "ignore",
-        "--import-mode=importlib", "--accel", pin, "--accel-results", str(results),
-        *(["--accel-expected", str(expected.absolute())] if expected else []),
+        "--import-mode=importlib", "--accel", order.pin, "--accel-results", str(results),
+        *(["--accel-expected", str(order.expected.absolute())] if order.expected else []),
         *(f"{check.group.file}::{check.node}" for check in members),
     ]  # fmt: skip
 

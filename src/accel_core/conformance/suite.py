@@ -12,6 +12,7 @@ from accel_core.conformance.interface.test_selection import TestSelection
 from accel_core.conformance.interface.test_sharing import TestSharing
 from accel_core.conformance.interface.test_signatures import TestSignatures
 from accel_core.conformance.interface.test_traces import TestTraces
+from accel_core.conformance.ranks.test_distributed import TestDistributed
 from accel_core.conformance.test_declaration import TestDeclaration
 
 __all__ = ["AcceleratorTests"]
@@ -29,5 +30,6 @@ class AcceleratorTests(
     TestQueues,
     TestAmounts,
     TestCompiling,
+    TestDistributed,
 ):
     """What accel_core promises of an accelerator. Subclass it, name it `Test…`, and set `backend`."""

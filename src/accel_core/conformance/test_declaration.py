@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 from accel_core import hookspecs
 from accel_core._support import child
-from accel_core.backend import API_LEVEL, PROJECT
+from accel_core.backend import PROJECT
 from accel_core.conformance.claims import BrokenPromise, not_claimed, require
 from accel_core.conformance.subject import Subject, candidate_of
 from accel_core.detection.records import Candidate
@@ -94,11 +94,6 @@ class TestDeclaration(Subject):
         require(backend.description, "the declaration has no description")
         needs = backend.vendor_imports != ("torch",)
         require(backend.install_hint or not needs, "install_hint is empty, and vendor_import is not torch's")
-
-    def test_api_level_is_known(self, candidate: Candidate) -> None:
-        """The API level is one that this accel-core has."""
-        level = candidate.backend.api_level
-        require(1 <= level <= API_LEVEL, f"api_level is {level}; this accel-core has 1 to {API_LEVEL}")
 
     def test_class_can_be_found(self, candidate: Candidate) -> None:
         """The class that the declaration names is in a module that is there."""

@@ -11,10 +11,8 @@ class Mutant(NamedTuple):
 
     #: The check that is meant to catch it: `"answers.device_names"`.
     meant: str
-    #: Members of the class; a function takes the accelerator that is whole as `whole`, and then its arguments.
+    #: Members of the class, in the place of those that are whole.
     members: dict[str, Any]
-    #: Checks that fail with it, because they rely on what is broken.
-    follow: tuple[str, ...] = ()
 
 
 def given(value: Any) -> Callable[..., Any]:

@@ -73,6 +73,12 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
     metavar="FILE",
     help="TOML with [skip] and [fails]: checks and reasons.",
 )
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long one check may take [default: 60, and more for those that compile].",
+)
 @click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
 @click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
 @options.as_json
@@ -84,6 +90,7 @@ def command(
     level: int,
     only: tuple[str, ...],
     expected: tuple[Path, Expected] | None,
+    timeout: float | None,
     certify: bool,
     listing: bool,
     as_json: bool,
@@ -112,7 +119,8 @@ def command(
         wanted = [check for check in checks() if check.level <= level and (not only or check.name in only)]
         with Progress(len(wanted)) as progress:
             file = expected[0] if expected else None
-            card = run(_subject(name, settings), level, expected=file, only=only, begins=progress.show)
+            subject = _subject(name, settings)
+            card = run(subject, level, expected=file, only=only, seconds=timeout, begins=progress.show)
         if as_json:
             output.write_json(document.to_dict(card))
         else:
@@ -158,8 +166,9 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
 
 
 def _status(card: Card) -> int:
-    if card.results and all(r.outcome is Outcome.NOT_RUN for r in card.results if r.check.level):
-        return 2 if any(r.check.level for r in card.results) else 1
+    of_the_device = [result for result in card.results if result.check.level] or card.results
+    if all(result.outcome is Outcome.NOT_RUN for result in of_the_device):
+        return 2
     return 0 if all(result.outcome.is_good for result in card.results) else 1
 
 

@@ -17,7 +17,7 @@ from accel_core.conformance.subject import Subject
 __all__ = ["TestSharing"]
 
 _THREADS = 8
-_SECONDS = 20.0
+_SECONDS = 10.0
 
 
 class TestSharing(Subject):
