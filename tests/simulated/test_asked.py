@@ -26,7 +26,7 @@ print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_p
 
 @pytest.mark.parametrize(
     ("device", "name", "kind", "product"),
-    [("acme", "generic", "PrivateUse1", "acme:0"), ("cuda", "cuda", "CUDA", "Simulated CUDA")],
+    [("acme", "generic", "PrivateUse1", "Simulated ACME"), ("cuda", "cuda", "CUDA", "Simulated CUDA")],
 )
 def test_the_command_gives_the_device_to_all_that_it_starts(
     device: str, name: str, kind: str, product: str
@@ -41,7 +41,7 @@ def test_the_command_gives_the_device_to_all_that_it_starts(
     assert ended.returncode == 0, ended.stderr
     chosen, last, shown, called, text, *told = json.loads(ended.stdout)
     assert (chosen, last, shown) == (name, f"{device}:2", f"{device}:0")
-    assert called == product  # acme's module has the least that torch asks, and so no name for a product
+    assert called == product
     version = "0.1.0"
     assert text.endswith(f", simulated: {device}:3 by accel-simulated {version}>")
     assert told == [f"{device}:3 by accel-simulated {version}"] * 2 + [True]

@@ -26,9 +26,6 @@ BEYOND = {
         "set_per_process_memory_fraction": "not supported",
     },
     "sdaa": {"set_per_process_memory_fraction": "not supported"},
-    "acme": {
-        "set_per_process_memory_fraction": "not supported",
-    },
     "mps": {
         "default_generator": "not supported",
         "initial_seed": "not supported",

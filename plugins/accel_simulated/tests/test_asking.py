@@ -43,6 +43,7 @@ def test_installed_and_not_asked_for_nothing_of_it_is_there(child: Child) -> Non
     asked = child(code, {"ACCEL_SIMULATE": "acme"})
     modules, folders, more = json.loads(asked)
     assert "accel_simulated.at_start" in modules
+    assert not [name for name in modules if "detector" in name]
     assert [Path(path).name for path in folders] == ["acme"]
     assert more == finders + 1
 

@@ -18,8 +18,8 @@ def is_int(value: Any) -> bool:
 
 
 def _compiler(a: Any) -> str:
-    """What is declared; else inductor's word, which knows those of the simulated types that torch brings."""
-    known = a.device_name() in ("cuda", "xpu", "mps")
+    """What is declared; else inductor's word, on types that torch brings or that it is taught."""
+    known = a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
     return a.backend.compile_backend or ("inductor" if known else "aot_eager")
 
 

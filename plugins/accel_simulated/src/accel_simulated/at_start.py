@@ -41,6 +41,10 @@ def begin() -> None:
         ends = ("site-packages", "dist-packages")
         places = [place for place, entry in enumerate(sys.path) if entry.endswith(ends)]
         sys.path.insert(min(places, default=len(sys.path)), runtime)
+    if os.path.isdir(os.environ.get("ACCEL_SIMULATE_RECORD", "")):  # `accel simulate --report`
+        from accel_simulated.detector import recording
+
+        recording.begin(device()[1])
     imports.change("torch", before=_prepare)
     if name == "klxpu":  # by the vendor's own way, which is not torch's
         from accel_simulated import kunlunxin

@@ -6,7 +6,9 @@ unchanged Python, over the simulated device.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from types import ModuleType
+from typing import Any
 
 from accel_core._support import simulation
 from accel_simulated import device, imports
@@ -38,10 +40,41 @@ def install(name: str) -> None:
         title = VENDORS[name].collective.upper()
         setattr(module, f"_{title}_AVAILABLE", True)
         setattr(module, f"ProcessGroup{title}", collective.stand_in_for(title.lower()))
+        module.default_pg_nccl_timeout = timedelta(minutes=10)  # type: ignore[attr-defined]
 
     # torch._C comes first of all: torch's Python is built on it.
+    if name != "xpu":  # whose storages the CPU wheel can make
+        imports.change("torch.storage", after=lambda module: _serve_storages(module, name))
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
     if name != "mps":
         imports.change("torch.version", after=change_version)
     if VENDORS[name].collective:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)
+
+
+def _serve_storages(storage: ModuleType, name: str) -> None:
+    """Make and resize `torch.UntypedStorage` on the device: the C part is compiled for the host alone.
+
+    `torch.load` makes them so, with a `map_location`; FSDP frees by resizing to nothing.
+    """
+    kind: Any = storage.UntypedStorage
+    theirs, theirs_resize = kind.__new__, kind.resize_
+
+    def new(cls: type, *arguments: Any, **more: Any) -> Any:
+        import torch
+
+        device = more.get("device")
+        if cls is not kind or device is None or torch.device(device).type != name:
+            return theirs(cls, *arguments, **more)
+        return torch.empty(*arguments, dtype=torch.uint8, device=device).untyped_storage()
+
+    def resize(self: Any, size: int) -> Any:
+        import torch
+
+        if self.device.type != name:
+            return theirs_resize(self, size)
+        over = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        torch.ops.accel_simulated.resize_storage(over, size)
+        return self
+
+    kind.__new__, kind.resize_ = new, resize

@@ -59,19 +59,19 @@ def _simulate(text: str) -> None:
                 f"--accel {text}: a plugin of pytest has imported torch already. "
                 f"Run: accel simulate {text} -- pytest"
             )
-        variables = provider.environment(text)
+        wanted, _ = provider.understood(text)
+        if started is None:
+            variables = provider.environment(text)
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
-    if started is not None and ":" not in text:  # of which there may be any number
-        variables["ACCEL_SIMULATE"] = variables["ACCEL_SIMULATE"].partition(":")[0] + f":{started.devices}"
-    if started is not None and str(started) != variables["ACCEL_SIMULATE"]:
+    if started is None:
+        os.environ.update(variables)  # whatever the tests start has the devices too
+        at_start.begin()
+    elif started.vendor != wanted.vendor or (":" in text and started != wanted):
         raise pytest.UsageError(
             f"--accel {text}: ACCEL_SIMULATE has this process simulate {started} already. Unset it, or leave "
             "--accel out."
         )
-    os.environ.update(variables)  # whatever the tests start has the devices too
-    if started is None:
-        at_start.begin()
 
 
 def _is_here(text: str) -> bool:
@@ -109,17 +109,32 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         for number, device in enumerate(devices):
             outcome = Path(folder, str(number))
             command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
+            print(f"\n--- on simulated {device}", flush=True)  # noqa: T201 - whose output follows
             began = time.monotonic()
             done = subprocess.run(command, env={**inherited, _OUTCOME: str(outcome)}, check=False)
             seconds = time.monotonic() - began
             told = json.loads(outcome.read_text()) if outcome.exists() else {}
             rows.append((device, done.returncode, told, seconds))
+    for line in _differing({device: told.get("not passed", []) for device, _, told, _ in rows}):
+        print(line)  # noqa: T201 - what was asked for
     titles = "".join(f"{title:>10}" for title in (*_COLUMNS, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - what was asked for
     for device, status, told, seconds in rows:
         counts = "".join(f"{told.get(column, '-'):>10}" for column in _COLUMNS)
         print(f"{device:<16}{counts}{seconds:>10.1f}{status:>10}")  # noqa: T201
     return max(status for _, status, _, _ in rows)
+
+
+def _differing(failing: dict[str, list[str]]) -> list[str]:
+    """The tests that fail on some of the devices and not on all, each with those on which it does."""
+    where: dict[str, list[str]] = {}
+    for device, tests in failing.items():
+        for test in dict.fromkeys(tests):
+            where.setdefault(test, []).append(device)
+    lines = [
+        f"{test}: on {', '.join(devices)}" for test, devices in where.items() if len(devices) < len(failing)
+    ]
+    return ["", "fails on some only:", *lines] if lines else []
 
 
 def _read(wanted: str) -> list[str]:
@@ -152,8 +167,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Tell the run of several how this one ended."""
     place = os.environ.pop(_OUTCOME, "")
     if place:
-        counts = {column: len(terminalreporter.stats.get(column, ())) for column in _COLUMNS}
-        Path(place).write_text(json.dumps(counts))
+        found = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
+        told: dict[str, Any] = {column: len(reports) for column, reports in found.items()}
+        told["not passed"] = [report.nodeid for report in (*found["failed"], *found["error"])]
+        Path(place).write_text(json.dumps(told))
 
 
 # --- fixtures and the mark -----------------------------------------------------------------------------

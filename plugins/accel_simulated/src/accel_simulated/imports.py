@@ -34,8 +34,11 @@ class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if fullname != self._module:
             return None
-        for finder in list(sys.meta_path):
-            if finder is not self and hasattr(finder, "find_spec"):
+        # Those behind it: of two that change one module, the one in front asks the other.
+        finders = list(sys.meta_path)
+        behind = finders.index(self) + 1 if self in finders else 0
+        for finder in finders[behind:]:
+            if hasattr(finder, "find_spec"):
                 spec = finder.find_spec(fullname, path, target)
                 if spec is not None:
                     if spec.loader is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from accel_simulated import building
@@ -13,7 +13,9 @@ from accel_simulated.declared import Declared, find
 from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES
 
-__all__ = ["build", "built", "devices", "environment", "understood"]
+__all__ = [
+    "build", "built", "check_reports", "devices", "environment", "run_recorded", "understood",
+]  # fmt: skip
 
 
 def devices() -> dict[str, str]:
@@ -61,3 +63,22 @@ def understood(text: str) -> tuple[Asked, Declared | None]:
         return read(text, source="the device"), None
     vendor = declared.vendor
     return read(f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor}), declared
+
+
+def check_reports(files: Sequence[str]) -> None:
+    """Raise `SettingError` for a report that cannot be written, or whose ending names no format."""
+    from accel_simulated.detector import command
+
+    command.check(files)
+
+
+def run_recorded(
+    arguments: Sequence[str], environ: Mapping[str, str], files: Sequence[str], given: Sequence[str]
+) -> int:
+    """Run a program with the variables that `environment` gave, and write down what in it names one vendor.
+
+    Gives the exit status; raises as `building.build` does. `given` is the command as a person wrote it.
+    """
+    from accel_simulated.detector import command
+
+    return command.run(arguments, environ, files, given)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from accel_simulated import device
+from accel_simulated import data_parallel, device
 from accel_simulated.host_memory import HostMemory
 
 __all__ = ["put_into"]
@@ -193,6 +193,7 @@ def _cuda_only(c: ModuleType) -> dict[str, Any]:
     host = HostMemory()
 
     return {
+        **data_parallel.FUNCTIONS,
         "_graph_pool_handle": _new_pool,
         "_host_emptyCache": lambda: None,
         "_nccl_version": lambda: 2 << 32 | 27 << 16 | 3,

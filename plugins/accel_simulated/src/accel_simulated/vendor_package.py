@@ -19,12 +19,14 @@ def finish(module: ModuleType) -> None:
     import torch
     from torch.utils.checkpoint import DefaultDeviceType
 
-    from accel_simulated import collective
+    from accel_simulated import collective, inductor
 
     name, vendor = device.vendor.name, device.vendor
     torch._register_device_module(name, module)  # type: ignore[no-untyped-call]
     if vendor.kind == "PrivateUse1":
         torch.utils.backend_registration.generate_methods_for_privateuse1_backend(for_storage=True)
+        if not vendor.plain:
+            inductor.teach(name)
     DefaultDeviceType.set_device_type(name)
     if vendor.collective and torch.distributed.is_available():
         collective.register(vendor.collective, name)

@@ -35,6 +35,8 @@ TORCH_TYPES = (
 _OURS = ("core", "simulated")
 _ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
 _PIECES = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+#: Of the distribution that is written.
+_EXTRAS = "test,lint"
 _LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
 #: The questions of copier.yml, in their order, and what each is about where help lists the options.
 _QUESTIONS = {
@@ -115,7 +117,7 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
         )
     _write(name, output, answers, defaults=defaults or not missing)
     click.echo(f"Written: {output}")
-    click.echo(f"Next: cd {output} && pip install -e '.[test,lint]' && pytest")
+    click.echo(f"Next: cd {output} && pip install -e '.[{_EXTRAS}]' && pytest")
 
 
 # --- what must hold before anything is asked -----------------------------------------------------------

@@ -45,21 +45,37 @@ def _names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
     metavar="FOLDER",
     help="Where --build puts the libraries, for machines without a compiler.",
 )
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    metavar="FILE",
+    help="Write what in the command's code is for one vendor, by ending: .md, .json, .sarif. Repeatable.",
+)
 @click.argument(
     "words", nargs=-1, type=click.UNPROCESSED, metavar="DEVICE[:COUNT] [--] COMMAND...", shell_complete=_names
 )
 @click.pass_context
 def command(
-    ctx: click.Context, words: tuple[str, ...], *, listing: bool, building: bool, output: Path | None
+    ctx: click.Context,
+    words: tuple[str, ...],
+    *,
+    listing: bool,
+    building: bool,
+    output: Path | None,
+    reports: tuple[str, ...],
 ) -> None:
     """Run a command whose Python processes have simulated devices, for tests.
 
     accel simulate acme:2 -- pytest tests starts it with ACCEL_SIMULATE=acme:2, which all that it starts
-    inherits. The exit status is the command's. It takes the distribution accel-simulated, and a C++ compiler
-    the first time for each torch.
+    inherits. The exit status is the command's. --report cuda.md lists each place outside torch that is
+    written for one vendor. It takes the distribution accel-simulated, and a C++ compiler the first time for
+    each torch.
     """
     if output is not None and not building:
         raise click.UsageError("--output goes with --build: accel simulate --build acme --output FOLDER")
+    if reports and (listing or building):
+        raise click.UsageError("--report is of a command that is run, and --list and --build run none.", ctx)
     try:
         provider = _provider()
         if listing:
@@ -67,7 +83,7 @@ def command(
         elif building:
             _build(provider, words, output)
         else:
-            _run(ctx, provider, words)
+            _run(ctx, provider, words, reports)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(2 if isinstance(error, SettingError) else 1)
@@ -101,8 +117,8 @@ def _list(provider: Any) -> None:
         output.write_page([Table(("DEVICE", "HERE", "WHAT IT IS"), rows), Paragraph(), note])
 
 
-def _run(ctx: click.Context, provider: Any, words: tuple[str, ...]) -> None:
-    """Become the command; on Windows, which cannot, wait for it."""
+def _run(ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]) -> None:
+    """Become the command; wait for it on Windows, which cannot, and where its reports are to be written."""
     if not words:
         raise click.UsageError(
             "Missing a device and a command, such as: accel simulate acme:2 -- pytest", ctx
@@ -111,10 +127,14 @@ def _run(ctx: click.Context, provider: Any, words: tuple[str, ...]) -> None:
     wanted = rest[1:] if rest[:1] == ["--"] else rest
     if not wanted:
         raise click.UsageError(f"Missing a command, such as: accel simulate {device} -- pytest", ctx)
+    if reports:
+        provider.check_reports(reports)
     program = _found(wanted[0])
     environ = {**os.environ, **provider.environment(device)}
     # A script is this Python's to run, where it says nothing itself.
     arguments = [program, *wanted[1:]] if os.access(program, os.X_OK) else [sys.executable, *wanted]
+    if reports:
+        ctx.exit(provider.run_recorded(arguments, environ, reports, wanted))
     if os.name == "nt":
         ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
     sys.stdout.flush()

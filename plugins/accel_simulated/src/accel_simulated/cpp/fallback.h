@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/SmallVector.h>
 
 #include "kernels.h"
 
@@ -11,28 +12,67 @@ inline std::atomic<int64_t> fallback_calls{0};
 
 using Stack = torch::jit::Stack;
 
-// One call of one operator: from the stack to the host and back.
+template <class F>
+void each_tensor(const c10::IValue& value, F&& visit) {
+  if (value.isTensor()) visit(value.toTensor());
+  else if (value.isTensorList())
+    for (const at::Tensor& tensor : value.toTensorList()) visit(tensor);
+  else if (value.isOptionalTensorList())
+    for (auto& tensor : value.toOptionalTensorVector())
+      if (tensor) visit(*tensor);
+}
+
+template <class F>
+void change_tensors(c10::IValue& value, F&& change) {
+  if (value.isTensor()) {
+    value = change(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> changed;
+    for (const at::Tensor& tensor : value.toTensorList()) changed.push_back(change(tensor));
+    value = std::move(changed);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<MaybeTensor> changed;
+    for (auto& tensor : value.toOptionalTensorVector())
+      changed.push_back(tensor ? MaybeTensor(change(*tensor)) : std::nullopt);
+    value = std::move(changed);
+  }
+}
+
+// One call of one operator, whose arguments are the last of the stack: to the host and back, in their places.
 class FallbackCall {
  public:
-  FallbackCall(const c10::OperatorHandle& op, Stack* stack)
-      : op_(op), schema_(op.schema()), stack_(stack), count_(schema_.arguments().size()) {
-    given_.assign(stack->end() - count_, stack->end());
+  FallbackCall(const c10::OperatorHandle& op, c10::DispatchKey key, Stack* stack)
+      : op_(op), schema_(op.schema()), key_(key), stack_(*stack), first_(stack->size() - schema_.arguments().size()) {}
+  ~FallbackCall() {
+    for (auto& pair : seen_) Aliases::give_back(std::move(pair.host));
   }
 
   void run() {
     find_device();
-    auto* recording = begin_kernel(device_.index());
-    auto arguments = to_host();
-    if (recording) save_what_is_written(*recording);
+    recording_ = begin_kernel(device_.index());
+    // Kernels that do otherwise for who will want a gradient.
+    asks_for_gradients_ = schema_.name() == "aten::_fused_sdp_choice" || schema_.name() == "aten::_sparse_mm_reduce_impl";
+    if (recording_) given_.assign(stack_.begin() + first_, stack_.end());
+    to_host(stack_, first_);
     auto generator = find_generator();
-    if (recording && generator) recording->save(generator.get());
-    auto results = call(op_, arguments, generator, generator_slot_);
-    give_back(results);
-    if (recording) record(*recording, generator, results);
+    if (recording_) {
+      save_what_is_written();
+      if (generator) recording_->save(generator.get());
+    }
+    {
+      std::optional<HostMemory::Lend> lend;  // not to what becomes part of a tensor on the host
+      if (!writes_to_host_) lend.emplace(device_.index());
+      call(op_, key_, stack_, first_, generator, generator_slot_);
+    }
+    give_back();
+    if (recording_) record(generator);
   }
 
  private:
   using GeneratorPtr = c10::intrusive_ptr<Generator>;
+  struct Pair {
+    at::Tensor ours, host;
+  };
 
   // The device of the arguments; all of them must be on it.
   void find_device() {
@@ -40,8 +80,8 @@ class FallbackCall {
     auto check = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
       if (!is_here(tensor)) {
-        TORCH_CHECK(tensor.dim() == 0 || !tensor.is_cpu() || takes_host_indices(),
-            "Expected all tensors to be on the same device, but found at least two devices, ",
+        if (tensor.dim() == 0 || !tensor.is_cpu() || takes_host_tensors()) return;
+        TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
             Device(kType, selected_device), " and cpu! (", schema_.name(), ")");
       } else if (found) {
         TORCH_CHECK(*found == tensor.device(),
@@ -51,173 +91,207 @@ class FallbackCall {
         found = tensor.device();
       }
     };
-    for (auto& value : given_) each_tensor(value, check);
-    for (auto& value : given_)
-      if (!found && value.isDevice() && value.toDevice().type() == kType)
-        found = Device(kType, index_of(value.toDevice()));
+    for (auto i = first_; i < stack_.size(); ++i) each_tensor(stack_[i], check);
+    for (auto i = first_; i < stack_.size() && !found; ++i)
+      if (stack_[i].isDevice() && stack_[i].toDevice().type() == kType)
+        found = Device(kType, index_of(stack_[i].toDevice()));
     device_ = found.value_or(Device(kType, selected_device));
   }
 
-  bool takes_host_indices() const {
-    return schema_.name() == "aten::index" || schema_.name() == "aten::index_put_" ||
-        schema_.name() == "aten::_index_put_impl_";
+  // Indices may be on the host, and sparse tensors are copied from and to it.
+  bool takes_host_tensors() {
+    auto& name = schema_.name();
+    writes_to_host_ = name == "aten::copy_" || name == "aten::copy_sparse_to_sparse_";
+    return writes_to_host_ || name == "aten::index" || name == "aten::index_put_" || name == "aten::_index_put_impl_";
   }
 
-  template <class F>
-  static void each_tensor(const c10::IValue& value, F visit) {
-    if (value.isTensor()) visit(value.toTensor());
-    else if (value.isTensorList())
-      for (const at::Tensor& tensor : value.toTensorVector()) visit(tensor);
-    else if (value.isOptionalTensorList())
-      for (auto& tensor : value.toOptionalTensorVector())
-        if (tensor) visit(*tensor);
+  // Replace the arguments from `first` on by what CPU's kernel takes.
+  void to_host(Stack& stack, size_t first) {
+    auto alias = [this](const at::Tensor& tensor) { return alias_of(tensor); };
+    for (auto i = first; i < stack.size(); ++i) {
+      if (stack[i].isDevice() && stack[i].toDevice().type() == kType) stack[i] = Device(at::kCPU);
+      else change_tensors(stack[i], alias);
+    }
   }
 
-  template <class F>
-  static c10::IValue map_tensors(const c10::IValue& value, F change) {
-    if (value.isTensor()) return change(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> changed;
-      for (const at::Tensor& tensor : value.toTensorVector()) changed.push_back(change(tensor));
-      return changed;
+  // One tensor has one alias, and one storage one on the host: kernels look for arguments that overlap.
+  at::Tensor alias_of(const at::Tensor& tensor) {
+    if (!tensor.defined() || !is_here(tensor)) return tensor;
+    bool strided = has_storage(tensor);
+    const Pair* shares = nullptr;
+    for (auto& pair : seen_) {
+      if (pair.ours.is_same(tensor)) return pair.host;
+      if (strided && has_storage(pair.ours) && pair.ours.storage().is_alias_of(tensor.storage())) shares = &pair;
     }
-    if (value.isOptionalTensorList()) {
-      c10::List<MaybeTensor> changed;
-      for (auto& tensor : value.toOptionalTensorVector())
-        changed.push_back(tensor ? MaybeTensor(change(*tensor)) : std::nullopt);
-      return changed;
+    at::Tensor host;
+    if (shares) {
+      host = over(c10::Storage(shares->host.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
+    } else if (tensor.is_nested()) {
+      host = nested_with(tensor, [this](const at::Tensor& part) { return alias_of(part); });
+    } else if (!strided) {
+      host = new_sparse(tensor, Device(c10::kCPU));
+      assign_sparse(host, tensor, [this](const at::Tensor& part) { return alias_of(part); });
+    } else {
+      host = recording_ ? on_host(tensor) : Aliases::take(tensor);  // a graph keeps it
     }
-    return value;
-  }
-
-  // The arguments for CPU's kernel; `seen_` remembers which alias stands for which tensor.
-  Stack to_host() {
-    Stack arguments;
-    seen_.clear();
-    auto alias = [&](const at::Tensor& tensor) {
-      if (!is_here(tensor)) return tensor;
-      for (auto& [ours, host] : seen_)
-        if (ours.is_same(tensor)) return host;
-      return seen_.emplace_back(tensor, on_host(tensor)).second;
-    };
-    for (size_t i = 0; i < count_; ++i) {
-      auto& value = given_[i];
-      if (value.isDevice() && value.toDevice().type() == kType) arguments.emplace_back(Device(at::kCPU));
-      else arguments.push_back(map_tensors(value, alias));
-      if (schema_.arguments()[i].name() == "generator") generator_slot_ = int(i);
-    }
-    return arguments;
+    if (asks_for_gradients_ && tensor.requires_grad()) host.set_requires_grad(true);
+    seen_.push_back({tensor, host});
+    return host;
   }
 
   // Random numbers come from the generator that was given, else from the device's.
-  GeneratorPtr find_generator() const {
+  GeneratorPtr find_generator() {
     if (!op_.hasTag(at::Tag::nondeterministic_seeded)) return {};
-    bool given = generator_slot_ >= 0 && given_[generator_slot_].isGenerator();
+    auto& arguments = schema_.arguments();
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (arguments[i].name() == "generator") generator_slot_ = int(i);
+    bool given = generator_slot_ >= 0 && stack_[first_ + generator_slot_].isGenerator();
     if (!given && draw_from_host) return {};
-    auto generator = given ? given_[generator_slot_].toGenerator() : default_generator(device_.index());
+    auto generator = given ? stack_[first_ + generator_slot_].toGenerator() : default_generator(device_.index());
     return GeneratorPtr::reclaim_copy(as_simulated(generator));
   }
 
-  static Stack call(const c10::OperatorHandle& op, Stack arguments, const GeneratorPtr& generator, int slot) {
-    std::optional<LentToDefault> lent;
-    if (generator) {
-      std::lock_guard<std::mutex> lock(generator->mutex_);
-      auto numbers = generator->draw();
-      if (slot >= 0) arguments[slot] = numbers;
-      else lent.emplace(numbers);
-    }
+  static void call(const c10::OperatorHandle& op, c10::DispatchKey key, Stack& stack, size_t first,
+      const GeneratorPtr& generator, int slot) {
     at::AutoDispatchBelowADInplaceOrView below;
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
-    return arguments;
+    if (!generator) return op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
+    std::optional<LentToDefault> lent;
+    std::lock_guard<std::mutex> lock(generator->mutex_);
+    auto numbers = generator->draw();
+    if (slot >= 0) stack[first + slot] = numbers;
+    else lent.emplace(numbers);
+    op.redispatchBoxed(c10::DispatchKeySet(key), &stack);
   }
 
-  // Put the results on the stack, as tensors of ours.
-  void give_back(const Stack& results) {
-    c10::DeviceGuard guard(device_);
-    for (auto& [ours, host] : seen_)  // an out= argument that the kernel gave other memory
-      if (host.storage().data() != ours.storage().data() && host.numel()) return_argument(ours, host);
-    stack_->erase(stack_->end() - count_, stack_->end());
-    for (auto& value : results)
-      stack_->push_back(map_tensors(value, [&](const at::Tensor& host) { return to_device(host); }));
+  // Replace the results on the stack by tensors of ours.
+  void give_back() {
+    for (auto& pair : seen_)  // an out= argument that the kernel gave other memory
+      if (has_storage(pair.host) && pair.host.storage().data() != pair.ours.storage().data()) take_memory(pair);
+    auto change = [this](const at::Tensor& host) { return to_device(host); };
+    for (auto i = first_; i < stack_.size(); ++i) change_tensors(stack_[i], change);
   }
 
-  at::Tensor to_device(const at::Tensor& host) const {
+  at::Tensor to_device(const at::Tensor& host) {
     if (!host.defined() || is_here(host)) return host;
-    for (auto& [ours, alias] : seen_) {
-      if (host.is_same(alias)) return return_argument(ours, alias);
-      if (host.storage().is_alias_of(alias.storage())) {  // a view: the same bytes in another shape
-        auto view = at::detail::make_tensor<c10::TensorImpl>(
-            c10::TensorImpl::VIEW, c10::Storage(ours.storage()), ours.key_set(), host.dtype());
-        view.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
-        return view;
-      }
+    bool strided = has_storage(host);
+    const Pair* shares = nullptr;
+    for (auto& pair : seen_) {
+      if (host.is_same(pair.host)) return return_argument(pair);
+      if (strided && has_storage(pair.host) && host.storage().is_alias_of(pair.host.storage())) shares = &pair;
     }
-    return on_device(host, device_);
+    if (shares)  // a view: the same bytes in another shape
+      return view_of(shares->ours, host);
+    if (host.is_nested()) return nested_with(host, [this](const at::Tensor& part) { return to_device(part); });
+    if (!strided) {
+      auto made = new_sparse(host, device_);
+      assign_sparse(made, host, [this](const at::Tensor& part) { return to_device(part); });
+      return made;
+    }
+    for (auto& [bytes, storage] : made_)  // several results with the same memory
+      if (host.storage().is_alias_of(bytes)) return over(c10::Storage(storage), kKeys, host);
+    auto made = on_device(host, device_);
+    if (host.storage().use_count() > 1) made_.emplace_back(host.storage(), made.storage());
+    return made;
   }
 
-  // An argument that the kernel wrote to: its shape may have changed, and even its memory.
-  static at::Tensor return_argument(const at::Tensor& ours, const at::Tensor& host) {
-    if (host.storage().data() != ours.storage().data()) {
-      ours.resize_(host.sizes());
-      on_host(ours).copy_(host);
-    } else {
+  // An argument that the kernel wrote to: its shape may have changed.
+  at::Tensor return_argument(const Pair& pair) {
+    auto& [ours, host] = pair;
+    if (ours.is_nested()) return ours;
+    if (!has_storage(ours)) {
+      assign_sparse(ours, host, [this](const at::Tensor& part) { return to_device(part); });
+    } else if (ours.sizes() != host.sizes() || ours.strides() != host.strides() ||
+        ours.storage_offset() != host.storage_offset()) {
       ours.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(), host.storage_offset());
     }
+    if (ours.is_conj() != host.is_conj()) ours._set_conj(host.is_conj());
     return ours;
   }
 
-  void save_what_is_written(Recording& recording) const {
+  // The kernel gave `host` other memory: it becomes that of `ours` too.
+  void take_memory(Pair& pair) {
+    auto& target = const_cast<c10::Storage&>(pair.ours.storage());
+    auto& source = const_cast<c10::Storage&>(pair.host.storage());
+    auto bytes = source.nbytes();
+    if (auto taken = adopted(source, device_)) {
+      target.set_data_ptr_noswap(taken.set_data_ptr(c10::DataPtr(nullptr, device_)));
+    } else {
+      auto data = DeviceMemory::get().allocate_on(device_.index(), bytes);
+      if (bytes) std::memcpy(data.get(), source.data(), bytes);
+      target.set_data_ptr_noswap(std::move(data));
+    }
+    target.set_nbytes(bytes);
+    source.set_data_ptr_noswap(bytes_of(target, Device(c10::kCPU)));
+    return_argument(pair);
+  }
+
+  void save_what_is_written() const {
     // Batch norm updates its running statistics without saying so in its schema.
     bool unsaid = schema_.name() == "aten::native_batch_norm";
-    for (size_t i = 0; i < count_; ++i) {
-      auto* alias = schema_.arguments()[i].alias_info();
-      bool running = unsaid && schema_.arguments()[i].name().rfind("running_", 0) == 0;
-      if (!running && !(alias && alias->isWrite())) continue;
+    for (size_t i = 0; i < given_.size(); ++i) {
+      auto& argument = schema_.arguments()[i];
+      bool running = unsaid && argument.name().rfind("running_", 0) == 0;
+      if (!running && !(argument.alias_info() && argument.alias_info()->isWrite())) continue;
       each_tensor(given_[i], [&](const at::Tensor& tensor) {
-        if (is_here(tensor)) recording.save(tensor.storage());
+        if (tensor.defined() && is_here(tensor) && has_storage(tensor)) recording_->save(tensor.storage());
       });
     }
   }
 
-  void record(Recording& recording, const GeneratorPtr& generator, const Stack& results) {
-    auto arguments = to_host();  // anew: an out= argument has its memory only now
+  void record(const GeneratorPtr& generator) {
     std::vector<std::pair<size_t, at::Tensor>> outputs;  // which new tensor each result goes to
     size_t number = 0;
-    for (size_t i = 0; i < results.size(); ++i) {
-      auto& ours = (*stack_)[stack_->size() - results.size() + i];
-      each_tensor(ours, [&](const at::Tensor& tensor) {
+    for (auto i = first_; i < stack_.size(); ++i)
+      each_tensor(stack_[i], [&](const at::Tensor& tensor) {
         if (is_here(tensor) && !shares_memory(tensor)) outputs.emplace_back(number, on_host(tensor));
         ++number;
       });
-    }
-    if (generator && generator_slot_ < 0) recording.touches_host_generator = true;
-    recording.add(schema_.name(), [op = op_, arguments, generator, slot = generator_slot_, outputs] {
+    seen_.clear();
+    to_host(given_, 0);  // anew: an out= argument has its memory only now
+    if (generator && generator_slot_ < 0) recording_->touches_host_generator = true;
+    auto step = [op = op_, key = key_, arguments = given_, generator, slot = generator_slot_, outputs] {
+      auto stack = arguments;
+      call(op, key, stack, 0, generator, slot);
       Tensors again;
-      for (auto& value : call(op, arguments, generator, slot))
-        each_tensor(value, [&](const at::Tensor& tensor) { again.push_back(tensor); });
+      for (auto& value : stack) each_tensor(value, [&](const at::Tensor& tensor) { again.push_back(tensor); });
       for (auto& [number, output] : outputs) output.copy_(again[number]);
-    });
+    };
+    recording_->add(schema_.name(), step);
+    seen_.clear();
   }
 
   bool shares_memory(const at::Tensor& tensor) const {
-    for (auto& [ours, host] : seen_)
-      if (tensor.storage().is_alias_of(ours.storage())) return true;
+    if (!has_storage(tensor)) return false;
+    for (auto& pair : seen_)
+      if (has_storage(pair.ours) && tensor.storage().is_alias_of(pair.ours.storage())) return true;
     return false;
   }
 
   const c10::OperatorHandle& op_;
   const c10::FunctionSchema& schema_;
-  Stack* stack_;
-  size_t count_;
-  Stack given_;
+  c10::DispatchKey key_;
+  Stack& stack_;
+  size_t first_;
   Device device_{kType, 0};
+  bool writes_to_host_ = false;
+  bool asks_for_gradients_ = false;
   int generator_slot_ = -1;
-  std::vector<std::pair<at::Tensor, at::Tensor>> seen_;
+  Recording* recording_ = nullptr;
+  Stack given_;                        // the arguments, while they are recorded
+  c10::SmallVector<Pair, 6> seen_;     // which alias stands for which tensor
+  c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 1> made_;
 };
 
-inline void fallback(const c10::OperatorHandle& op, Stack* stack) {
+// For the operators of one layout: `Host` is the key of CPU's kernels for it.
+template <c10::DispatchKey Host>
+void fallback(const c10::OperatorHandle& op, Stack* stack) {
   ++fallback_calls;
-  FallbackCall(op, stack).run();
+  FallbackCall(op, Host, stack).run();
+}
+
+template <c10::DispatchKey Host>
+torch::CppFunction by_host() {
+  return torch::CppFunction::makeFromBoxedFunction<&fallback<Host>>();
 }
 
 }  // namespace simulated

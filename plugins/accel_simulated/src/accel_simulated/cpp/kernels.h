@@ -4,7 +4,7 @@
 #include <ATen/ops/as_strided_native.h>
 
 #include "guard.h"
-#include "memory.h"
+#include "host.h"
 
 namespace simulated {
 
@@ -18,7 +18,8 @@ inline at::ScalarType scalar_type_or_default(std::optional<at::ScalarType> dtype
   return dtype.value_or(c10::typeMetaToScalarType(c10::get_default_dtype()));
 }
 
-// As in pytorch, aten/src/ATen/mps/EmptyTensor.cpp; every tensor on the device begins in one of the next two.
+// As in pytorch, aten/src/ATen/mps/EmptyTensor.cpp; every tensor on the device begins in one of the next two, or
+// in on_device.
 inline void check_dtype(at::ScalarType dtype) {
   TORCH_CHECK_TYPE(!kIsMps || dtype != at::kDouble,
       "Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64.");
@@ -39,24 +40,17 @@ inline at::Tensor empty_strided(Ints size, Ints stride, std::optional<at::Scalar
   return at::detail::empty_strided_generic(size, stride, &DeviceMemory::get(), kKeys, scalar_type_or_default(dtype));
 }
 
-// A CPU tensor over the whole storage of `tensor`, and the same view of it: kernels need no copies in.
-inline at::Tensor on_host(const at::Tensor& tensor) {
-  if (!is_here(tensor)) return tensor;
-  auto* owner = new c10::Storage(tensor.storage());  // the alias may outlive the tensor, in a queue or a graph
-  auto drop = [](void* storage) { delete static_cast<c10::Storage*>(storage); };
-  c10::Storage storage(c10::Storage::use_byte_size_t{}, owner->nbytes(),
-      c10::DataPtr(owner->mutable_data(), owner, drop, Device(c10::kCPU)), c10::GetAllocator(c10::kCPU),
-      true);  // resizable, for out= kernels
-  auto alias = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
-  alias.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  if (tensor.is_conj()) alias._set_conj(true);
-  if (tensor.is_neg()) alias._set_neg(true);
-  return alias;
-}
-
+// What a kernel made on the host, on the device: the same memory where it is the device's, else a copy.
 inline at::Tensor on_device(const at::Tensor& host, Device device) {
-  if (!host.defined()) return host;
+  if (!host.defined() || is_here(host)) return host;
+  check_dtype(host.scalar_type());
+  if (host.is_nested()) return nested_with(host, [device](const at::Tensor& part) { return on_device(part, device); });
+  if (!has_storage(host)) {
+    auto made = new_sparse(host, device);
+    assign_sparse(made, host, [device](const at::Tensor& part) { return on_device(part, device); });
+    return made;
+  }
+  if (auto storage = adopted(host.storage(), device)) return over(std::move(storage), kKeys, host);
   c10::DeviceGuard guard(device);
   auto made = empty_strided(host.sizes(), host.strides(), host.scalar_type(), {}, device, {});
   on_host(made).copy_(host);
@@ -76,9 +70,13 @@ inline Tensors emulate(const char* name, const Tensors& inputs, std::function<Te
   auto device = inputs.at(0).device();
   auto* recording = begin_kernel(device.index());
   at::AutoDispatchBelowADInplaceOrView below;
-  Tensors aliases, results;
+  Tensors aliases, made, results;
   for (auto& input : inputs) aliases.push_back(on_host(input));
-  for (auto& result : compute(aliases)) results.push_back(on_device(result, device));
+  {
+    HostMemory::Lend lend(device.index());
+    made = compute(aliases);
+  }
+  for (auto& result : made) results.push_back(on_device(result, device));
   if (recording) {
     Tensors outputs;
     for (auto& result : results) outputs.push_back(on_host(result));
@@ -135,6 +133,12 @@ inline at::Scalar local_scalar(const at::Tensor& tensor) {
   return on_host(tensor).item();
 }
 
+inline at::Tensor nested_to_copy(const at::Tensor& nested, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+    std::optional<Device> device, std::optional<bool>, bool non_blocking, std::optional<at::MemoryFormat>) {
+  auto options = nested.options().dtype(dtype.value_or(nested.scalar_type())).device(device.value_or(nested.device()));
+  return nested_with(nested, [&](const at::Tensor& numbers) { return numbers.to(options, non_blocking, true); });
+}
+
 // Shapes and storages
 
 inline at::Tensor as_strided(const at::Tensor& tensor, Ints size, Ints stride, std::optional<int64_t> offset) {
@@ -143,6 +147,7 @@ inline at::Tensor as_strided(const at::Tensor& tensor, Ints size, Ints stride, s
 
 inline const at::Tensor& resize_(const at::Tensor& tensor, Ints size, std::optional<at::MemoryFormat> format) {
   auto* impl = tensor.unsafeGetTensorImpl();
+  if (impl->sizes() == size && !format) return tensor;  // its strides stay
   auto bytes = size_t(c10::multiply_integers(size) + tensor.storage_offset()) * tensor.itemsize();
   if (bytes > impl->unsafe_storage().nbytes()) grow(impl->unsafe_storage(), bytes);
   impl->set_sizes_contiguous(size);

@@ -45,6 +45,7 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const
 // PyTorch drops out in one kernel where it has no rule for CPU, and that kernel rounds the way back otherwise.
 inline at::Tensor dropout_backward(const at::Tensor& grad, const at::Tensor& mask, double scale) {
   return emulate("aten::native_dropout_backward", {grad, mask}, [scale](const Tensors& in) -> Tensors {
+    if (!in[0].is_floating_point()) return {at::native_dropout_backward(in[0], in[1], scale)};
     return {in[0] * in[1].to(in[0].scalar_type()).div_(1 / scale)};
   })[0];
 }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <cstdlib>
 #include <map>
+#include <unordered_set>
 
 #include "streams.h"
 
@@ -21,15 +23,29 @@ class DeviceMemory final : public c10::DeviceAllocator {
     return *memory;
   }
 
-  c10::DataPtr allocate(size_t asked) override {
-    auto device = selected_device;
+  c10::DataPtr allocate(size_t asked) override { return allocate_on(selected_device, asked); }
+  c10::DataPtr allocate_on(DeviceIndex device, size_t asked) {
     if (!asked) return {nullptr, nullptr, &free_nothing, Device(kType, device)};
     check_allocation(device, asked);
     std::lock_guard<std::mutex> lock(mutex_);
     auto& pool = pools_[device];
-    auto [address, size] = take(pool, device, (asked + kBlock - 1) / kBlock * kBlock);
-    count(pool.stats, size, asked, +1);
-    return {address, new Block{address, size, asked, device, {}}, &free_block, Device(kType, device)};
+    auto* block = take(pool, device, (asked + kBlock - 1) / kBlock * kBlock);
+    block->asked = asked;
+    count(pool.stats, block->size, asked, +1);
+    return {block->address(), block->address(), &free_block, Device(kType, device)};
+  }
+  // Is `data` memory of this device, whatever it calls itself?
+  static bool is_of(const c10::DataPtr& data, DeviceIndex device) {
+    return data.get_deleter() == &free_block && block_of(data.get_context())->device == device;
+  }
+  // Free `address` if it is a device's.
+  bool free_own(void* address) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      if (!segments_.count(address)) return false;
+    }
+    free_block(address);
+    return true;
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memmove(to, from, bytes); }
@@ -40,7 +56,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     for (int device = 0; device < device_count; ++device) drop_cache(pools_[device]);
   }
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
-    if (data.get_deleter() == &free_block) static_cast<Block*>(data.get_context())->used_on.push_back(stream);
+    if (data.get_deleter() == &free_block) block_of(data.get_context())->used_on.push_back(stream);
   }
 
   Stats getDeviceStats(DeviceIndex device) override {
@@ -68,34 +84,41 @@ class DeviceMemory final : public c10::DeviceAllocator {
 
  private:
   static constexpr size_t kBlock = 512;
+  struct Block;
+  using Cache = std::multimap<size_t, Block*>;
   struct Pool {
-    std::multimap<size_t, void*> cache;
+    Cache cache;
     Stats stats;
     double fraction = 1;
   };
+  // Stands before its memory, which it is made and kept with: to be handed out again costs no allocation.
   struct Block {
-    void* address;
+    void* address() { return reinterpret_cast<char*>(this) + kBlock; }
     size_t size, asked;
     DeviceIndex device;
     std::vector<c10::Stream> used_on;
+    Cache::node_type place;  // in the cache, while it is handed out
   };
 
   static size_t reserved(const Pool& pool) { return size_t(pool.stats.reserved_bytes[0].current); }
 
   // A block of at least `size` bytes: from the cache, else new.
-  std::pair<void*, size_t> take(Pool& pool, DeviceIndex device, size_t size) {
+  Block* take(Pool& pool, DeviceIndex device, size_t size) {
     auto cached = pool.cache.lower_bound(size);
     if (cached != pool.cache.end() && cached->first <= 2 * size) {
-      std::pair<void*, size_t> block{cached->second, cached->first};
-      pool.cache.erase(cached);
+      auto* block = cached->second;
+      block->place = pool.cache.extract(cached);
       return block;
     }
     make_room(pool, device, size);
-    void* address = nullptr;
-    TORCH_CHECK(!posix_memalign(&address, kBlock, size), "the host is out of memory");
+    static_assert(sizeof(Block) <= kBlock);
+    void* place = nullptr;
+    TORCH_CHECK(!posix_memalign(&place, kBlock, kBlock + size), "the host is out of memory");
     pool.stats.reserved_bytes[0].increase(size);
     pool.stats.segment[0].increase(1);
-    return {address, size};
+    auto* block = new (place) Block{size, 0, device, {}, {}};
+    segments_.insert(block->address());
+    return block;
   }
 
   void make_room(Pool& pool, DeviceIndex device, size_t size) {
@@ -109,9 +132,11 @@ class DeviceMemory final : public c10::DeviceAllocator {
         " bytes, ", pool.stats.allocated_bytes[0].current, " of ", limit, " are in use");
   }
 
-  static void drop_cache(Pool& pool) {
-    for (auto& [size, address] : pool.cache) {
-      std::free(address);
+  void drop_cache(Pool& pool) {
+    for (auto& [size, block] : pool.cache) {
+      segments_.erase(block->address());
+      block->~Block();
+      std::free(block);
       pool.stats.reserved_bytes[0].decrease(size);
       pool.stats.segment[0].decrease(1);
     }
@@ -126,18 +151,22 @@ class DeviceMemory final : public c10::DeviceAllocator {
   }
 
   static void free_nothing(void*) {}
-  static void free_block(void* context) {
-    auto* block = static_cast<Block*>(context);
+  static Block* block_of(void* address) {
+    return reinterpret_cast<Block*>(static_cast<char*>(address) - kBlock);
+  }
+  static void free_block(void* address) {
+    auto* block = block_of(address);
     if (!is_stream_thread)  // there the work that held it last is done, and work in a queue owns what it uses
       for (auto& stream : block->used_on) queue(stream).drain();
+    block->used_on.clear();
     get().give_back(block);
   }
   void give_back(Block* block) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto& pool = pools_[block->device];
     count(pool.stats, block->size, block->asked, -1);
-    pool.cache.emplace(block->size, block->address);
-    delete block;
+    if (block->place.empty()) pool.cache.emplace(block->size, block);
+    else pool.cache.insert(std::move(block->place));
   }
 
   template <class F>
@@ -152,6 +181,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
 
   std::mutex mutex_;
   Pool pools_[kMaxDevices];
+  std::unordered_set<void*> segments_;
 };
 
 // The same memory behind an allocator that torch.accelerator can ask nothing, as Metal's was (pytorch#186748).
@@ -170,6 +200,47 @@ inline c10::Allocator& device_memory() {
   if (old_metal) return UncountedMemory::get();
   return DeviceMemory::get();
 }
+
+// The host's allocator, which gives a device's memory to a thread that runs a kernel: CPU's kernels then make
+// their results, and what they need meanwhile, where a device's kernels would, and nothing is copied.
+class HostMemory final : public c10::Allocator {
+ public:
+  // While it lives, what this thread allocates on the host is of `device`.
+  class Lend {
+   public:
+    explicit Lend(DeviceIndex device) : before_(std::exchange(lends_, device)) {}
+    ~Lend() { lends_ = before_; }
+    Lend(const Lend&) = delete;
+    Lend& operator=(const Lend&) = delete;
+
+   private:
+    DeviceIndex before_;
+  };
+
+  static void install() {
+    auto* ordinary = c10::GetAllocator(c10::kCPU);
+    if (!dynamic_cast<HostMemory*>(ordinary)) c10::SetAllocator(c10::kCPU, new HostMemory(ordinary));
+  }
+
+  c10::DataPtr allocate(size_t size) override {
+    if (lends_ < 0 || !size) return ordinary_->allocate(size);
+    auto data = DeviceMemory::get().allocate_on(lends_, size);
+    data.unsafe_set_device(Device(c10::kCPU));
+    return data;
+  }
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return ordinary_->is_simple_data_ptr(data); }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_raw; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { ordinary_->copy_data(to, from, bytes); }
+
+ private:
+  explicit HostMemory(c10::Allocator* ordinary) { ordinary_ = ordinary; }
+  // oneDNN asks for bare addresses, and gives them back when it likes.
+  static void free_raw(void* address) {
+    if (!DeviceMemory::get().free_own(address)) ordinary_->raw_deallocate(address);
+  }
+  inline static thread_local DeviceIndex lends_ = -1;
+  inline static c10::Allocator* ordinary_ = nullptr;
+};
 
 // Page-locked host memory: ordinary memory of which we remember the addresses. For Metal torch's allocator gives
 // what is on the device, in 2.13 too (pytorch#86060, #181374).

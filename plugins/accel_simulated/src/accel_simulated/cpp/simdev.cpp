@@ -7,10 +7,12 @@
 
 #include <future>
 
-#include "fallback.h"
+#include "composites.h"
 #include "graph.h"
 #include "hooks.h"
 #include "layers.h"
+#include "precedence.h"
+#include "timer.h"
 
 SIM_LIBRARY(aten, SIM, m) {
   using namespace simulated;
@@ -32,13 +34,31 @@ SIM_LIBRARY(aten, SIM, m) {
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
   m.impl("_thnn_fused_gru_cell_backward", TORCH_FN(gru_cell_backward));
-  // For these PyTorch has a composite beside CPU's kernel, which would win and round otherwise.
-  for (auto* name : {"native_layer_norm", "native_group_norm", "silu_backward", "mish_backward", "addr", "mse_loss",
-           "smooth_l1_loss"})
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  register_recurrent(m);
 }
 
-SIM_LIBRARY(_, SIM, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&simulated::fallback>()); }
+// Operators, as they may raise: what is called before each kernel that inductor generated, and the resizing of
+// built-in device types' storages, which is compiled out of the CPU wheel.
+TORCH_LIBRARY(accel_simulated, m) {
+  m.def("resize_storage(Tensor(a!) of, int bytes) -> ()", [](const at::Tensor& of, int64_t bytes) {
+    simulated::current_queue(of.device().index()).synchronize();
+    simulated::grow(of.storage(), size_t(bytes));
+  });
+  m.def("begin_kernel(int device) -> ()", [](int64_t device) {
+    simulated::check_index(device);
+    auto& stream = simulated::current_queue(c10::DeviceIndex(device));
+    simulated::check_not_capturing(stream, "a kernel of torch.compile's");
+    simulated::begin_kernel(c10::DeviceIndex(device));
+  });
+}
+
+SIM_LIBRARY(_, SIM, m) { m.fallback(simulated::by_host<c10::DispatchKey::CPU>()); }
+SIM_LIBRARY(_, SIM_JOIN(Sparse, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCPU>()); }
+SIM_LIBRARY(_, SIM_JOIN(NestedTensor, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::NestedTensorCPU>()); }
+SIM_LIBRARY(aten, SIM_JOIN(NestedTensor, SIM), m) { m.impl("_to_copy", TORCH_FN(simulated::nested_to_copy)); }
+SIM_LIBRARY(_, SIM_JOIN(SparseCsr, SIM), m) { m.fallback(simulated::by_host<c10::DispatchKey::SparseCsrCPU>()); }
+
+SIM_LIBRARY(aten, SIM_JOIN(Autograd, SIM), m) { simulated::register_recurrent(m); }
 
 #ifdef SIM_AUTOCAST  // PyTorch brings the rules of the other built-in types
 SIM_LIBRARY(_, SIM_JOIN(Autocast, SIM), m) { m.fallback(torch::CppFunction::makeFallthrough()); }
@@ -77,6 +97,9 @@ void sim_init(int count, size_t limit) {
   simulated::memory_limit = limit;
   if (std::exchange(done, true)) return;
   c10::SetAllocator(simulated::kType, &simulated::device_memory());
+  simulated::HostMemory::install();
+  simulated::prefer_host_kernels();
+  simulated::choose_attention_as_host();
   if (!simulated::plain && !simulated::kIsMps) {  // torch's native_functions.yaml has none for Metal
     static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::SIM, __FILE__, __LINE__);
     library.impl("record_stream", TORCH_FN(simulated::record_stream));

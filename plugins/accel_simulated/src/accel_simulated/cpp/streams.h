@@ -25,23 +25,24 @@ class Queue {
   void push(std::function<void()> work) {
     std::lock_guard<std::mutex> lock(mutex_);
     work_.push_back(std::move(work));
+    ++unfinished_;
     changed_.notify_all();
   }
 
-  bool idle() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    return work_.empty() && !busy_;
-  }
+  bool idle() const { return unfinished_ == 0; }
 
   void drain() noexcept {
+    if (idle()) return;
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return work_.empty() && !busy_; });
+    changed_.wait(lock, [&] { return idle(); });
   }
 
   // Wait, and raise what went wrong meanwhile: work has no caller of its own to tell.
   void synchronize() {
     check_not_lost();
     drain();
+    if (!failed_) return;
+    failed_ = false;
     std::string failure;
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -61,13 +62,15 @@ class Queue {
       changed_.wait(lock, [&] { return !work_.empty(); });
       auto work = std::move(work_.front());
       work_.pop_front();
-      busy_ = true;
       lock.unlock();
       std::string failure = attempt(work);
       work = nullptr;  // what it holds is freed here, not under the lock
       lock.lock();
-      if (failure_.empty()) failure_ = failure;
-      busy_ = false;
+      if (failure_.empty() && !failure.empty()) {
+        failure_ = failure;
+        failed_ = true;
+      }
+      --unfinished_;
       changed_.notify_all();
     }
   }
@@ -84,21 +87,27 @@ class Queue {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
-  bool busy_ = false;
   std::string failure_;
+  // What every kernel asks first; written under the lock, before whoever waits is told.
+  std::atomic<int64_t> unfinished_{0};
+  std::atomic<bool> failed_{false};
 };
 
 // Streams are handed out in turn once there are this many, as CUDA does.
 constexpr size_t kStreamsPerDevice = 33;
 
 inline std::mutex streams_mutex;
-inline std::vector<Queue*> streams[kMaxDevices];  // never freed: their threads outlive static destruction
+// Never freed: their threads outlive static destruction. In the order of their numbers, without gaps.
+inline std::atomic<Queue*> streams[kMaxDevices][kStreamsPerDevice];
 inline thread_local c10::StreamId current_stream_id[kMaxDevices] = {};
 
 inline Queue& queue(c10::StreamId id, DeviceIndex device) {
-  std::lock_guard<std::mutex> lock(streams_mutex);
   auto& made = streams[device];
-  while (made.size() <= size_t(id)) made.push_back(new Queue);
+  TORCH_CHECK(id >= 0 && size_t(id) < kStreamsPerDevice, "simulated device: there is no stream ", id);
+  if (auto* found = made[id].load(std::memory_order_acquire)) return *found;
+  std::lock_guard<std::mutex> lock(streams_mutex);
+  for (c10::StreamId each = 0; each <= id; ++each)
+    if (!made[each]) made[each] = new Queue;
   return *made[id];
 }
 inline Queue& queue(const c10::Stream& stream) { return queue(stream.id(), stream.device_index()); }
@@ -112,8 +121,10 @@ inline c10::StreamId next_stream(DeviceIndex device) {
 
 inline std::vector<Queue*> queues_of(DeviceIndex device) {
   check_index(device);
-  std::lock_guard<std::mutex> lock(streams_mutex);
-  return streams[device];
+  std::vector<Queue*> made;
+  for (auto& each : streams[device])
+    if (each) made.push_back(each);
+  return made;
 }
 
 inline void check_not_capturing(const Queue& stream, const char* what) {

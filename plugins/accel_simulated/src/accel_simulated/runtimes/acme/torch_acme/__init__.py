@@ -1,6 +1,6 @@
 """A vendor that does not exist: a device that torch.accelerator serves and no plugin knows.
 
-Its module holds what PyTorch itself asks of a device module, and the generators, which every vendor's has.
+Its module holds what frameworks ask of a GPU's, torch's own among them: FSDP, DeviceMesh, checkpoints.
 """
 
 from accel_simulated import vendor_package

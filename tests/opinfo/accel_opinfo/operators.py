@@ -1,0 +1,189 @@
+"""Each operator of torch's `op_db` with all its samples: forward, backward, in place, `out=`, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from accel_opinfo.settled import settled
+from accel_opinfo.tally import Tally, first_line
+from accel_opinfo.transfer import Transfer, leaves
+
+__all__ = ["cases", "run"]
+
+#: Their values are whatever was in memory, in whole or in part.
+UNWRITTEN = {
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_",
+    "resize_as_",
+}  # fmt: skip
+
+
+def _database() -> dict[str, Any]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name: op for op in op_db}
+
+
+def cases(dtypes: list[str]) -> list[list[str]]:
+    """Give name and dtype of everything in the database that the CPU supports."""
+    return [
+        [name, dtype]
+        for name, op in _database().items()
+        for dtype in dtypes
+        if getattr(torch, dtype) in op.supported_dtypes("cpu")
+    ]
+
+
+def run(name: str, dtype: str, tally: Tally) -> None:
+    """Run all samples of one operator with one dtype. Raises what making the samples raises."""
+    op = _database()[name]
+    wanted = getattr(torch, dtype)
+    backward = op.supports_autograd and wanted in op.supported_backward_dtypes("cpu")
+    torch.manual_seed(0)
+    samples = list(op.sample_inputs("cpu", wanted, requires_grad=backward))
+    for sample in samples:
+        sample.kwargs = settled(sample.kwargs, wanted)
+    values = op.name not in UNWRITTEN
+    for variant, turn in (
+        ("forward", _forward),
+        ("backward", _backward),
+        ("in-place", _in_place),
+        ("out=", _out),
+    ):
+        if tally.wants(variant):
+            for number, sample in enumerate(samples):
+                turn(op, sample, f"sample {number}", tally, values)
+    if dtype == "float32" and op.error_inputs_func is not None and tally.wants("errors"):
+        _errors(op, tally)
+
+
+#: Take tensors that torch wants on the host, whatever the device.
+_HOST_ARGUMENTS = {"tensor_split"}
+
+
+def _on(device: str, op: Any, sample: Any, *, gradients: bool = False) -> tuple[Any, Any, Any]:
+    moved = Transfer(device, gradients=gradients)
+    if op.name in _HOST_ARGUMENTS:
+        return moved(sample.input), sample.args, sample.kwargs
+    return moved(sample.input), moved(sample.args), moved(sample.kwargs)
+
+
+def _home(device: str, op: Any, sample: Any) -> Any:
+    """Have what is made without a tensor or a device to go by be made on the device."""
+    alone = not leaves((sample.input, sample.args, sample.kwargs)) and "device" not in sample.kwargs
+    return torch.device(device) if alone and device != "cpu" else nullcontext()
+
+
+def _forward(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+    def call(device: str) -> Any:
+        given, args, kwargs = _on(device, op, sample)
+        with torch.no_grad(), _home(device, op, sample):
+            return op(given, *args, **kwargs)
+
+    tally.run("forward", call, what, values=values)
+
+
+def _backward(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+    wanted = [tensor for tensor in leaves((sample.input, sample.args, sample.kwargs)) if tensor.requires_grad]
+    if not wanted:
+        return
+
+    def call(device: str) -> Any:
+        given, args, kwargs = _on(device, op, sample, gradients=True)
+        inputs = [tensor for tensor in leaves((given, args, kwargs)) if tensor.requires_grad]
+        outputs = op(given, *args, **kwargs)
+        if sample.output_process_fn_grad is not None:
+            outputs = sample.output_process_fn_grad(outputs)
+        outputs = [tensor for tensor in leaves(outputs) if tensor.requires_grad]
+        upstream = [_upstream(tensor) for tensor in outputs]
+        return torch.autograd.grad(outputs, inputs, upstream, allow_unused=True)
+
+    tally.run("backward", call, what, values=values)
+
+
+def _upstream(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.layout != torch.strided:
+        return torch.ones_like(tensor)
+    numbers = torch.arange(tensor.numel(), dtype=torch.float32).remainder_(7).add_(1).div_(8)
+    return numbers.reshape(tensor.shape).to(tensor.dtype).to(tensor.device)
+
+
+def _in_place(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+    if op.inplace_variant is None or sample.broadcasts_input:
+        return
+
+    def call(device: str) -> Any:
+        given, args, kwargs = _on(device, op, sample)
+        with torch.no_grad():
+            returned = op.inplace_variant(given, *args, **kwargs)
+        return [returned, given, returned is given]
+
+    tally.run("in-place", call, what, values=values)
+
+
+def _out(op: Any, sample: Any, what: str, tally: Tally, values: bool) -> None:
+    if not op.supports_out:
+        return
+    made: list[torch.Tensor] = []
+    many = False
+
+    def expected() -> bool:
+        nonlocal many
+        given, args, kwargs = _on("cpu", op, sample)
+        torch.manual_seed(1)
+        try:
+            with torch.no_grad():
+                result = op(given, *args, **kwargs)
+        except Exception:
+            return False
+        many = not isinstance(result, torch.Tensor)
+        made.extend(leaves(result))
+        return bool(made) and all(tensor.layout == torch.strided for tensor in made)
+
+    if not expected():
+        return
+
+    def with_out(prepare: Callable[[torch.Tensor, str], torch.Tensor]) -> Callable[[str], Any]:
+        def call(device: str) -> Any:
+            given, args, kwargs = _on(device, op, sample)
+            out = [prepare(tensor, device) for tensor in made]
+            starts = [tensor.data_ptr() for tensor in out]
+            with torch.no_grad(), _home(device, op, sample):
+                returned = op(given, *args, **kwargs, out=tuple(out) if many else out[0])
+            kept = [start == tensor.data_ptr() for start, tensor in zip(starts, out, strict=True)]
+            return [returned, out, kept if any(starts) else None]
+
+        return call
+
+    tally.run("out=", with_out(_exact), f"{what}, of its size", values=values)
+    tally.run("out=", with_out(_nothing), f"{what}, empty", values=values)
+    tally.run("out=", with_out(_apart), f"{what}, strided", values=values)
+
+
+def _exact(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.zeros(tensor.shape, dtype=tensor.dtype, device=device)
+
+
+def _nothing(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.empty(0, dtype=tensor.dtype, device=device)
+
+
+def _apart(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.zeros((*tensor.shape, 2), dtype=tensor.dtype, device=device)[..., 0]
+
+
+def _errors(op: Any, tally: Tally) -> None:
+    try:
+        refused = list(op.error_inputs("cpu"))
+    except Exception as error:
+        raise RuntimeError(f"the database cannot make its error inputs: {first_line(error)}") from error
+    for number, each in enumerate(refused):
+
+        def call(device: str, sample: Any = each.sample_input) -> Any:
+            given, args, kwargs = _on(device, op, sample)
+            return op(given, *args, **kwargs)
+
+        tally.raises("errors", call, f"error input {number}")

@@ -1,0 +1,72 @@
+"""Runs cases in this process, which simulates the device: a JSON line in, JSON lines out.
+
+In: `{"database", "name", "dtype", "skip"}`. Out: `{"about": VARIANT}` before each variant, then
+`{"variants": ...}` with `tally.Tally`'s counts, or `{"unmade": WHY}` where torch cannot make the samples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import time
+from typing import Any
+
+__all__ = ["DATABASES", "DTYPES", "cases", "one"]
+
+DATABASES = ("operators", "modules", "optimizers")
+DTYPES = ["float32", "bfloat16", "float16", "complex64", "int64", "bool"]
+
+
+def cases() -> list[list[str]]:
+    """Give database, name and dtype of every case there is."""
+    found = []
+    for database in DATABASES:
+        module = importlib.import_module(f"accel_opinfo.{database}")
+        found += [[database, *case] for case in module.cases(DTYPES)]
+    return found
+
+
+def one(
+    database: str, name: str, dtype: str, device: str, skip: Any = (), about: Any = None
+) -> dict[str, Any]:
+    """Run one case against the CPU and give its counts."""
+    from accel_opinfo.tally import Tally, first_line
+
+    tally = Tally(device, frozenset(skip), about or (lambda variant: None))
+    start = time.perf_counter()
+    try:
+        importlib.import_module(f"accel_opinfo.{database}").run(name, dtype, tally)
+    except Exception as error:
+        return {"unmade": first_line(error), "variants": tally.variants}
+    return {"variants": tally.variants, "seconds": round(time.perf_counter() - start, 2)}
+
+
+def several(device: str, wanted: list[list[str]]) -> list[dict[str, Any]]:
+    """Run some cases, one after another, in this process."""
+    return [one(*case, device) for case in wanted]
+
+
+def main() -> None:
+    """Answer each line of standard input until it ends. Standard output is for answers alone."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    device = os.environ["ACCEL_SIMULATE"].partition(":")[0]
+    import torch
+
+    torch.set_num_threads(1)
+    sys.setrecursionlimit(10_000)
+
+    def say(answer: object) -> None:
+        answers.write(json.dumps(answer) + "\n")
+
+    say({"cases": cases()} if "--cases" in sys.argv else {"ready": torch.__version__})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        case = (asked["database"], asked["name"], asked["dtype"])
+        say(one(*case, device, asked["skip"], lambda variant: say({"about": variant})))
+
+
+if __name__ == "__main__":
+    main()

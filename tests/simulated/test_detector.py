@@ -1,0 +1,190 @@
+"""`accel simulate --report`: each place of a program that is written for a vendor, once, with its count."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accel_testing.children import clean_environment, run_python, untraced
+from accel_testing.on_simulated import environment
+
+pytest.importorskip("torch")
+
+from accel_simulated import CannotBuildError, build
+from accel_simulated.detector.gather import gather
+
+pytestmark = pytest.mark.slow
+
+#: A line's comment is what is to be found there, how often, and whether it raises (`!`); lines without one
+#: are for every device, or torch's own.
+PROGRAM = r"""
+import concurrent.futures, functools, os, pickle, signal, subprocess, sys, threading, warnings
+os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # environment CUDA_VISIBLE_DEVICES written
+dict(os.environ), {**os.environ}, os.environ.copy(), list(os.environ.items()), os.environ | {}
+os.getenv("CUDA_VISIBLE_DEVICES")  # environment CUDA_VISIBLE_DEVICES read
+subprocess.run([sys.executable, sys.argv[1]], check=True)
+import torch, torch.distributed as dist, torch.nn as nn
+from torch.cuda import synchronize
+warnings.simplefilter("ignore")
+
+def failing(function):
+    try:
+        function()  # call torch.cuda.synchronize() !
+    except Exception:
+        return
+    raise AssertionError("did not raise")
+
+# What torch does by itself for CUDA is nobody's fault.
+torch.manual_seed(0)
+torch.randn(4, device="acme").cpu().pin_memory("acme")
+torch.random.fork_rng(devices=[0], device_type="acme").__enter__()
+next(iter(torch.utils.data.DataLoader([1], pin_memory=True)))
+with torch.autocast("acme", dtype=torch.bfloat16):
+    torch.ones(2, 2, device="acme") @ torch.ones(2, 2, device="acme")
+torch.nn.Linear(2, 2, device="acme").to("acme:1").to("cpu")
+
+for _ in range(3):
+    torch.cuda.empty_cache()  # call torch.cuda.empty_cache() 3
+functools.partial(torch.cuda.manual_seed_all, 1)()  # call torch.cuda.manual_seed_all()
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    pool.submit(lambda: torch.cuda.manual_seed(1)).result()  # call torch.cuda.manual_seed()
+failing(synchronize)
+failing(lambda: torch.cuda.set_device(0))  # call torch.cuda.set_device() !
+failing(lambda: torch.cuda.Stream())  # call torch.cuda.Stream() !
+failing(lambda: torch.xpu.synchronize())  # call torch.xpu.synchronize() !
+failing(lambda: torch.npu.synchronize())  # call torch.npu !
+failing(lambda: torch.cuda.FloatTensor(2))  # type torch.cuda.FloatTensor
+failing(lambda: torch.ones(2).cuda())  # move .cuda() !
+failing(lambda: nn.Linear(2, 2).cuda())  # move .cuda() !
+failing(lambda: torch.ones(2, device="cuda:1"))  # device "cuda:1" !
+failing(lambda: torch.ones(2).to("mps"))  # device "mps"
+failing(lambda: nn.Linear(2, 2, device="cuda"))  # device "cuda" !
+failing(lambda: nn.Linear(2, 2).to("cuda"))  # device "cuda" !
+failing(lambda: torch.device("mlu"))  # device "mlu" !
+device = torch.device("cuda", 0)  # device "cuda"
+failing(lambda: torch.ones(2, device=device))
+failing(lambda: dist.init_process_group("cuda:nccl"))  # collective init_process_group("cuda:nccl") !
+failing(lambda: dist.init_device_mesh("cuda", (1,)))  # device init_device_mesh("cuda") !
+torch.autocast("cuda")  # precision autocast("cuda")
+torch.amp.GradScaler()  # precision GradScaler("cuda")
+torch.utils.data.DataLoader([1], pin_memory_device="cuda")  # pinning pin_memory_device="cuda"
+
+torch.cuda.is_available(), torch.ones(2).is_cuda  # ask torch.cuda.is_available() & ask .is_cuda
+torch.backends.mps.is_available()  # ask torch.backends.mps.is_available()
+dist.is_nccl_available()  # ask is_nccl_available()
+hasattr(torch, "npu")  # ask torch.npu
+torch.cuda.device_count()  # ask torch.cuda.device_count()
+torch.amp.is_autocast_available("cuda")  # ask is_autocast_available("cuda")
+
+# Whoever looks sees torch's own.
+assert isinstance(device, torch.device) and type(torch.device) is type
+assert pickle.loads(pickle.dumps(torch.cuda.is_available)) is torch.cuda.is_available
+assert torch.cuda.empty_cache.__module__ == torch.cuda.memory.__name__
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    torch.cuda.memory_cached()  # call torch.cuda.memory_cached()
+    torch.cuda.amp.autocast()  # precision torch.cuda.amp.autocast()
+    torch.has_cuda
+assert [warning.filename == __file__ for warning in told] == [True, True, False, True], told
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+    def __getitem__(self, index):
+        torch.cuda.empty_cache()  # call torch.cuda.empty_cache() 2
+        return index
+
+list(torch.utils.data.DataLoader(Data(), num_workers=1, multiprocessing_context="fork"))
+child = os.fork()
+if not child:
+    for _ in range(5):
+        torch.cuda.manual_seed(1)  # call torch.cuda.manual_seed() 5
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(child, 0)
+os.chdir("/")
+torch.cuda.empty_cache()  # call torch.cuda.empty_cache()
+sys.stdout.flush()
+os._exit(3)
+"""
+CHILD = 'import os\nassert "CUDA_VISIBLE_DEVICES" in os.environ\n'
+
+
+def _expected(source: str) -> dict[tuple[int, str, str], tuple[int, bool]]:
+    found = {}
+    for number, line in enumerate(source.splitlines(), 1):
+        for comment in filter(None, line.partition("  # ")[2].split(" & ")):
+            kind, what, times, raises = re.fullmatch(r"(\S+) (.*?)(?: (\d+))?( !)?", comment).groups()
+            found[number, kind, what] = int(times or 1), bool(raises)
+    return found
+
+
+def test_each_place_once_in_every_format_and_process(tmp_path: Path) -> None:
+    try:
+        build("PrivateUse1")
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    (tmp_path / "child.py").write_text(CHILD)
+    reports = [tmp_path / f"cuda.{ending}" for ending in ("json", "md", "sarif")]
+    options = [word for report in reports for word in ("--report", report.name)]
+    words = ["-m", "accel_core", "simulate", *options, "acme", "--", "python", "program.py", "child.py"]
+    ended = run_python(words, clean_environment(), cwd=tmp_path)
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+
+    told = json.loads(reports[0].read_text())
+    places = [place for place in told["assumptions"] + told["asks"] if place["file"] == "program.py"]
+    expected = _expected(PROGRAM)
+    found = {(p["line"], p["kind"], p["what"]): (p["times"], bool(p["raised"])) for p in places}
+    assert found == expected
+    assert (told["status"], told["simulated"], told["notes"]) == (3, "acme:2", [])
+    # The program, its child, its worker, and what it forked.
+    assert told["processes"] == 4
+    of_child = [(p["file"], p["what"]) for p in told["asks"] + told["assumptions"] if p not in places]
+    assert of_child == [("child.py", "CUDA_VISIBLE_DEVICES read")]
+    assert all(p["kind"] != "ask" for p in told["assumptions"])
+    assert {p["kind"] for p in told["asks"]} == {"ask"}
+    times = [place["times"] for place in told["assumptions"] if place["file"] == "program.py"]
+    assert times == sorted(times, reverse=True)
+
+    markdown = reports[1].read_text()
+    assert markdown.count("| `torch.cuda.empty_cache()` | `acc.empty_cache()`; or `torch.accelerator.em") == 3
+    assert "| AssertionError: Torch not compiled with CUDA enabled |" in markdown
+    _check_sarif(json.loads(reports[2].read_text()), len(found) + 1)
+
+
+def test_a_torch_that_does_not_tell_of_device_strings(tmp_path: Path) -> None:
+    """Here because the library that sees them is not there: the report says so."""
+    try:
+        device = environment("acme", {"ACCEL_SIMULATE_RECORD": str(tmp_path)})
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    ended = run_python(["-c", "import torch; torch.device('cuda')"], untraced(device))
+    assert ended.returncode == 0, ended.stderr
+    report = gather(tmp_path, tmp_path, [], "acme:2", 0)
+    assert (report.places, report.processes) == ([], 1)
+    assert len(report.notes) == 1
+    assert "does not tell of device strings: none is here" in report.notes[0]
+
+
+def _check_sarif(told: dict[str, Any], places: int) -> None:
+    """What SARIF 2.1.0 and GitHub's code scanning ask for."""
+    assert told["version"] == "2.1.0"
+    (run,) = told["runs"]
+    driver = run["tool"]["driver"]
+    assert driver["name"]
+    assert all(
+        rule["shortDescription"]["text"] and rule["fullDescription"]["text"] and rule["help"]["text"]
+        for rule in driver["rules"]
+    )
+    assert len(run["results"]) == places
+    for result in run["results"]:
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
+        assert result["level"] == ("note" if result["ruleId"] == "vendor-ask" else "warning")
+        assert result["message"]["text"].endswith(".")
+        (location,) = result["locations"]
+        assert location["physicalLocation"]["artifactLocation"]["uri"] in ("program.py", "child.py")
+        assert location["physicalLocation"]["region"]["startLine"] >= 1
