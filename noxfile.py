@@ -293,7 +293,7 @@ def build_all(session: nox.Session) -> None:
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", project=False)
+    prepare(session, "build", "test", "lint", "types", project=False)
     build_all(session)
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
