@@ -17,13 +17,14 @@ ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))  # a plain `nox` does not have the noxfile's folder in its path
 from environments import (  # noqa: E402
     BACKEND,
-    OWN_TORCH,
+    CLEAN,
     PROJECTS,
-    QUIET_BUILDS,
+    PYTEST,
     WINDOWS,
-    filled,
-    fresh,
+    for_deepspeed,
+    in_own_folder,
     interpreters,
+    measured,
     prepare,
     require,
     shared,
@@ -39,24 +40,17 @@ nox.options.sessions = ["test"]
 
 WHEELS = ROOT / "dist"
 
-# The user's own choice of a backend must not decide what a test sees.
-CLEAN: dict[str, str | None] = {
-    name: None for name in os.environ if name.startswith("ACCEL_") or name == "DS_ACCELERATOR"
-}
-if OWN_TORCH:
-    # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
-    CLEAN["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 # Byte code is kept on disk, as users have it: the tests start Python thousands of times.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = ("tests", "docs", "faults", "fuzz", "gpu", "simulated", "opinfo", "ipex_real", "multinode", "soak")
+ONE = ["tests", "docs", "faults", "fuzz", "gpu", "simulated", "opinfo", "mutants", "ipex_real", "multinode", "soak"]
 shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
 
-PYTEST = ["-m", "pytest", "-p", "xdist"]
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
+CHECKS = "src/accel_core/conformance/[cir]*/*"  # compute, interface, ranks: on devices
 # What our messages name of others' packages, read again where those are installed.
 NAMED = "tests/truth/test_outside.py"
 # One more than cores, as many tests wait for processes that they have started.
@@ -106,14 +100,6 @@ def test(session: nox.Session) -> None:
 # ---------------------------------------------------------------------------- tests
 
 
-def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:
-    """Run pytest with branch coverage, and fail below what pyproject.toml asks of these parts."""
-    session.run("coverage", "erase")
-    session.run("coverage", "run", *PYTEST, *found, env=env)
-    session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report", *parts)
-
-
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
     """Run pytest with torch; without arguments on several cores and with branch coverage."""
@@ -124,7 +110,7 @@ def tests(session: nox.Session) -> None:
         return
     # The integrations are measured where their frameworks are: sessions deepspeed and trainers; the staged
     # process group where devices are: session simulated.
-    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*")
+    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*,{CHECKS}")
 
 
 @nox.session
@@ -210,25 +196,22 @@ def npu_real(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="shared")
+def mutants(session: nox.Session) -> None:
+    """Run every check of the kit on every broken accelerator, a quarter of an hour; records what fails."""
+    prepare(session, *WITH_TORCH, torch=True)
+    session.run("python", "tools/mutants.py", env=CLEAN)
+
+
+@nox.session(venv_backend="shared")
 def ipex_real(session: nox.Session) -> None:
     """Hold the xpu plugin against the real IPEX 2.8.0, which does not fit this torch."""
     prepare(session, *WITH_TORCH, torch=True)
-    # In a folder of its own: installed beside torch it would be seen by every other test.
-    home = Path(session.virtualenv.location) / "ipex"
-    packages = ["intel-extension-for-pytorch==2.8.0", "intel-extension-for-deepspeed"]
-    key = fresh(home, packages)
-    if key:
-        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
-        filled(home, key)
+    # Installed beside torch it would be seen by every other test.
+    home = in_own_folder(
+        session, "ipex", "intel-extension-for-pytorch==2.8.0", "intel-extension-for-deepspeed"
+    )
     env = {**CLEAN, "ACCEL_REAL_IPEX": str(home)}
     session.run("python", *PYTEST, "plugins/accel_xpu", *session.posargs, env=env)
-
-
-def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
-    """The environment of DeepSpeed's tests: torch's autoload is on, by which its ranks hear of us."""
-    # What DeepSpeed compiles is kept beside it, so that two releases of it do not build over each other.
-    kept = Path(session.virtualenv.location) / "torch_extensions" / torch_home(session).version
-    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": str(kept)}
 
 
 @nox.session
@@ -236,13 +219,8 @@ def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
     prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")
-    # In a folder of its own: DeepSpeed asks every extension of that name that it finds.
-    home = Path(session.virtualenv.location) / "of_intel"
-    packages = ["intel-extension-for-deepspeed==0.9.4"]
-    key = fresh(home, packages)
-    if key:
-        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
-        filled(home, key)
+    # DeepSpeed asks every extension of that name that it finds.
+    home = in_own_folder(session, "of_intel", "intel-extension-for-deepspeed==0.9.4")
     own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py", NAMED]
     env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
@@ -289,11 +267,7 @@ def frameworks(session: nox.Session) -> None:
     prepare(session, "test", "example", "docs", "trainers", torch=True)
     require(session, "lightning", "accelerate", "transformers", "torch")
     # One of Accelerate's scripts needs it; not beside the other packages, which look for it.
-    home = Path(session.virtualenv.location) / "torchdata"
-    key = fresh(home, ["torchdata==0.11.0"])
-    if key:
-        session.install("--no-deps", "--target", str(home), "torchdata==0.11.0")
-        filled(home, key)
+    home = in_own_folder(session, "torchdata", "torchdata==0.11.0")
     session.run("python", "tools/framework_runs.py", *session.posargs, env={**CLEAN, "PYTHONPATH": str(home)})
     session.run("python", "tools/framework_page.py", "--write")
 
@@ -376,8 +350,10 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for page in ("backend_pages", "member_page", "fault_page", "opinfo_page", "framework_page"):
-        session.run("python", f"tools/{page}.py", *write, env=CLEAN)
+    for name in ("backend", "member", "fault", "opinfo", "framework", "conformance"):
+        tool = "backend_pages" if name == "backend" else f"{name}_page"
+        session.run("python", f"tools/{tool}.py", *write, env=CLEAN)
+    session.run("python", "tools/interface_snapshot.py", "--check", env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)

@@ -80,6 +80,16 @@ def shared(homes: dict[str, str]) -> None:
     nox.virtualenv.ALL_VENVS["shared"] = environment
 
 
+# The user's own choice of a backend must not decide what a test sees.
+CLEAN: dict[str, str | None] = {
+    name: None for name in os.environ if name.startswith("ACCEL_") or name == "DS_ACCELERATOR"
+}
+if OWN_TORCH:
+    # With the user's torch come the user's pytest plugins, which may warn, and warnings are errors.
+    CLEAN["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+PYTEST = ["-m", "pytest", "-p", "xdist"]
+
+
 # ---------------------------------------------------------------------------- what is installed
 
 
@@ -248,3 +258,30 @@ def interpreters() -> dict[str, str]:
         if python := next(filter(runs, choices), None):
             found[version] = python
     return found or {"{}.{}".format(*sys.version_info): sys.executable}
+
+
+# ---------------------------------------------------------------------------- what sessions do
+
+
+def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:
+    """Run pytest with branch coverage, and fail below what pyproject.toml asks of these parts."""
+    session.run("coverage", "erase")
+    session.run("coverage", "run", *PYTEST, *found, env=env)
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report", *parts)
+
+
+def in_own_folder(session: nox.Session, name: str, *packages: str) -> Path:
+    """Install packages, without what they depend on, where only who is told finds them."""
+    home = Path(session.virtualenv.location) / name
+    if key := fresh(home, packages):
+        session.install("--no-deps", "--target", str(home), *packages, env=QUIET_BUILDS)
+        filled(home, key)
+    return home
+
+
+def for_deepspeed(session: nox.Session) -> dict[str, str | None]:
+    """The environment of DeepSpeed's tests: torch's autoload is on, by which its ranks hear of us."""
+    # What DeepSpeed compiles is kept beside it, so that two releases of it do not build over each other.
+    kept = Path(session.virtualenv.location) / "torch_extensions" / torch_home(session).version
+    return {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "TORCH_EXTENSIONS_DIR": str(kept)}

@@ -32,7 +32,8 @@ HEAD = (
 WHAT = """\
 - Accelerate: the scripts of `accelerate.test_utils.scripts` (those in `external_deps` want the hub).
 - Transformers: `Trainer` on a GPT-2 that is made on the spot: trains, evaluates, resumes a checkpoint to the
-  bit, trains in bfloat16; a worker loads its batches. One process on `cuda` with two devices is `torch.nn.DataParallel`.
+  bit, trains in bfloat16; a worker loads its batches. One process on `cuda` with two devices is
+  `torch.nn.DataParallel`.
 - Lightning: the models of `lightning.pytorch.demos`; fit, and BoringModel validates, tests and predicts.
 - torch.utils.data: workers that are forked, spawned and served, page-locked batches.
 """

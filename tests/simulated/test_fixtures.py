@@ -51,6 +51,12 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     assert [(row[:5], row[6]) for row in table[1:]] == [
         (["acme:3", "2", "0", "0", "2"], "0"), (["plain", "1", "1", "0", "2"], "1"),
     ]  # fmt: skip
+    lines = ended.stdout.splitlines()
+    assert [line for line in lines if line.startswith("---")] == [
+        "--- on simulated acme:3", "--- on simulated plain",
+    ]  # fmt: skip
+    failing = lines[lines.index("fails on some only:") + 1 : -4]
+    assert [line.partition("::")[2] for line in failing] == ["test_that_fails: on plain"]
     assert "for plain, and the accelerator is acme" in ended.stdout
     assert "for acme, and the accelerator is plain" in ended.stdout
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout

@@ -1,8 +1,8 @@
 """`pytest --accel acme:2`: the tests on simulated devices; of `--accel cuda,acme` one run each, and a table.
 
-It brings the fixtures `accelerator` and `simulated`, and the mark `accel("cuda", devices=2)`, which skips a
-test with the reason where the accelerator is another, or has fewer devices. pytest imports this in every run:
-nothing else of the package is, unless it is asked for.
+The option is accel-core's. This brings the fixtures `accelerator` and `simulated`, and the mark
+`accel("cuda", devices=2)`, which skips a test with the reason where the accelerator is another, or has fewer
+devices. pytest imports this in every run: nothing else of the package is, unless it is asked for.
 """
 
 from __future__ import annotations
@@ -31,12 +31,6 @@ _OUTCOME = "ACCEL_SIMULATE_OUTCOME"
 _COLUMNS = ("passed", "failed", "error", "skipped")
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--accel`."""
-    text = "Run on these simulated devices; several by comma: one run each, and a table at the end."
-    parser.getgroup("accel-simulated").addoption("--accel", metavar="DEVICE[:COUNT],...", help=text)
-
-
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the mark."""
     text = "accel(*types, devices=1): skip unless the accelerator is of one of these torch device types"
@@ -53,9 +47,11 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def _simulate(text: str) -> None:
     from accel_core import AccelError
-    from accel_simulated import at_start, provider
+    from accel_simulated import DEVICES, at_start, provider
     from accel_simulated.asked import asked
 
+    if text.partition(":")[0].strip().lower() not in DEVICES and _is_installed(text):
+        return  # an accelerator of this machine's: accel_core.conformance checks those too
     try:
         started = asked()
         if started is None and "torch" in sys.modules:
@@ -76,6 +72,12 @@ def _simulate(text: str) -> None:
         at_start.begin()
 
 
+def _is_installed(name: str) -> bool:
+    from accel_core import discover
+
+    return any(backend.name == name for backend in discover())
+
+
 # --- several devices -----------------------------------------------------------------------------------
 
 
@@ -93,17 +95,32 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         for number, device in enumerate(devices):
             outcome = Path(folder, str(number))
             command = [sys.executable, "-m", "pytest", "--accel", device, *arguments]
+            print(f"\n--- on simulated {device}", flush=True)  # noqa: T201 - whose output follows
             began = time.monotonic()
             done = subprocess.run(command, env={**inherited, _OUTCOME: str(outcome)}, check=False)
             seconds = time.monotonic() - began
             told = json.loads(outcome.read_text()) if outcome.exists() else {}
             rows.append((device, done.returncode, told, seconds))
+    for line in _differing({device: told.get("not passed", []) for device, _, told, _ in rows}):
+        print(line)  # noqa: T201 - what was asked for
     titles = "".join(f"{title:>10}" for title in (*_COLUMNS, "seconds", "status"))
     print(f"\n{'simulated':<16}{titles}")  # noqa: T201 - what was asked for
     for device, status, told, seconds in rows:
         counts = "".join(f"{told.get(column, '-'):>10}" for column in _COLUMNS)
         print(f"{device:<16}{counts}{seconds:>10.1f}{status:>10}")  # noqa: T201
     return max(status for _, status, _, _ in rows)
+
+
+def _differing(failing: dict[str, list[str]]) -> list[str]:
+    """The tests that fail on some of the devices and not on all, each with those on which it does."""
+    where: dict[str, list[str]] = {}
+    for device, tests in failing.items():
+        for test in dict.fromkeys(tests):
+            where.setdefault(test, []).append(device)
+    lines = [
+        f"{test}: on {', '.join(devices)}" for test, devices in where.items() if len(devices) < len(failing)
+    ]
+    return ["", "fails on some only:", *lines] if lines else []
 
 
 def _read(wanted: str) -> list[str]:
@@ -135,8 +152,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Tell the run of several how this one ended."""
     place = os.environ.pop(_OUTCOME, "")
     if place:
-        counts = {column: len(terminalreporter.stats.get(column, ())) for column in _COLUMNS}
-        Path(place).write_text(json.dumps(counts))
+        found = {column: terminalreporter.stats.get(column, ()) for column in _COLUMNS}
+        told: dict[str, Any] = {column: len(reports) for column, reports in found.items()}
+        told["not passed"] = [report.nodeid for report in (*found["failed"], *found["error"])]
+        Path(place).write_text(json.dumps(told))
 
 
 # --- fixtures and the mark -----------------------------------------------------------------------------

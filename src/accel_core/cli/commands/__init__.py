@@ -17,5 +17,6 @@ SUMMARIES = {
     "ops": "List the operators of the chosen accelerator, and who provides each.",
     "run": "Start the ranks of a script on this host, as torchrun does.",
     "simulate": "Run a command whose Python processes have simulated devices, for tests.",
+    "verify": "Check that the chosen accelerator, or NAME, keeps what the interface promises.",
     "why": "Say what would be chosen and why each other is not.",
 }

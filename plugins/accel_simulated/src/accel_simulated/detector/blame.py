@@ -113,13 +113,11 @@ def _module(frame: FrameType, file: str) -> str:
 @functools.cache
 def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
-    from accel_core._support import metadata
+    from importlib import metadata
 
     try:
-        found = [entry_point.module for entry_point in metadata.entry_points("accel.backends")]
-    except (
-        Exception
-    ):  # what is installed is damaged: that is not for the program to hear of, in a call of its own
+        found = [entry_point.module for entry_point in metadata.entry_points(group="accel.backends")]
+    except Exception:  # what is installed is damaged: not for the program to hear of in a call of its own
         found = []
     return frozenset(module.partition(".")[0] for module in found)
 

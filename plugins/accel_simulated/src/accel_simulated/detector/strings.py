@@ -38,7 +38,7 @@ def build() -> Path:
     Raises `CannotBuildError` where there is no compiler, `OpBuildError` where it does not compile, and
     `OpCacheError` as the cache does.
     """
-    command = [building.compiler(), *_FLAGS, str(_SOURCE)]
+    command = [*building.compiler(), *_FLAGS, str(_SOURCE)]
     place = cache.entry("device_strings", {"command": command, "source": _SOURCE.read_text(encoding="utf-8")})
 
     def make(folder: Path) -> Path:

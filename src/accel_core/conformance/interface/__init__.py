@@ -1,0 +1,1 @@
+"""Level 1: every member is there, and gives what the interface promises."""

@@ -1,0 +1,63 @@
+"""The members of an accelerator's class against those of `Accelerator`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from accel_core.accelerators.interface import Accelerator
+from accel_core.conformance.claims import require
+from accel_core.conformance.described import narrower
+from accel_core.conformance.subject import Subject
+
+__all__ = ["TestSignatures"]
+
+
+class TestSignatures(Subject):
+    """Callers are written against `Accelerator`; a subclass may take more, and nothing less."""
+
+    def test_members_are_there(self, accelerator: Accelerator) -> None:
+        """Every member of the interface exists: code for one device meets no AttributeError on another."""
+        members = [name for name in dir(Accelerator) if not name.startswith("_")]
+        missing = [name for name in members if _kind(type(accelerator), name) is None]
+        require(not missing, f"the class has no {', '.join(missing)}")
+
+    def test_members_keep_their_kind(self, accelerator: Accelerator) -> None:
+        """A method stays a method and an attribute an attribute: callers write the parentheses or do not."""
+        for name in _overridden(type(accelerator)):
+            ours, theirs = _kind(Accelerator, name), _kind(type(accelerator), name)
+            require(ours == theirs, f"{name} is a {theirs} in the class, and a {ours} in the interface")
+
+    def test_signatures_take_what_the_interface_takes(self, accelerator: Accelerator) -> None:
+        """A member that is overridden takes every argument that the interface lists, by position or name."""
+        faults = [
+            f"{name}{inspect.signature(theirs)}: {fault}; the interface has {inspect.signature(ours)}"
+            for name, ours, theirs in _methods(type(accelerator))
+            for fault in narrower(inspect.signature(ours), inspect.signature(theirs))
+        ]
+        require(not faults, "; ".join(faults))
+
+
+def _overridden(kind: type) -> Iterator[str]:
+    for name in dir(Accelerator):
+        theirs = inspect.getattr_static(kind, name, None)
+        ours = inspect.getattr_static(Accelerator, name)
+        if not name.startswith("_") and theirs is not None and theirs is not ours:
+            yield name
+
+
+def _kind(kind: type, name: str) -> str | None:
+    found = inspect.getattr_static(kind, name, None)
+    if found is None:
+        return None
+    # A vendor's class in the place of a property gives the same as the property would.
+    return "method" if inspect.isfunction(found) or isinstance(found, staticmethod) else "attribute"
+
+
+def _methods(kind: type) -> Iterator[tuple[str, Any, Any]]:
+    for name in _overridden(kind):
+        ours = inspect.getattr_static(Accelerator, name)
+        theirs = inspect.getattr_static(kind, name)
+        if inspect.isfunction(ours) and inspect.isfunction(theirs):
+            yield name, ours, theirs

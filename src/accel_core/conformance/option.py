@@ -1,0 +1,52 @@
+"""`pytest --accel NAME --accel-expected FILE`: what the checks of `accel_core.conformance` are about.
+
+pytest imports this in every run where accel-core is installed: it imports nothing else of accel_core until
+one of the options is given. With accel-simulated the device that `--accel` names is simulated as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems"]
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Add `--accel` and `--accel-expected`."""
+    group = parser.getgroup("accel")
+    about = (
+        "The backend that accel_core.conformance checks. With accel-simulated: the devices to simulate, "
+        "such as acme:2; several by comma: one run each, and a table at the end."
+    )
+    group.addoption("--accel", metavar="NAME[:COUNT],...", help=about)
+    expected = "A TOML file of the checks of accel_core.conformance that are skipped or fail, with reasons."
+    group.addoption("--accel-expected", metavar="FILE", help=expected)
+
+
+def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None:
+    """Mark what the file of `--accel-expected` names."""
+    given = config.getoption("--accel-expected")
+    if not given:
+        return
+    from pathlib import Path
+
+    import pytest
+
+    from accel_core.conformance.catalogue import checks
+    from accel_core.conformance.expected import read
+    from accel_core.errors import SettingError
+
+    try:
+        expected = read(Path(given))
+    except SettingError as error:
+        raise pytest.UsageError(f"--accel-expected: {error}") from error
+    names = {check.node.partition("::")[2]: check.name for check in checks()}
+    for item in items:
+        name = names.get(getattr(item, "originalname", ""), "")
+        if name in expected.skip:
+            item.add_marker(pytest.mark.skip(reason=expected.skip[name]))
+        elif name in expected.fails:
+            item.add_marker(pytest.mark.xfail(reason=expected.fails[name], strict=True))

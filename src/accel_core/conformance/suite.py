@@ -1,0 +1,35 @@
+"""Every check as one class, which vendors subclass."""
+
+from __future__ import annotations
+
+from accel_core.conformance.compute.test_amounts import TestAmounts
+from accel_core.conformance.compute.test_arithmetic import TestArithmetic
+from accel_core.conformance.compute.test_compiling import TestCompiling
+from accel_core.conformance.compute.test_queues import TestQueues
+from accel_core.conformance.compute.test_randomness import TestRandomness
+from accel_core.conformance.interface.test_answers import TestAnswers
+from accel_core.conformance.interface.test_selection import TestSelection
+from accel_core.conformance.interface.test_sharing import TestSharing
+from accel_core.conformance.interface.test_signatures import TestSignatures
+from accel_core.conformance.interface.test_traces import TestTraces
+from accel_core.conformance.ranks.test_distributed import TestDistributed
+from accel_core.conformance.test_declaration import TestDeclaration
+
+__all__ = ["AcceleratorTests"]
+
+
+class AcceleratorTests(
+    TestDeclaration,
+    TestSignatures,
+    TestAnswers,
+    TestSelection,
+    TestSharing,
+    TestTraces,
+    TestArithmetic,
+    TestRandomness,
+    TestQueues,
+    TestAmounts,
+    TestCompiling,
+    TestDistributed,
+):
+    """What accel_core promises of an accelerator. Subclass it, name it `Test…`, and set `backend`."""

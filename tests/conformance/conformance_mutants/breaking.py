@@ -1,0 +1,190 @@
+"""What a broken member does in the place of the one that is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from typing import Any
+
+import torch
+
+
+def whole(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    """What the member gives where it is not broken."""
+    return getattr(super(type(self), self), name)(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def forgets_to_restore(self: Any, device_index: Any) -> Any:
+    if device_index is not None:
+        self.set_device(device_index)
+    yield
+
+
+@contextlib.contextmanager
+def leaves_on_error(self: Any, device_index: Any) -> Any:
+    before = self.current_device()
+    if device_index is not None:
+        self.set_device(device_index)
+    yield
+    self.set_device(before)
+
+
+@contextlib.contextmanager
+def leaves_stream(self: Any, stream: Any) -> Any:
+    if stream is not None:
+        self.set_stream(stream)
+    yield
+
+
+def reads_any_index(name: str) -> Any:
+    def member(self: Any, device_index: Any = None) -> Any:
+        index = device_index if isinstance(device_index, int) and device_index > 99 else None
+        return whole(self, name, None if index else device_index)
+
+    return member
+
+
+def wraps_around(self: Any, device_index: Any) -> None:
+    if isinstance(device_index, int) and device_index >= self.device_count():
+        device_index %= self.device_count()
+    whole(self, "set_device", device_index)
+
+
+def takes_negative(self: Any, device_index: Any) -> None:
+    whole(self, "set_device", 0 if device_index == -1 else device_index)
+
+
+def takes_other_types(self: Any, device_index: Any) -> None:
+    if isinstance(device_index, str):
+        device_index = int(device_index.rpartition(":")[2])
+    whole(self, "set_device", device_index)
+
+
+_counter = itertools.count()
+
+
+class LateEvent:
+    """Seconds in the place of milliseconds."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.pop("enable_timing", None)
+        self.event = torch.Event("acme", enable_timing=True)
+
+    def elapsed_time(self, other: LateEvent) -> float:
+        return self.event.elapsed_time(other.event) / 1e3
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.event, name)
+
+
+class NoWait(torch.Stream):
+    """A stream that waits for nobody."""
+
+    def wait_stream(self, stream: Any) -> None:
+        pass
+
+
+class WrongScaler:
+    """Steps without taking the scale back."""
+
+    def __init__(self, **options: Any) -> None:
+        self.scale_by = options.get("init_scale", 2.0**16)
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        return loss * self.scale_by
+
+    def step(self, optimizer: Any) -> None:
+        optimizer.step()
+
+    def update(self) -> None:
+        pass
+
+    def is_enabled(self) -> bool:
+        return True
+
+
+def writes_our_environment(self: Any, environ: Any, ids: Any) -> None:
+    os.environ["ACME_VISIBLE"] = "0"
+
+
+def replaces_seed(self: Any, seed: int) -> None:
+    whole(self, "manual_seed", next(_counter))
+
+
+def seeds_host(self: Any, seed: int) -> None:
+    torch.random.default_generator.manual_seed(seed)
+    whole(self, "manual_seed", seed)
+
+
+def seeds_all(self: Any, seed: int) -> None:
+    self.manual_seed_all(seed)
+
+
+def seeds_one(self: Any, seed: int) -> None:
+    self.default_generator(0).manual_seed(seed)
+
+
+def restores_nothing(self: Any, new_state: Any, device_index: Any = None) -> None:
+    pass
+
+
+@contextlib.contextmanager
+def forks_nothing(self: Any, devices: Any = None) -> Any:
+    yield
+
+
+@contextlib.contextmanager
+def captures_nothing(self: Any, graph: Any, pool: Any = None, stream: Any = None) -> Any:
+    yield
+
+
+def lies_about_compiler(self: Any, backend: str) -> None:
+    self._compile_backend = backend
+
+
+def never_called(self: Any, callback: Any) -> None:
+    pass
+
+
+def narrower(self: Any, message: str) -> None:
+    """Takes no domain."""
+
+
+def needs_more(self: Any, seed: int, device: int) -> None:
+    """Wants an argument that nobody gives."""
+
+
+def loses_default(self: Any, device_index: Any) -> int:
+    return int(whole(self, "memory_allocated", device_index))
+
+
+def other_order(self: Any, callback: Any = None, *, make_copy: bool = True, match_shape: bool = True) -> Any:
+    return whole(self, "pin_memory", callback, make_copy, match_shape)
+
+
+def zeroed(self: Any, tensor: Any, make_copy: bool = True, match_shape: bool = True) -> Any:
+    return whole(self, "pin_memory", tensor, make_copy, match_shape).zero_()
+
+
+def hangs_after_fork(self: Any, device_index: Any = None) -> str:
+    if os.getpid() != _HERE:
+        time.sleep(600)
+    return str(whole(self, "device_name", device_index))
+
+
+def dies_after_fork(self: Any) -> int:
+    if os.getpid() != _HERE:
+        os._exit(9)
+    return int(whole(self, "device_count"))
+
+
+_HERE = os.getpid()
+
+
+def with_values(record: Any, **values: Any) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(record, **values)

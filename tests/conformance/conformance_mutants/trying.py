@@ -1,0 +1,105 @@
+"""Running the checks on mutants, all in one process that simulates `acme`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import accel_core
+from accel_core.conformance.compute.test_amounts import TestAmounts
+from accel_core.conformance.compute.test_arithmetic import TestArithmetic
+from accel_core.conformance.compute.test_compiling import TestCompiling
+from accel_core.conformance.compute.test_queues import TestQueues
+from accel_core.conformance.compute.test_randomness import TestRandomness
+from accel_core.conformance.interface.test_answers import TestAnswers
+from accel_core.conformance.interface.test_selection import TestSelection
+from accel_core.conformance.interface.test_sharing import TestSharing
+from accel_core.conformance.interface.test_signatures import TestSignatures
+from conformance_mutants.members import MUTANTS
+from conformance_mutants.records import Mutant
+
+KINDS = (
+    TestSignatures, TestAnswers, TestSelection, TestSharing, TestArithmetic, TestRandomness, TestQueues,
+    TestAmounts, TestCompiling,
+)  # fmt: skip
+#: Seconds each, and about nothing that a mutant breaks but its own.
+SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
+        "sharing.fork_can_ask")  # fmt: skip
+
+
+_MODULE = sys.modules.setdefault("mutants", ModuleType("mutants"))
+
+
+def checks() -> Iterator[tuple[str, Any]]:
+    """The checks of an accelerator, by `"answers.identity"`."""
+    for kind in KINDS:
+        group = kind.__module__.rpartition("test_")[2]
+        for name, _ in inspect.getmembers(kind, inspect.isfunction):
+            if name.startswith("test_"):
+                yield f"{group}.{name.removeprefix('test_')}", getattr(kind(), name)
+
+
+def broken(mutant: Mutant) -> Any:
+    """The accelerator with one member broken."""
+    made = accel_core.get_accelerator()
+    members = {
+        name: member(name) if getattr(member, "needs_name", False) else member
+        for name, member in mutant.members.items()
+    }
+    # As a pickle of a class that is in a module, and not of the process's own accelerator.
+    kind = type("Mutant", (type(made),), {**members, "__module__": _MODULE.__name__, "_by_name": None})
+    _MODULE.Mutant = kind
+    return kind(made.backend)
+
+
+def failing(accelerator: Any, names: Iterable[str] | None = None, but: Iterable[str] = ()) -> dict[str, str]:
+    """The checks that fail, and why."""
+    whole = accel_core.get_accelerator()
+    found = {}
+    for name, check in checks():
+        if (names is not None and name not in names) or name in but:
+            continue
+        try:
+            check(accelerator)
+        except pytest.skip.Exception:
+            pass
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+        whole.set_device(0)
+        whole.set_stream(whole.default_stream())
+        whole.synchronize()
+    return found
+
+
+def meant_to() -> dict[str, dict[str, str]]:
+    """By mutant what the check says that is meant for it; and what those say of the whole accelerator."""
+    warnings.simplefilter("ignore")
+    meant = {name: mutant.meant for name, mutant in MUTANTS.items()}
+    return {
+        "meant": meant,
+        "mutants": {
+            name: failing(broken(mutant), [mutant.meant]).get(mutant.meant, "")
+            for name, mutant in MUTANTS.items()
+        },
+        "whole": failing(accel_core.get_accelerator(), set(meant.values())),
+    }
+
+
+def all_of_them(only: list[str] | None = None) -> dict[str, dict[str, str]]:
+    """By mutant what fails."""
+    warnings.simplefilter("ignore")
+    found = {}
+    for name, mutant in MUTANTS.items():
+        if only is None or name in only:
+            but = [slow for slow in SLOW if slow != mutant.meant]
+            try:
+                found[name] = failing(broken(mutant), but=but)
+            except Exception as error:
+                found[name] = {"making it": f"{type(error).__name__}: {error}"}
+    return found

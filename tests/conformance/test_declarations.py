@@ -1,0 +1,43 @@
+"""Level 0 of the kit: each broken declaration is caught by its own check, and by no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from accel_testing.children import clean_environment
+from conformance_mutants.declarations import BROKEN, install, suite
+
+pytest.importorskip("pytest", "8.4")
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The checks that fail, by distribution: one run of pytest, as a vendor with many would start it."""
+    folder = tmp_path_factory.mktemp("declarations")
+    install(folder)
+    (folder / "test_vendors.py").write_text(suite())
+    results = folder / "results"
+    options = ["-p", "accel_core.conformance.option", "-p", "accel_core.conformance.reporting"]
+    command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, *options]
+    environ = clean_environment(PYTHONPATH=str(folder), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    done = subprocess.run(
+        [*command, "--accel-results", results, folder / "test_vendors.py"],
+        env=environ, capture_output=True, text=True, timeout=120, check=False, cwd=folder,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    found: dict[str, list[str]] = {name: [] for name in BROKEN}
+    for line in map(json.loads, results.read_text().splitlines()):
+        if line.get("outcome") in ("failed", "not run"):
+            kind, _, check = line["ended"].partition("::test_")
+            found[kind.removeprefix("Test_")].append(check)
+    return found
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_caught_by_what_is_meant_for_it(name: str, failing: dict[str, list[str]]) -> None:
+    meant = BROKEN[name].meant
+    assert failing[name] == ([meant] if meant else [])

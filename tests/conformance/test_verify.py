@@ -1,0 +1,151 @@
+"""`accel verify`: the card of a backend that hangs, dies and lies, the vendor's file, and the certificate."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from accel_testing.children import clean_environment
+from accel_testing.layouts import GROUP, dist_info
+from accel_testing.plugins import arguments, declaring
+
+from accel_core import SettingError
+from accel_core.conformance.catalogue import checks
+from accel_core.conformance.expected import read
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+WILD = """
+import os, time
+from accel_core.accelerators.cpu import CPUAccelerator
+
+class Wild(CPUAccelerator):
+    def device_uuid(self, device_index=None):
+        os._exit(7)
+    def pin_memory_alignment(self):
+        time.sleep(600)
+    def export_envs(self):
+        return ["A"]
+"""
+
+
+def verify(*words: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = clean_environment(PYTHONPATH=str(folder), **variables)
+    command = [sys.executable, "-m", "accel_core", "verify", *words]
+    return subprocess.run(
+        command, env=environ, cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str]]:
+    document: dict[str, Any] = json.loads(done.stdout)
+    return {row["name"]: (row["outcome"], row["message"]) for row in document["checks"]}
+
+
+@pytest.fixture
+def wild(tmp_path: Path) -> Path:
+    """A folder with an installed backend whose members hang, end the process and lie."""
+    source = declaring(arguments("wild", device_type="cpu", accelerator="accel_wild_device:Wild"))
+    modules = {"accel_wild": source, "accel_wild_device": WILD}
+    return dist_info(tmp_path, "accel-wild", "1.0", {GROUP: {"wild": "accel_wild"}}, modules)
+
+
+@pytest.mark.slow
+def test_what_hangs_and_what_dies_leaves_the_rest(wild: Path) -> None:
+    pytest.importorskip("torch")
+    kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "random_module")
+    named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
+    done = verify("wild", "--json", "--timeout", "8", *named, folder=wild)
+    assert done.returncode == 1, done.stderr
+    told = outcomes(done)
+    assert told["interface.answers.identity"] == ("passed", "")
+    assert told["interface.answers.random_module"] == ("passed", "")
+    assert told["interface.answers.identifiers"][0] == "died"
+    assert "exited with status 7" in told["interface.answers.identifiers"][1]
+    assert told["interface.answers.host_memory"][0] == "hung"
+    assert told["interface.answers.forwarded_variables"] == (
+        "failed",
+        "export_envs() has ['A']; expected prefixes of three letters or more",
+    )
+
+
+@pytest.mark.slow
+def test_what_the_vendors_file_says(wild: Path) -> None:
+    pytest.importorskip("torch")
+    file = wild / "verify.toml"
+    file.write_text(
+        '[skip]\n"interface.answers.identifiers" = "it ends the process"\n'
+        '[fails]\n"interface.answers.forwarded_variables" = "one letter is enough"\n'
+        '"interface.answers.identity" = "it does not"\n'
+    )
+    kinds = ("identity", "identifiers", "forwarded_variables")
+    named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
+    done = verify("wild", "--json", "--expected", str(file), *named, folder=wild)
+    assert outcomes(done) == {
+        "interface.answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
+        "interface.answers.identifiers": ("skipped", "it ends the process"),
+        "interface.answers.forwarded_variables": ("expected failure", "one letter is enough"),
+    }
+    assert done.returncode == 1
+    refused = verify("wild", "--certify", "--expected", str(file), folder=wild)
+    assert refused.returncode == 2
+    assert "[skip]" in refused.stderr
+
+
+def test_the_certificate(tmp_path: Path) -> None:
+    done = verify("cpu", "--level", "0", "--certify", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [place] = (tmp_path / "results").glob("*/cpu-*")
+    assert sorted(path.name for path in place.iterdir()) == [
+        "badge.svg", "junit.xml", "product.toml", "report.json",
+    ]  # fmt: skip
+    report = json.loads((place / "report.json").read_text())
+    product = tomllib.loads((place / "product.toml").read_text())
+    suite = ET.fromstring((place / "junit.xml").read_text())
+    total = len([check for check in checks() if check.level == 0])
+    assert product["score"] == report["score"] == f"accel L0 · {report['counts']['passed']}/{total}"
+    assert int(suite.attrib["tests"]) == len(suite) == total
+    assert report["score"] in (place / "badge.svg").read_text()
+    assert report["score"] in done.stdout
+
+
+def test_what_is_not_installed_could_not_run(tmp_path: Path) -> None:
+    done = verify("nobody", folder=tmp_path)
+    assert done.returncode == 2
+    assert "accel verify nobody: no installed distribution declares nobody" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[skip]\n"compute.queues.events_tel_time" = "x"', "did you mean 'compute.queues.events_tell_time'?"),
+        ('[fails]\n"interface.answers.identity" = " "', "has no reason"),
+        ('[fails]\n"interface.answers.identity" = 3', "has no reason"),
+        ('[xfail]\n"interface.answers.identity" = "x"', "unknown section [xfail]"),
+        ("skip = 3", "[skip] is no table"),
+        ("[skip", "is no TOML"),
+        ('[skip]\n"declaration.hooks_fit"="a"\n[fails]\n"declaration.hooks_fit"="b"', "in both"),
+    ],
+)
+def test_a_file_that_cannot_be_followed(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "expected.toml"
+    file.write_text(text)
+    with pytest.raises(SettingError) as caught:
+        read(file)
+    assert words in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_every_check_says_why() -> None:
+    assert len(checks()) >= 99
+    assert len({check.name for check in checks()}) == len({check.node for check in checks()}) == len(checks())
+    assert [check.name for check in checks() if not check.why.endswith(".")] == []
