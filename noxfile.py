@@ -45,20 +45,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = [
-    "tests",
-    "docs",
-    "faults",
-    "fuzz",
-    "gpu",
-    "simulated",
-    "opinfo",
-    "mutants",
-    "ipex_real",
-    "multinode",
-    "soak",
-]
-shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
+ONE = "tests docs faults fuzz gpu simulated opinfo mutants ipex_real multinode soak"
+shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
