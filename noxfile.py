@@ -45,20 +45,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = (
-    "tests",
-    "docs",
-    "faults",
-    "fuzz",
-    "gpu",
-    "simulated",
-    "opinfo",
-    "mutants",
-    "ipex_real",
-    "multinode",
-    "soak",
-)
-shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
+ONE = "tests docs faults fuzz gpu simulated opinfo mutants ipex_real multinode soak"
+shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
@@ -305,7 +293,7 @@ def build_all(session: nox.Session) -> None:
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", project=False)
+    prepare(session, "build", "test", "lint", "types", project=False)
     build_all(session)
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
@@ -367,7 +355,8 @@ def docs(session: nox.Session) -> None:
         session.run("python", f"tools/{tool}.py", *write, env=CLEAN)
     session.run("python", "tools/interface_snapshot.py", "--check", env=CLEAN)
     session.run("python", "tools/check_docs.py")
-    session.run("sphinx-build", "-WqE", "--keep-going", "-j2", "-d.nox/doctrees", "docs", "site", env=CLEAN)
+    sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
+    session.run(*sphinx, "docs", "site", env=CLEAN)
     if not WINDOWS:  # their commands are a POSIX shell's
         session.run("python", "tools/run_documents.py", env=CLEAN)
     session.run("towncrier", "build", "--draft", "--version", "next", silent=True)

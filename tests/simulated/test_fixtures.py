@@ -77,3 +77,10 @@ def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Pat
     ended = run_python(["-m", "pytest", "--accel", wanted, str(tmp_path)], variables)
     assert (ended.returncode, ended.stdout) == (4, "")
     assert re.match(f"ERROR: --accel:? {said}", ended.stderr)
+
+
+def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path: Path) -> None:
+    """It stands in the settings of a project, which is run under `accel simulate acme:3` too."""
+    variables = clean_environment() | {"ACCEL_SIMULATE": "acme:3"}
+    ended = run_python(["-m", "pytest", "--accel", "acme", str(tmp_path)], variables)
+    assert (ended.returncode, ended.stderr) == (5, "")  # there are no tests

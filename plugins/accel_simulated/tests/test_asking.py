@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from accel_testing import layouts
+from accel_testing.plugins import declaring
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
@@ -217,3 +219,29 @@ def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (done.exit_code, done.stderr) == (
         1, "Error: accel simulate needs accel-simulated: pip install accel-simulated\n",
     )  # fmt: skip
+
+
+def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
+    child: Child, tmp_path: Path
+) -> None:
+    own, common = "priority=1, private_use1=True", "priority=1, private_use1=False"
+    modules = {
+        "accel_zing": declaring(
+            f"name='zing', device_type='zing', vendor_import='torch_zing', {common}",
+            f"name='zang', device_type='zang', {own}",
+        ),
+        "accel_acme": declaring(f"name='acme', device_type='acme', vendor_import='torch_acme', {own}"),
+        "accel_plain": declaring(f"name='plain', device_type='plain', vendor_import='plain_sdk', {own}"),
+    }
+    groups = {"accel.backends": {name.removeprefix("accel_"): name for name in modules}}
+    plugin = layouts.dist_info(tmp_path, "accel-zing", "1.0", groups, modules)
+    code = (
+        "from accel_simulated.declared import VARIABLE, find, told\n"
+        "print(*[str(find(n)) for n in ('zing', 'zang', 'acme', 'nobody', 'plain')], sep='|')\n"
+        "print([told({VARIABLE: text}) for text in ('', 'nonsense', '[1]', '{}')])"
+    )
+    found, read_back = child(code, {"PYTHONPATH": str(plugin)}).splitlines()
+    *none, own = found.split("|")
+    assert none == ["None"] * 4
+    assert json.loads(own) == ["plain", "plain", "plain_sdk", "plain_simulated", [], {}]
+    assert read_back == str([None] * 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from accel_core._version import __version__
 from accel_core.detection.entry_points import EntryPoint, name_of, provenance
 from accel_core.detection.plugin import declarations
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
-from accel_core.errors import InvalidBackendError, is_of_another_core
+from accel_core.errors import InvalidBackendError, root
 
 if TYPE_CHECKING:
     from accel_core.backend import Provenance
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Load",
     "failure",
+    "is_of_another_core",
     "load",
     "of_another_core",
     "steps",
@@ -89,6 +91,14 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
         f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
         error=error,
     )
+
+
+def is_of_another_core(error: BaseException) -> bool:
+    """Whether a chain begins with a name or a module that was asked of accel_core, which has none such."""
+    error = root(error)
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] == "accel_core"
+    return isinstance(error, AttributeError) and error.obj is sys.modules["accel_core"]
 
 
 def of_another_core(error: BaseException, at: str) -> Outcome:

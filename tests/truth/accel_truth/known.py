@@ -51,7 +51,7 @@ class Known:
             option
             for command in (accel, *self.commands.values())
             for parameter in command.params
-            for option in parameter.opts
+            for option in (*parameter.opts, *parameter.secondary_opts)
         }
         found |= {"--help", "--version", *command_line.OPTIONS, *command_line.FLAGS, *self.torchrun}
         for folder in ("src", "tools", "benchmarks", "examples", "docs/tutorial"):

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import NamedTuple
 
 from accel_core import SettingError
+from accel_simulated import declared
 from accel_simulated.vendors import DEVICES, Vendor
 
 __all__ = ["MOST", "VARIABLE", "Asked", "asked", "read"]
@@ -30,23 +31,27 @@ class Asked(NamedTuple):
 
 def asked(environ: Mapping[str, str] | None = None) -> Asked | None:
     """What `ACCEL_SIMULATE` asks for; `None` where it is unset or empty. Raises `SettingError`."""
-    text = (os.environ if environ is None else environ).get(VARIABLE, "").strip()
-    return read(text) if text else None
+    given = os.environ if environ is None else environ
+    text = given.get(VARIABLE, "").strip()
+    return read(text, among=declared.known(given)) if text else None
 
 
-def read(text: str, *, source: str = VARIABLE) -> Asked:
+def read(text: str, *, source: str = VARIABLE, among: Mapping[str, Vendor] = DEVICES) -> Asked:
     """`"acme"` or `"acme:2"`; without a count as many as the vendor's `devices`, 2 as a rule.
 
     Case and blanks are forgiven. Raises `SettingError`, which names `source`, for a name that is not
-    simulated and for a count that is no number from 1 to `MOST` (of mps, to 1).
+    `among` and for a count that is no number from 1 to `MOST` (of mps, to 1).
     """
     given = f"{source}={text!r}" if source == VARIABLE else f"{source} {text!r}"
     name, colon, number = (part.strip() for part in text.partition(":"))
-    vendor = DEVICES.get(name.lower())
+    vendor = among.get(name.lower())
     if vendor is None:
-        close = get_close_matches(name.lower(), DEVICES, n=1)
+        close = get_close_matches(name.lower(), among, n=1)
         meant = f" Did you mean {close[0]}{colon}{number}?" if close else ""
-        raise SettingError(f"{given}: {name!r} is not simulated; expected {_FORM}.{meant}")
+        raise SettingError(
+            f"{given}: {name!r} is not simulated; expected {_FORM}, and devices that "
+            f"installed plugins declare with private_use1: accel simulate NAME -- COMMAND.{meant}"
+        )
     if not colon:
         return Asked(vendor, vendor.devices)
     most = 1 if vendor.devices == 1 else MOST

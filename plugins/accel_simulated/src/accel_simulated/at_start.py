@@ -11,8 +11,12 @@ import os
 import sys
 from collections.abc import Mapping
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from accel_simulated import imports
+
+if TYPE_CHECKING:
+    from accel_simulated.declared import Declared
 
 __all__ = ["begin", "device", "told"]
 
@@ -27,7 +31,12 @@ def begin() -> None:
     _begun = os.environ["ACCEL_SIMULATE"]
     name = _name()
     runtime = os.path.join(_HERE, "runtimes", name)
-    if name and os.path.isdir(runtime):
+    found = _declared()
+    if found is not None:
+        from accel_simulated import declared
+
+        declared.install(found)
+    elif name and os.path.isdir(runtime):
         # As an installed package: behind PYTHONPATH, and before a real one of the vendor's.
         ends = ("site-packages", "dist-packages")
         places = [place for place, entry in enumerate(sys.path) if entry.endswith(ends)]
@@ -46,12 +55,25 @@ def begin() -> None:
 
 
 def device() -> tuple[str, str]:
-    """The name in `ACCEL_SIMULATE`, whatever it is worth, and torch's device type of what is simulated."""
-    return _name(), "cuda" if _name() == "klxpu" else _name()
+    """The backend that `ACCEL_SIMULATE` names, whatever it is worth, and torch's device type of it."""
+    name, found = _name(), _declared()
+    if found is not None:
+        return found.backend, name
+    return name, "cuda" if name == "klxpu" else name
 
 
 def _name() -> str:
     return os.environ.get("ACCEL_SIMULATE", "").partition(":")[0].strip().lower()
+
+
+def _declared() -> Declared | None:
+    """What a plugin's declaration says of the device that is simulated, where it is known by that alone."""
+    if not os.environ.get("ACCEL_SIMULATE_DECLARED"):
+        return None
+    from accel_simulated import declared
+
+    found = declared.told()
+    return found if found is not None and found.vendor.name == _name() else None
 
 
 def told(environ: Mapping[str, str]) -> str:
@@ -70,7 +92,7 @@ def told(environ: Mapping[str, str]) -> str:
     more = f", with requested faults ({injected})" if injected else ""
     found = asked(environ)
     if found is not None and environ is os.environ:
-        begun = asked({VARIABLE: _begun})
+        begun = asked({**environ, VARIABLE: _begun})
         if begun != found:
             raise SettingError(
                 f"{VARIABLE}={str(found)!r} came when this process simulated {begun} already. "

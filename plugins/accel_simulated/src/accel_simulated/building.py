@@ -27,6 +27,7 @@ from accel_simulated.prebuilt import LIBRARY, Fit
 __all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "runtime"]
 
 SOURCES = Path(__file__).with_name("cpp")
+_MAIN = SOURCES / "simdev.cpp"
 _FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-shared", "-w")
 #: torch's libraries that it is linked to.
 _NEEDED = ("c10", "torch_cpu", "torch_python")
@@ -143,13 +144,15 @@ def _command(kind: str) -> list[str]:
     torch = _torch_folder()
     return [
         *compiler(), *_FLAGS, f"-DSIM={kind}", *(["-DSIM_AUTOCAST"] if kind in _OWN_AUTOCAST else []),
-        f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", str(SOURCES / "simdev.cpp"),
+        f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", str(_MAIN),
         f"-L{torch}/lib", *(f"-l{name}" for name in _NEEDED),
     ]  # fmt: skip
 
 
 def _place(fit: Fit, command: list[str]) -> cache.Entry:
-    inputs = {"command": command, "torch": fit.torch, "sources": fit.sources}
+    # Wherever the same sources lie: a new virtual environment compiles nothing again.
+    options = [word for word in command if word != str(_MAIN)]
+    inputs = {"command": options, "torch": fit.torch, "sources": fit.sources}
     return cache.entry(f"simdev_{fit.kind.lower()}", inputs)
 
 

@@ -25,8 +25,9 @@ from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
 from accel_simulated.asked import VARIABLE, Asked, asked
 from accel_simulated.building import ready, runtime
+from accel_simulated.declared import known
 from accel_simulated.prebuilt import LIBRARY
-from accel_simulated.vendors import DEVICES, Vendor
+from accel_simulated.vendors import Vendor
 
 if TYPE_CHECKING:
     import torch
@@ -94,7 +95,7 @@ def load(name: str) -> None:
             f"accel simulate {name} -- COMMAND"
         )
     found, path = _prepared
-    vendor = DEVICES[name]
+    vendor = known()[name]
     injected = faults.asked()
     count = 0 if "driver" in injected else _visible(vendor, found.devices)
     memory = _megabytes() << 20
@@ -131,13 +132,13 @@ def start(name: str) -> None:
     """Load the device and, where torch has no device type of that name, give it the name."""
     import torch
 
-    if DEVICES[name].kind == "PrivateUse1":
+    if known()[name].kind == "PrivateUse1":
         taken = torch._C._get_privateuse1_backend_name()
         if taken != "privateuseone":
             raise BackendConflictError(
                 f"{VARIABLE}={str(asked())!r}: another package has registered its device with torch "
                 f"({taken}), and a process has room for one. Uninstall it here, keep torch from loading it "
-                f"(TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import {DEVICES[name].package}), or simulate cuda, "
+                f"(TORCH_DEVICE_BACKEND_AUTOLOAD=0, and import {known()[name].package}), or simulate cuda, "
                 "which needs no such room."
             )
     load(name)

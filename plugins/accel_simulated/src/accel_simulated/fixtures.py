@@ -47,10 +47,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def _simulate(text: str) -> None:
     from accel_core import AccelError
-    from accel_simulated import DEVICES, at_start, provider
+    from accel_simulated import at_start, provider
     from accel_simulated.asked import asked
 
-    if text.partition(":")[0].strip().lower() not in DEVICES and _is_installed(text):
+    if _is_here(text):
         return  # an accelerator of this machine's: accel_core.conformance checks those too
     try:
         started = asked()
@@ -59,23 +59,36 @@ def _simulate(text: str) -> None:
                 f"--accel {text}: a plugin of pytest has imported torch already. "
                 f"Run: accel simulate {text} -- pytest"
             )
-        variables = provider.environment(text)
+        wanted, _ = provider.understood(text)
+        variables = provider.environment(text) if started is None else {}
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
-    if started is not None and str(started) != variables["ACCEL_SIMULATE"]:
+    if started is None:
+        os.environ.update(variables)  # whatever the tests start has the devices too
+        at_start.begin()
+    elif started.vendor != wanted.vendor or (":" in text and started != wanted):
         raise pytest.UsageError(
             f"--accel {text}: ACCEL_SIMULATE has this process simulate {started} already. Unset it, or leave "
             "--accel out."
         )
-    os.environ.update(variables)  # whatever the tests start has the devices too
-    if started is None:
-        at_start.begin()
 
 
-def _is_installed(name: str) -> bool:
-    from accel_core import discover
+def _is_here(text: str) -> bool:
+    """Whether it names, without a count, a backend that is installed and nothing that is simulated.
 
-    return any(backend.name == name for backend in discover())
+    With a declaration by which it could be simulated: that the vendor's package is installed too.
+    """
+    from accel_core import Candidate, discover, is_installed
+    from accel_simulated import DEVICES
+
+    name = text.strip().lower()
+    return name not in DEVICES and any(
+        not isinstance(each, Candidate)
+        or not each.backend.private_use1
+        or any(map(is_installed, each.backend.vendor_imports))
+        for each in discover()
+        if each.name == name
+    )
 
 
 # --- several devices -----------------------------------------------------------------------------------
@@ -126,12 +139,13 @@ def _differing(failing: dict[str, list[str]]) -> list[str]:
 def _read(wanted: str) -> list[str]:
     """The devices of the option, all of which must be known before the first runs."""
     from accel_core import SettingError
-    from accel_simulated.asked import read
+    from accel_simulated.provider import understood
 
     devices = [part.strip() for part in wanted.split(",") if part.strip()]
     try:
         for device in devices or [wanted]:
-            read(device, source="the device")
+            if not _is_here(device):
+                understood(device)
     except SettingError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
     return devices

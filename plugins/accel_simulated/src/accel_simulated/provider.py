@@ -7,11 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from accel_simulated import building
-from accel_simulated.asked import VARIABLE, read
+from accel_simulated.asked import VARIABLE, Asked, read
+from accel_simulated.declared import VARIABLE as DECLARED
+from accel_simulated.declared import Declared, find
 from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES
 
-__all__ = ["build", "built", "check_reports", "devices", "environment", "run_recorded"]
+__all__ = [
+    "build", "built", "check_reports", "devices", "environment", "run_recorded", "understood",
+]  # fmt: skip
 
 
 def devices() -> dict[str, str]:
@@ -34,19 +38,35 @@ def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[st
     kinds = {name: read(name, source="the device").vendor.kind for name in names or DEVICES}
     for name, kind in kinds.items():
         yield name, building.build(kind) if folder is None else building.ahead(kind, folder)
+    if folder is not None:  # `--report` needs no compiler there either
+        from accel_simulated.detector import strings
+
+        strings.ahead(folder)
 
 
 def environment(text: str) -> dict[str, str]:
     """The variables with which Python starts in a process that simulates `text`, such as `"acme:2"`.
 
-    Builds the device, so that the processes below find it. Raises `SettingError` for what cannot be
-    simulated, and as `building.build` does.
+    A device that an installed plugin declares has the names of its declaration (`declared`). Builds the
+    device, so that the processes below find it. Raises `SettingError` for what cannot be simulated, and as
+    `building.build` does.
     """
-    found = read(text, source="the device")
+    found, declared = understood(text)
     library = building.build(found.vendor.kind)
     named = os.environ.get(LIBRARY, "")
     # A folder stays: the command may start others that simulate another kind of device.
-    return {VARIABLE: str(found), LIBRARY: named if named and Path(named).is_dir() else str(library)}
+    kept = named if named and Path(named).is_dir() else str(library)
+    return {VARIABLE: str(found), DECLARED: str(declared or ""), LIBRARY: kept}
+
+
+def understood(text: str) -> tuple[Asked, Declared | None]:
+    """What `text` means, and the declaration where an installed plugin's says it; raises `SettingError`."""
+    name, colon, count = (part.strip() for part in text.partition(":"))
+    declared = find(name.lower())
+    if declared is None:
+        return read(text, source="the device"), None
+    vendor = declared.vendor
+    return read(f"{vendor.name}{colon}{count}", source="the device", among={vendor.name: vendor}), declared
 
 
 def check_reports(files: Sequence[str]) -> None:

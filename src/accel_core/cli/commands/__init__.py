@@ -14,6 +14,7 @@ SUMMARIES = {
     "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
     "list": "List the backends: what can be used here, and why not the others.",
+    "new": "Write a plugin distribution for a device of your own.",
     "ops": "List the operators of the chosen accelerator, and who provides each.",
     "run": "Start the ranks of a script on this host, as torchrun does.",
     "simulate": "Run a command whose Python processes have simulated devices, for tests.",

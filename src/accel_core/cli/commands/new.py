@@ -1,0 +1,208 @@
+"""`accel new`: a plugin distribution for a device of one's own, written from a template."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import keyword
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from accel_core._support.packages import package_folders
+from accel_core._version import __version__
+from accel_core.cli import text
+from accel_core.detection.discovery import declarers, installed_names
+from accel_core.machine.vendors import FIRST_PARTY
+
+__all__ = ["TORCH_TYPES", "command"]
+
+_TEMPLATE = Path(__file__).parents[2] / "template"
+#: torch 2.13's device types (c10/core/DeviceType.cpp), without the one that may be renamed.
+TORCH_TYPES = (
+    "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
+    "lazy", "vulkan", "mps", "meta", "hpu", "mtia",
+)  # fmt: skip
+#: `accel_…` modules that are there and bring no backend.
+_OURS = ("core", "simulated")
+_ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
+_PIECES = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
+#: Of the distribution that is written.
+_EXTRAS = "test,lint"
+_LICENSES = ("Apache-2.0", "BSD-3-Clause", "MIT")
+#: The questions of copier.yml, in their order, and what each is about where help lists the options.
+_QUESTIONS = {
+    "private_use1": "Whether it is torch's renamed PrivateUse1 [yes], or a type of torch's own.",
+    "torch_module": "torch.NAME is its module, and torch's device type [NAME].",
+    "vendor_import": "The module that brings the device into torch [torch_NAME].",
+    "install_hint": "How one installs that module's package [pip install torch-NAME].",
+    "description": "The plugin in one line [NAME devices for accel-core].",
+    "distribution": "The distribution's name [accel-NAME].",
+    "author": "Who holds the copyright [The accel-NAME developers].",
+    "url": "Where its sources will be [nowhere].",
+    "license": "Its licence [Apache-2.0].",
+}
+
+
+def _flag(question: str) -> str:
+    return f"--{question.replace('_', '-')}"
+
+
+def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if not _PIECES.fullmatch(value) or len(value) > 40 or keyword.iskeyword(value):
+        raise click.BadParameter(f"{value!r} is no name for a backend; expected {_ALLOWED}.")
+    return value
+
+
+def _line(_ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.isprintable():
+        raise click.BadParameter(f"{value!r} goes into files; expected one line of plain text.")
+    return value
+
+
+def _options(function: Any) -> Any:
+    for question, about in reversed(_QUESTIONS.items()):
+        if question == "private_use1":
+            option = click.option("--private-use1/--no-private-use1", default=None, help=about)
+        elif question == "license":
+            option = click.option(_flag(question), type=click.Choice(_LICENSES), help=about)
+        else:
+            option = click.option(_flag(question), metavar="TEXT", callback=_line, help=about)
+        function = option(function)
+    return function
+
+
+@click.command("new")
+@click.argument("name", callback=_name)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The folder to write, which must not be there yet [./accel-NAME].",
+)
+@click.option("--defaults", is_flag=True, help="Ask nothing: what is not given is as in brackets.")
+@_options
+def command(name: str, *, output: Path | None, defaults: bool, **given: str | bool | None) -> None:
+    """Write a plugin distribution for a device of your own.
+
+    It holds the declaration, the accelerator's class, tests by the checks of accel verify, CI, README,
+    licence and changelog: it builds, installs and passes as it is, on a simulated device where NAME's own
+    package is missing. Asks where there is a terminal; needs accel-core[new].
+    """
+    answers = {question: answer for question, answer in given.items() if answer is not None}
+    private = answers.get("private_use1", True)
+    _require_free(name, torchs_own=not private)
+    if private and str(answers.get("torch_module", name)) not in TORCH_TYPES:
+        _require_no_torch_module(str(answers.get("torch_module", name)))
+    if output is None:
+        output = Path(f"accel-{name.replace('_', '-')}")
+    _require_room(output)
+    if find_spec("copier") is None:
+        raise click.ClickException(
+            "accel new needs copier, which is not installed: pip install 'accel-core[new]'"
+        )
+    missing = [_flag(question) for question in _QUESTIONS if question not in answers]
+    if missing and not defaults and not sys.stdin.isatty():
+        raise click.UsageError(
+            f"There is no terminal to ask at, and these are not given: {', '.join(missing)}. "
+            "Give them, or --defaults for what stands in brackets in accel new --help."
+        )
+    _write(name, output, answers, defaults=defaults or not missing)
+    click.echo(f"Written: {output}")
+    click.echo(f"Next: cd {output} && pip install -e '.[{_EXTRAS}]' && pytest")
+
+
+# --- what must hold before anything is asked -----------------------------------------------------------
+
+
+def _require_free(name: str, *, torchs_own: bool) -> None:
+    """Raise `click.UsageError` for a name that somebody has."""
+    taken = ""
+    if name in FIRST_PARTY:
+        taken = f"{FIRST_PARTY[name]} brings this backend: pip install {FIRST_PARTY[name]}"
+    elif name in _OURS:
+        taken = f"accel_{name} is a package of this project"
+    elif name in installed_names():
+        whose = ", ".join(sorted(declarers(name))) or "accel-core"
+        taken = f"{whose} brings this backend, and is installed"
+    elif name in TORCH_TYPES and not torchs_own:
+        taken = (
+            "torch has a device type of that name; for the plugin of that very device add --no-private-use1"
+        )
+    if taken:
+        raise click.UsageError(f"{name!r} is taken: {taken}. Give another name, such as my_{name}.")
+
+
+def _require_no_torch_module(name: str) -> None:
+    """Raise `click.UsageError` where the installed torch has a module of that name already."""
+    for folder in map(Path, package_folders("torch")):
+        if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
+            raise click.UsageError(
+                f"torch.{name} is a module of torch's own ({folder}): a device cannot have this name. "
+                "Give another with --torch-module, or another NAME."
+            )
+
+
+def _require_room(output: Path) -> None:
+    """Raise `click.UsageError` where the folder is there, or cannot be."""
+    if os.path.lexists(output):
+        raise click.UsageError(f"{output} is there already, and was left alone. Give another with --output.")
+    parent = output.absolute().parent
+    if not parent.is_dir():
+        raise click.UsageError(f"{output}: there is no folder {parent}. Make it first: mkdir -p {parent}")
+    if not os.access(parent, os.W_OK):
+        raise click.UsageError(f"{output}: {parent} cannot be written. Give another with --output.")
+
+
+# --- writing -------------------------------------------------------------------------------------------
+
+
+def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) -> None:
+    """Fill a folder beside `output`, which then gets its name: nobody meets half of it."""
+    import copier
+
+    major, minor = (int(part) for part in __version__.split(".")[:2])
+    data = {
+        **answers,
+        "name": name,
+        "class": "".join(map(str.capitalize, name.split("_"))),
+        "core": f">={major}.{minor},<{major + 1}",
+        "torch_types": list(TORCH_TYPES),
+        "year": dt.datetime.now(dt.timezone.utc).year,
+    }
+    with _beside(output) as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of git, which the template does without
+        try:
+            copier.run_copy(str(_TEMPLATE), folder, data, defaults=defaults, quiet=True)
+        except ValueError as error:
+            raise click.UsageError(_words(str(error), answers)) from None
+        folder.rename(output)
+
+
+@contextlib.contextmanager
+def _beside(output: Path) -> Iterator[Path]:
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.absolute().parent) as folder:
+            yield Path(folder, "project")
+    except OSError as error:
+        raise click.ClickException(
+            f"{output} cannot be written: {error.strerror or error}; nothing was left behind."
+        ) from None
+
+
+def _words(message: str, answers: dict[str, Any]) -> str:
+    """What the template's validator says of an answer, about the flag that gives it."""
+    found = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
+    if found is None:
+        return text.clean(message)
+    question, what = found.groups()
+    given = f" {answers[question]!r}" if question in answers else ", which is not given"
+    return text.clean(f"{_flag(question)}{given}: {what}.")

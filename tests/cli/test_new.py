@@ -1,0 +1,93 @@
+"""What `accel new` refuses, before anything is asked or written. tests/wheels has what it writes."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from accel_testing import layouts
+from click.testing import CliRunner
+
+from accel_core.cli.app import accel
+from accel_core.cli.commands.new import TORCH_TYPES
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def refused(*words: str) -> tuple[int, str]:
+    """The status of `accel new`, and its error; nothing was written."""
+    before = sorted(os.listdir())
+    done = CliRunner().invoke(accel, ["new", *words, "--defaults"])
+    assert done.stdout == ""
+    assert sorted(os.listdir()) == before
+    return done.exit_code, done.stderr.partition("Error: ")[2]
+
+
+@pytest.mark.parametrize("name", ["Zing", "1st", "z-1", "z.ing", "z__1", "_z", "z_", "import", "ä", "z" * 41])
+def test_names_that_are_none(name: str) -> None:
+    status, said = refused(name)
+    assert status == 2
+    assert f"{name!r} is no name for a backend; expected lower-case letters" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["npu"], "'npu' is taken: accel-npu brings this backend: pip install accel-npu. Give another name"),
+        (["npu", "--no-private-use1"], "'npu' is taken: accel-npu"),
+        (["core"], "'core' is taken: accel_core is a package of this project"),
+        (["cpu"], "'cpu' is taken: accel-core brings this backend, and is installed"),
+        (["generic"], "'generic' is taken: accel-core"),
+        (
+            ["mtia"],
+            "'mtia' is taken: torch has a device type of that name; for the plugin of that",
+        ),
+        (["zing"], "'zing' is taken: other-zing brings this backend, and is installed"),
+    ],
+)
+def test_names_that_somebody_has(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = {"accel.backends": {"zing": "other_zing"}}
+    monkeypatch.syspath_prepend(str(layouts.dist_info(tmp_path / "site", "other-zing", "1.0", groups)))
+    status, error = refused(*words)
+    assert (status, error.startswith(said)) == (2, True), error
+
+
+def test_folders_that_cannot_be_written() -> None:
+    Path("accel-zing").mkdir()
+    Path("file").touch()
+    status, said = refused("zing")
+    assert (status, said.startswith("accel-zing is there already, and was left alone.")) == (2, True)
+    assert refused("zing", "--output", "file")[1].startswith("file is there already")
+    assert "Make it first: mkdir -p " in refused("zing", "--output", "a/b")[1]
+    assert "expected one line of plain text" in refused("zing", "--author", "a\nb")[1]
+    assert "'GPL' is not one of 'Apache-2.0'" in refused("zing", "--license", "GPL")[1]
+
+
+def test_copier_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "copier", None)
+    assert refused("zing") == (
+        1, "accel new needs copier, which is not installed: pip install 'accel-core[new]'\n",
+    )  # fmt: skip
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_torchs_own_names_are_taken() -> None:
+    import torch
+
+    with pytest.raises(RuntimeError) as caught:
+        torch.device("nobody")
+    listed = re.search(r"Expected one of (.*), privateuseone device type", str(caught.value))
+    assert listed is not None
+    assert tuple(listed[1].split(", ")) == TORCH_TYPES
+    assert refused("nn")[1].startswith("torch.nn is a module of torch's own")
+    assert refused("zing", "--torch-module", "nn")[1].startswith("torch.nn is a module of torch's own")

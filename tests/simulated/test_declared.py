@@ -1,0 +1,53 @@
+"""A device that only an installed plugin knows is simulated under the names of its declaration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from accel_testing import layouts
+from accel_testing.children import clean_environment, run_python
+from accel_testing.plugins import declaring
+
+pytest.importorskip("torch")
+
+from accel_simulated import CannotBuildError, build
+
+pytestmark = pytest.mark.slow
+
+#: Name and device type differ, the package lies in another, and its distribution is required.
+DECLARED = (
+    "name='zing', priority=500, device_type='zpu', vendor_import='zing_sdk.torch', private_use1=True, "
+    "requires=('zing-sdk>=1.2,<2', 'torch>=2.6'), visible_devices=('ZING_DEVICES',), "
+    "communication_backend='zccl'"
+)
+
+TOLD = """
+import json, os, sys, accel_core
+from importlib.metadata import version
+acc = accel_core.get_accelerator()
+import torch, torch.distributed
+print(json.dumps([acc.name, acc.device_type, acc.device_count(), torch.ones(2, device="zpu:1").sum().item(),
+                  repr(acc), "zing_sdk.torch" in sys.modules, version("zing-sdk"),
+                  "zccl" in torch.distributed.Backend.backend_list, os.environ["ACCEL_SIMULATE"]]))
+"""
+
+
+def test_it_has_the_names_of_the_declaration(tmp_path: Path) -> None:
+    try:
+        build("PrivateUse1")
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    plugin = layouts.dist_info(
+        tmp_path, "accel-zing", "1.0", {"accel.backends": {"zing": "accel_zing"}},
+        {"accel_zing": declaring(DECLARED)},
+    )  # fmt: skip
+    environ = clean_environment(PYTHONPATH=str(plugin), ZING_DEVICES="0,2")
+    words = ["-m", "accel_core", "simulate", "zing:3", "--", "python", "-c", TOLD]
+    ended = run_python(words, environ)
+    assert ended.returncode == 0, ended.stderr
+    name, kind, count, total, text, imported, version, collective, asked = json.loads(ended.stdout)
+    assert (name, kind, count, total) == ("zing", "zpu", 2, 2.0)
+    assert text.endswith(", simulated: zpu:3 by accel-simulated 0.1.0>")
+    assert (imported, version, collective, asked) == (True, "1.2", True, "zpu:3")
