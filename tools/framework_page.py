@@ -40,7 +40,7 @@ WHAT = """\
 #: Why a run does not pass, where that is the software's own doing: words of its error, and what is behind.
 REASONS = {
     "expects that two GPUs": "the script asserts that it has two ranks",
-    "(aten::eq)": "`accelerate.test_utils.torch_device` is the CPU for a device that Accelerate does not know",
+    "(aten::eq)": "`accelerate.test_utils.torch_device` is the CPU for devices not in its list",
     "at least two devices": "its data stay on the host, and one rank has no DDP that moves them",
     "inject a (distributed) sampler": "the demo's own sampler, which Lightning cannot share among ranks",
     "StatefulDataLoader": "a part of the script needs the package torchdata",
