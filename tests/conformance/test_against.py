@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import io
 import json
 import zipfile
 from pathlib import Path
@@ -13,11 +14,13 @@ from accel_testing import children
 from accel_testing.layouts import GROUP, dist_info, metadata_text
 from accel_testing.plugins import HEAD, arguments, declaring, hook
 
+import accel_core
 from accel_core import InvalidBackendError, Provenance, SettingError, Status, Unloaded
 from accel_core.cli.against import answer
 from accel_core.cli.output import Output
-from accel_core.conformance.against import against
-from accel_core.conformance.described import narrower, parsed, written
+from accel_core.conformance import used
+from accel_core.conformance.against import against, compare
+from accel_core.conformance.described import describe, narrower, parsed, written
 from accel_core.detection.discovery import builtin_candidates
 from accel_core.detection.records import Outcome
 
@@ -155,8 +158,30 @@ BUILTIN = builtin_candidates()[0]
 
 
 def test_the_release_that_is_here_does_nothing_otherwise() -> None:
-    found = against(BUILTIN, str(Path(__file__).parents[2] / "src"))
-    assert (found.differences, found.unread) == ((), "")
+    page = io.StringIO()
+    here = str(Path(accel_core.__file__).parents[1])
+    assert answer(BUILTIN, here, Output(page), as_json=False) == 0
+    level = f"accel-core {accel_core.__version__}, API level {accel_core.API_LEVEL}"
+    assert page.getvalue().strip() == f"cpu (accel-core {accel_core.__version__}) fits {level}"
+    ours = describe()
+    (refused,) = compare({"api_level": 9}, ours, ours)
+    assert (refused.effect, refused.what) == ("refused", "api_level=9")
+
+
+def test_the_class_is_that_of_what_the_hook_makes_where_none_is_declared(torch_world) -> None:
+    made = "from accel_sim_device import Simulated\nreturn Simulated(backend)"
+    torch_world.backend("made", accelerator="", extra=hook("accel_create", "backend", made))
+    torch_world.backend("plain", accelerator="")
+    torch_world.backend("other", accelerator="json:JSONDecoder")
+    torch_world.plugin("later", "from accel_core import Heat")
+
+    def look(name: str) -> dict[str, object]:
+        return used.look({"name": name, "distribution": ""}, lambda what, seconds=None: None)
+
+    assert list(look("made")["overrides"]) == ["current_device", "device_count"]
+    assert (look("plain")["overrides"], look("plain")["hooks"]) == ({}, {"accel_backends": []})
+    assert look("other")["unread"] == "TypeError: json:JSONDecoder is no class of accel_core.Accelerator"
+    assert "cannot import name 'Heat'" in str(look("later")["unread"])
 
 
 @pytest.mark.parametrize(

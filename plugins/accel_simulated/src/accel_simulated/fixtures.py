@@ -60,8 +60,7 @@ def _simulate(text: str) -> None:
                 f"Run: accel simulate {text} -- pytest"
             )
         wanted, _ = provider.understood(text)
-        if started is None:
-            variables = provider.environment(text)
+        variables = provider.environment(text) if started is None else {}
     except AccelError as error:
         raise pytest.UsageError(f"--accel: {error}") from error
     if started is None:
