@@ -40,6 +40,7 @@ WHAT = """\
 #: Why a run does not pass, where that is the software's own doing: words of its error, and what is behind.
 REASONS = {
     "expects that two GPUs": "the script asserts that it has two ranks",
+    "(aten::eq)": "`accelerate.test_utils.torch_device` is the CPU for devices not in its list",
     "at least two devices": "its data stay on the host, and one rank has no DDP that moves them",
     "inject a (distributed) sampler": "the demo's own sampler, which Lightning cannot share among ranks",
     "StatefulDataLoader": "a part of the script needs the package torchdata",
@@ -96,7 +97,7 @@ def _note(told: dict[str, Any]) -> str:
     reason = next((why for words, why in REASONS.items() if words in told["said"]), "")
     places = list(dict.fromkeys(place for place in (told["asked by"], told["at"]) if place))
     where = ", by way of ".join(f"`{place}`" for place in reversed(places))
-    said = told["said"].replace("|", "\\|").replace("<", "&lt;")
+    said = told["said"].partition(". ")[0].replace("|", "\\|").replace("<", "&lt;")
     return f"{said}{f' ({where})' if where else ''}{f': {reason}' if reason else ''}"
 
 
