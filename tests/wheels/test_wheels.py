@@ -228,9 +228,10 @@ def test_a_new_plugin_passes_as_it_is_written(environment: Environment, tmp_path
         "not_installed",
         "pip install zing-sdk",
     )
-    tested = environment.run("pytest", "-q", "-k", "test_device_names or test_class", cwd=project)
+    tested = environment.run("pytest", "-k", "test_device_names or test_class", cwd=project)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout
+    assert "simulated, no real device: zpu:2" in tested.stdout
     checked = environment.run(
         "accel", "simulate", "zing:2", "--", *["accel", "verify", "zing", "--level", "1", "--json"]
     )
