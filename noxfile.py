@@ -45,20 +45,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = (
-    "tests",
-    "docs",
-    "faults",
-    "fuzz",
-    "gpu",
-    "simulated",
-    "opinfo",
-    "mutants",
-    "ipex_real",
-    "multinode",
-    "soak",
-)
-shared({**dict.fromkeys(ONE, "tests"), "frameworks": "trainers"})
+ONE = "tests docs faults fuzz gpu simulated opinfo mutants ipex_real multinode soak"
+shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
@@ -365,6 +353,7 @@ def docs(session: nox.Session) -> None:
     for name in ("backend", "member", "fault", "opinfo", "framework", "conformance"):
         tool = "backend_pages" if name == "backend" else f"{name}_page"
         session.run("python", f"tools/{tool}.py", *write, env=CLEAN)
+    session.run("python", "tools/interface_snapshot.py", "--check", env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]
     session.run(*sphinx, "docs", "site", env=CLEAN)

@@ -32,7 +32,7 @@ HEAD = (
 WHAT = """\
 - Accelerate: the scripts of `accelerate.test_utils.scripts` (those in `external_deps` want the hub).
 - Transformers: `Trainer` on a GPT-2 that is made on the spot: trains, evaluates, resumes a checkpoint to the
-  bit, trains in bfloat16; a worker loads its batches. One process on `cuda` with two devices is
+  bit, in float32 and bfloat16; a worker loads its batches. One process on `cuda` with two devices is
   `torch.nn.DataParallel`.
 - Lightning: the models of `lightning.pytorch.demos`; fit, and BoringModel validates, tests and predicts.
 - torch.utils.data: workers that are forked, spawned and served, page-locked batches.
@@ -40,9 +40,13 @@ WHAT = """\
 #: Why a run does not pass, where that is the software's own doing: words of its error, and what is behind.
 REASONS = {
     "expects that two GPUs": "the script asserts that it has two ranks",
+    "at least two devices": "its data stay on the host, and one rank has no DDP that moves them",
+    "inject a (distributed) sampler": "the demo's own sampler, which Lightning cannot share among ranks",
     "StatefulDataLoader": "a part of the script needs the package torchdata",
     "BF16 all reduce communication hook": "torch has this hook for the names nccl and xccl alone",
-    "Torch not compiled with CUDA": "the script takes every device for CUDA's as soon as there are ranks",
+    "fp16 mixed precision requires": "Accelerate's list of vendors",
+    "doesn't support bf16": "Transformers' list of vendors",
+    "Torch not compiled with CUDA": "the script takes each device that it does not know for CUDA's",
 }
 
 

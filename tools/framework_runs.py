@@ -48,6 +48,7 @@ def runs() -> Iterator[tuple[tuple[str, str, str, int], list[str]]]:
                 yield ("Accelerate", name, device, ranks), theirs if device == "cuda" else ours
             script = str(HERE / "transformers_trainer.py")
             yield ("Transformers", "Trainer", device, ranks), [*several, script]
+            yield ("Transformers", "Trainer,bf16", device, ranks), [*several, script, "bf16"]
             for name in DEMOS:
                 script = str(HERE / "lightning_demos.py")
                 yield ("Lightning", name, device, ranks), [script, name, str(ranks)]

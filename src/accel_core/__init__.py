@@ -72,7 +72,10 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the public names, not two
 def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import sys
+
+        what = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(what, name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
     value = getattr(import_module(f"{__name__}.{home}"), name)

@@ -177,7 +177,7 @@ class Backend:
                 values["vendor_import"] = (self.vendor_import,)
             faults = _faults(self)
             if faults:
-                raise InvalidBackendError(f"backend {shown(self.name)}: " + "; ".join(faults))
+                raise _invalid(self.name, self.api_level, faults)
 
         def __setattr__(self, name, value):
             from dataclasses import FrozenInstanceError
@@ -228,21 +228,21 @@ def _require_known(given: dict[str, Any]) -> None:
     """Raise where a field is given that there is not, or one is missing that has no default."""
     unknown = sorted(given.keys() - set(_NAMES))
     if unknown:
-        level = given.get("api_level", API_LEVEL)
-        newer = isinstance(level, int) and level > API_LEVEL
-        raise InvalidBackendError(
-            f"backend {shown(given.get('name', '?'))}: unknown field"
-            f"{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}; "
-            + (
-                f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
-                if newer
-                else f"known fields: {', '.join(_NAMES)}"
-            ),
-            hint="pip install --upgrade accel-core" if newer else "",
-        )
+        fault = f"unknown field{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}"
+        known = f"known fields: {', '.join(_NAMES)}"
+        raise _invalid(given.get("name", "?"), given.get("api_level"), [fault], known)
     missing = [name for name in ("name", "priority", "device_type") if name not in given]
     if missing:
         raise TypeError(f"Backend() is missing {', '.join(missing)}")
+
+
+def _invalid(name: object, level: object, faults: list[str], known: str = "") -> InvalidBackendError:
+    """The error; a level that is newer than this accel-core explains every fault, and `known` no more."""
+    newer = isinstance(level, int) and level > API_LEVEL
+    said = f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
+    told = "; ".join(filter(None, [*faults, said if newer else known]))
+    hint = "pip install --upgrade accel-core" if newer else ""
+    return InvalidBackendError(f"backend {shown(name)}: {told}", hint=hint)
 
 
 #: Beyond it a number means nothing, and may have more digits than Python prints.

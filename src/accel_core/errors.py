@@ -178,7 +178,7 @@ CAUGHT = (Exception, SystemExit)
 
 def root_cause(error: BaseException) -> str:
     """The first exception of a chain as `Type: message`; the outer ones mostly say "failed to load"."""
-    error = _root(error)
+    error = root(error)
     if isinstance(error, SystemExit):
         return f"SystemExit: it tried to end the process with {error.code!r}"
     message = _message(error)
@@ -187,7 +187,7 @@ def root_cause(error: BaseException) -> str:
 
 def root_place(error: BaseException) -> str:
     """The file and line that raised the first exception of a chain; empty where accel_core did."""
-    place, trace = "", _root(error).__traceback__
+    place, trace = "", root(error).__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith("<"):  # Python's own import
@@ -197,7 +197,8 @@ def root_place(error: BaseException) -> str:
     return place
 
 
-def _root(error: BaseException) -> BaseException:
+def root(error: BaseException) -> BaseException:
+    """The first exception of a chain."""
     seen = {id(error)}
     while (
         inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -10,9 +10,23 @@ import pytest
 from accel_testing import plugins
 from accel_testing.plugins import hook
 
+from accel_core.conformance.against import Comparison, Difference
+from accel_core.conformance.against import to_dict as as_json
+from accel_core.conformance.catalogue import checks
+from accel_core.conformance.document import to_dict
+from accel_core.conformance.records import Card, Outcome, Result
+from accel_core.detection.discovery import builtin_candidates
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
-FREE = ("environ", "sources", "problems", "op_builders", "topics[].findings[].facts")
+FREE = ("environ", "sources", "problems", "op_builders", "topics[].findings[].facts", "counts")
+#: A card of `accel verify`; that the command prints it so is the part of tests/conformance.
+CARD = Card(
+    "acme", "accel-acme", "1.0", "0.1.0", "", "3.11", "", 0, (Result(checks()[0], Outcome.PASSED),), 1.0
+)
+#: The same of what `accel verify --against` found.
+DIFFERENCE = Difference("not called", "set_stream", "accel-core 9.9 has no such member")
+COMPARED = (builtin_candidates()[0], Comparison("9.9", 3, (DIFFERENCE,), ""))
 
 
 def keys_of(value: object, at: str = "") -> Iterator[str]:
@@ -34,7 +48,11 @@ def keys_of(value: object, at: str = "") -> Iterator[str]:
 def documented() -> dict[str, set[str]]:
     sections = re.split(r"(?m)^##+ (.*)$", PAGE.read_text("utf-8"))[1:]
     return {
-        title: set(re.findall(r"(?m)^\| `([^`]+)` \|", body))
+        title: {
+            key
+            for cell in re.findall(r"(?m)^\| (`[^|]+`) \|", body)
+            for key in re.findall(r"`([^`]+)`", cell)
+        }
         for title, body in zip(sections[::2], sections[1::2], strict=True)
     }
 
@@ -69,6 +87,9 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
         "accel doctor --list": accel.json("doctor", "--list"),
+        "accel verify": {"schema": 1, **to_dict(CARD)},
+        "accel verify --against": {"schema": 1, **as_json(*COMPARED)},
+        "accel verify --list": accel.json("verify", "cpu", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),
     }
     (origin,) = said["accel why NAME"]["backends"]

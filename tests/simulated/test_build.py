@@ -192,7 +192,7 @@ print(json.dumps([torch.ones(2, device="acme:1").sum().item(), os.environ["ACCEL
 def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     """No compiler, no home, nothing in the cache: what `accel simulate --build --output FOLDER` wrote."""
     try:
-        made = ahead("PrivateUse1", tmp_path / "ahead")
+        made = dict(provider.build(["acme"], tmp_path / "ahead"))["acme"]
     except CannotBuildError as error:
         pytest.skip(str(error))
     tools = tmp_path / "bin"
@@ -201,9 +201,11 @@ def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     variables = clean_environment() | {"ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")}
     variables |= {"PATH": str(tools), "HOME": str(tmp_path / "home"), "ACCEL_CACHE": str(tmp_path / "cache")}
     variables.pop("CXX", None)
-    words = ["-m", "accel_core", "simulate", "acme:2", "--", "python", "-c", RUNS]
+    report = tmp_path / "report.json"
+    words = ["-m", "accel_core", "simulate", "--report", str(report), "acme:2", "--", "python", "-c", RUNS]
     ended = run_python(words, variables)
     assert ended.returncode == 0, ended.stderr
+    assert json.loads(report.read_text())["notes"] == []
     assert json.loads(ended.stdout) == [2.0, str(made.parents[1])]
 
     made.write_text("what was built for another machine")  # and so its digest is as it was noted

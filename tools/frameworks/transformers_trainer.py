@@ -1,4 +1,4 @@
-"""Transformers' Trainer on a GPT-2 made here: train in bfloat16 too, evaluate, save, resume to the bit.
+"""Transformers' Trainer on a GPT-2 made here: train, evaluate, save, resume to the bit; `bf16` in bfloat16.
 
 On cuda by Transformers' own rules; on a device that it does not know, with accel_core's arguments.
 """
@@ -6,6 +6,7 @@ On cuda by Transformers' own rules; on a device that it does not know, with acce
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -48,23 +49,20 @@ def trainer(folder: str, **more: object) -> Trainer:
     return Trainer(model(), arguments, train_dataset=Counting(), eval_dataset=Counting())
 
 
-def main() -> None:
+def main(half: bool) -> None:
     """Each claim as an assertion."""
     before = trainer("before").evaluate()["eval_loss"]  # of its own: evaluating draws random numbers
-    whole = trainer("run")
+    whole = trainer("run", bf16=half)
     whole.train()
     assert whole.model.device.type == KIND, whole.model.device
     after = whole.evaluate()["eval_loss"]
     assert after < 0.9 * before, (before, after)
-    resumed = trainer("run")
+    resumed = trainer("run", bf16=half)
     resumed.train(resume_from_checkpoint=str(Path("run", "checkpoint-6")))
     pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs), "resumed is another model"
-    half = trainer("half", bf16=True)
-    half.train()
-    assert half.evaluate()["eval_loss"] < 0.9 * before
     print("Trainer ok on", whole.model.device, "rank", os.environ.get("RANK", "0"), before, after)
 
 
 if __name__ == "__main__":
-    main()
+    main("bf16" in sys.argv)

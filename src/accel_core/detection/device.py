@@ -227,6 +227,11 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     """The outcome of an error that was raised in the step `at`, which tells whose it is."""
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
+    if at.startswith(_OF_THE_PLUGIN):
+        from accel_core.detection.loading import is_of_another_core, of_another_core
+
+        if is_of_another_core(error):
+            return of_another_core(error, at)
     if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,11 @@ from accel_core._support import log
 from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._text import clean
+from accel_core._version import __version__
 from accel_core.detection.entry_points import EntryPoint, name_of, provenance
 from accel_core.detection.plugin import declarations
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
-from accel_core.errors import InvalidBackendError
+from accel_core.errors import InvalidBackendError, root
 
 if TYPE_CHECKING:
     from accel_core.backend import Provenance
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Load",
     "failure",
+    "is_of_another_core",
     "load",
+    "of_another_core",
     "steps",
     "tried_apart",
     "unloaded",
@@ -79,12 +83,28 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
     if isinstance(error, InvalidBackendError):
         hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
+    if is_of_another_core(error):
+        return of_another_core(error, at)
     return Outcome(
         Status.BROKEN,
         f"the plugin failed to load: {root_cause(error)} ({at})",
         f"pip install --force-reinstall {entry_point.distribution}, or pip uninstall it",
         error=error,
     )
+
+
+def is_of_another_core(error: BaseException) -> bool:
+    """Whether a chain begins with a name or a module that was asked of accel_core, which has none such."""
+    error = root(error)
+    if isinstance(error, ImportError):
+        return (error.name or "").partition(".")[0] == "accel_core"
+    return isinstance(error, AttributeError) and error.obj is sys.modules["accel_core"]
+
+
+def of_another_core(error: BaseException, at: str) -> Outcome:
+    """What it means that a plugin asks accel_core for a name that it does not have."""
+    reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
+    return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
 
 
 def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:

@@ -38,6 +38,10 @@ def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[st
     kinds = {name: read(name, source="the device").vendor.kind for name in names or DEVICES}
     for name, kind in kinds.items():
         yield name, building.build(kind) if folder is None else building.ahead(kind, folder)
+    if folder is not None:  # `--report` needs no compiler there either
+        from accel_simulated.detector import strings
+
+        strings.ahead(folder)
 
 
 def environment(text: str) -> dict[str, str]:

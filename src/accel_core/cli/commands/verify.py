@@ -13,6 +13,7 @@ import click
 
 from accel_core._support import simulation
 from accel_core.cli import options, text
+from accel_core.cli.against import answer
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Heading, Marked, Paragraph, Part, Table, paragraph
 from accel_core.cli.progress import Progress
@@ -80,6 +81,13 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
     help="How long one check may take [default: 60, and more for those that compile].",
 )
 @click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
+@click.option(
+    "--against",
+    "release",
+    metavar="CORE",
+    help="Run nothing: what of the plugin another release would refuse, call otherwise or not call. "
+    "accel-core==X, a wheel or a folder.",
+)
 @click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
 @options.as_json
 @click.pass_context
@@ -92,6 +100,7 @@ def command(
     expected: tuple[Path, Expected] | None,
     timeout: float | None,
     certify: bool,
+    release: str | None,
     listing: bool,
     as_json: bool,
 ) -> None:
@@ -104,6 +113,8 @@ def command(
         raise click.UsageError(
             f"--certify skips nothing, and {expected[0]} has [skip]; take that section out."
         )
+    if release is not None and (certify or expected or only or listing):
+        raise click.UsageError("--against runs no check: leave --certify, --expected, --check, --list out.")
     with answering(as_json=as_json) as output, _could_not_run():
         if listing:
             wanted = [check for check in checks() if check.level <= level]
@@ -114,8 +125,10 @@ def command(
                 cells = [((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted]
                 output.write_page([Table(("LEVEL", "CHECK", ""), cells)])
             return
-        _require_pytest()
         settings = options.read_settings()
+        if release is not None:
+            ctx.exit(answer(_subject(name, settings), release, output, as_json=as_json))
+        _require_pytest()
         wanted = [check for check in checks() if check.level <= level and (not only or check.name in only)]
         with Progress(len(wanted)) as progress:
             file = expected[0] if expected else None

@@ -165,8 +165,9 @@ class DeviceMemory final : public c10::DeviceAllocator {
     std::lock_guard<std::mutex> lock(mutex_);
     auto& pool = pools_[block->device];
     count(pool.stats, block->size, block->asked, -1);
-    if (block->place.empty()) pool.cache.emplace(block->size, block);
-    else pool.cache.insert(std::move(block->place));
+    auto first = pool.cache.lower_bound(block->size);  // the last that was given back is in the processor's caches
+    if (block->place.empty()) pool.cache.emplace_hint(first, block->size, block);
+    else pool.cache.insert(first, std::move(block->place));
   }
 
   template <class F>

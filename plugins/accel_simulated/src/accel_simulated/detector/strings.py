@@ -8,6 +8,7 @@ each string. It costs nothing for those of the device itself and of the CPU, and
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import subprocess
 import sys
@@ -16,12 +17,12 @@ from pathlib import Path
 
 from accel_core import OpBuildError
 from accel_core.ops import cache
-from accel_simulated import building
+from accel_simulated import building, prebuilt
 from accel_simulated.detector import blame
 from accel_simulated.detector.log import Log
 from accel_simulated.detector.torch_names import first_line, is_question
 
-__all__ = ["LIBRARY", "build", "check", "load", "watch"]
+__all__ = ["LIBRARY", "ahead", "build", "check", "load", "watch"]
 
 #: Its name in the folder of a run.
 LIBRARY = "device_strings.so"
@@ -33,11 +34,26 @@ _kept: list[object] = []
 
 
 def build() -> Path:
-    """The library, compiled in half a second where it is not there yet.
+    """The library: the one that was built ahead, else compiled in half a second where it is not there yet.
 
     Raises `CannotBuildError` where there is no compiler, `OpBuildError` where it does not compile, and
     `OpCacheError` as the cache does.
     """
+    return prebuilt.find(_fit()) or _from_cache()
+
+
+def ahead(folder: Path) -> Path:
+    """Put the library into `folder`, beside the devices that were built ahead. Raises as `build` does."""
+    return prebuilt.write(_from_cache(), _fit(), folder)
+
+
+def _fit() -> prebuilt.Fit:
+    # No header of torch's is in it, so it fits any.
+    made_of = f"{_FLAGS} {_SOURCE.read_text(encoding='utf-8')}"
+    return prebuilt.Fit("strings", "any", hashlib.sha256(made_of.encode()).hexdigest())
+
+
+def _from_cache() -> Path:
     command = [*building.compiler(), *_FLAGS, str(_SOURCE)]
     place = cache.entry("device_strings", {"command": command, "source": _SOURCE.read_text(encoding="utf-8")})
 

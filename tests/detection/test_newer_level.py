@@ -1,0 +1,84 @@
+"""A plugin for a newer accel-core than this: whatever it uses, the verdict says what to install."""
+
+from __future__ import annotations
+
+import pytest
+from accel_testing.asking import judge, only
+from accel_testing.plugins import arguments, declaring, hook
+
+from accel_core._version import __version__
+from accel_core.backend import API_LEVEL
+from accel_core.detection.records import Candidate, Status, Unloaded
+
+NEWER = API_LEVEL + 1
+LEVELS = f"API level {NEWER} and this accel-core has {API_LEVEL}"
+UPGRADE = "pip install --upgrade accel-core"
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "",
+        hook("accel_melt", "backend", "return 1"),
+        hook("accel_probe", "backend, heat", "return None"),
+    ],
+    ids=["nothing", "a hook", "an argument of a hook"],
+)
+def test_its_level_is_said_before_its_hooks_are_looked_at(world, extra):
+    world.backend("npu", api_level=NEWER, extra=extra)
+    found = judge("npu")
+    assert (found.status, found.reason, found.hint) == (
+        Status.INCOMPATIBLE, f"it needs {LEVELS}", UPGRADE,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"heat": "red"}, "unknown field 'heat'"),
+        ({"visible_devices_grammar": "heat"}, "visible_devices_grammar 'heat' is unknown"),
+        ({"visible_devices": "HEAT"}, "visible_devices 'HEAT' is str, expected a tuple of str"),
+    ],
+    ids=["a field", "a value", "a type"],
+)
+@pytest.mark.parametrize("level", [NEWER, API_LEVEL])
+def test_what_this_core_cannot_read_of_its_declaration(world, given, said, level):
+    world.plugin("npu", declaring(arguments("npu", api_level=level, **given)))
+    found = only("npu")
+    assert isinstance(found, Unloaded)
+    assert found.outcome.status is Status.INVALID
+    assert said in found.outcome.reason
+    assert (LEVELS in found.outcome.reason) is (level == NEWER)
+    assert (found.outcome.hint == UPGRADE) is (level == NEWER)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from accel_core import Heat",
+        "import accel_core\nHEAT = accel_core.Heat",
+        "from accel_core.heat import Heat",
+        "try:\n    from accel_core import Heat\nexcept ImportError as e:\n    raise ValueError('no') from e",
+    ],
+    ids=["from", "attribute", "module", "in a chain"],
+)  # fmt: skip
+def test_a_name_that_this_core_does_not_have(torch_world, source):
+    torch_world.plugin("npu", f"{source}\n{declaring(arguments('npu'))}")
+    found = only("npu")
+    assert isinstance(found, Unloaded)
+    assert found.outcome.status is Status.INCOMPATIBLE
+    assert found.outcome.reason.startswith(f"it needs another accel-core than {__version__}: ")
+    assert "eat" in found.outcome.reason
+    assert found.outcome.hint == UPGRADE
+    # The same in the module of its class, which is imported when the device is asked.
+    torch_world.module("mlu_device", source)
+    torch_world.backend("mlu", accelerator="mlu_device:Device")
+    assert isinstance(only("mlu"), Candidate)
+    verdict = judge("mlu")
+    assert (verdict.status, verdict.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert "accelerator='mlu_device:Device'" in verdict.reason
+
+
+def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):
+    world.plugin("npu", f"from json import heat\n{declaring(arguments('npu'))}")
+    assert only("npu").outcome.status is Status.BROKEN
