@@ -16,11 +16,6 @@ with a deadline; under pytest alone they run in its process.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from accel_core.conformance.suite import AcceleratorTests
-
 __all__ = ["AcceleratorTests"]
 
 

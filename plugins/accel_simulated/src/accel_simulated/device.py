@@ -241,7 +241,7 @@ def _visible(vendor: Vendor, present: int) -> int:
 
 
 def _ascending(value: str, present: int) -> int:
-    """How many devices CANN makes of its variable: torch_npu 2.13.0, `npu/__init__.py`."""
+    """How many devices CANN makes of its variable: torch_npu 2.13.0, its module npu."""
     found: list[int] = []
     for part in re.match(r"[0-9,]*", value)[0].split(","):  # type: ignore[index]
         if not part or int(part) >= present:

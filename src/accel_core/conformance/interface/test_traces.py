@@ -74,6 +74,6 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     found = [
         [change.kind, change.name]
         for change in changed
-        if change.to.partition(".")[0] not in theirs and not change.name.startswith("TORCH_DEVICE_BACKEND")
+        if change.to.partition(".")[0] not in theirs and change.name != "TORCH_DEVICE_BACKEND_AUTOLOAD"
     ]
     return {"changes": found, "forked": forked}
