@@ -186,7 +186,8 @@ def test_a_new_plugin_passes_as_it_is_written(environment: Environment, tmp_path
     The last test, as it leaves the environment full.
     """
     environment.pip("install", f"{wheel('accel_core')}[new,verify]", str(wheel("accel_simulated")))
-    names = ["--torch-module", "zpu", "--vendor-import", "zing_sdk.torch", "--author", 'Zing "Z" Ltd.']
+    names = ["--torch-module", "zpu", "--vendor-import", "zing_sdk.torch"]
+    names += ["--author", "O'Zing \\ Sons", "--description", 'Zing "Z" cards – fast']
     written = environment.run("accel", "new", "zing", *names, "--defaults", cwd=tmp_path)
     assert (written.returncode, written.stderr) == (0, "")
     for words, said in (
@@ -228,9 +229,10 @@ def test_a_new_plugin_passes_as_it_is_written(environment: Environment, tmp_path
         "not_installed",
         "pip install zing-sdk",
     )
-    tested = environment.run("pytest", "-q", "-k", "test_device_names or test_class", cwd=project)
+    tested = environment.run("pytest", "-k", "test_device_names or test_class", cwd=project)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     assert "2 passed" in tested.stdout
+    assert "simulated, no real device: zpu:2" in tested.stdout
     checked = environment.run(
         "accel", "simulate", "zing:2", "--", *["accel", "verify", "zing", "--level", "1", "--json"]
     )

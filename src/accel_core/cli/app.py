@@ -27,6 +27,7 @@ _EXAMPLES = (
     ("accel ops FusedAdam", "who provides this operator, and which one is used"),
     ("accel run train.py", "one rank for each device on this host"),
     ("accel deepspeed --num_gpus 2 train.py", "DeepSpeed's launcher, on the chosen accelerator"),
+    ("accel new acme", "a plugin distribution for a device of your own"),
     ("DS_ACCELERATOR=cpu accel why", "try a setting"),
 )
 _STATUSES = (

@@ -37,6 +37,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{text}, and has so many devices")
 
 
+def pytest_report_header() -> str | None:
+    """Say what the run is on: a simulated device must not pass for a real one."""
+    if "accel_simulated.at_start" not in sys.modules:
+        return None
+    from accel_simulated.asked import asked
+
+    return f"simulated, no real device: {asked()} by accel-simulated"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Simulate before a conftest.py may import torch."""
