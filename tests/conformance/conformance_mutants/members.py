@@ -248,7 +248,7 @@ MUTANTS: dict[str, Mutant] = {
     "events in seconds": Mutant("queues.events_tell_time", {"Event": property(lambda self: LateEvent)}),
     "streams stay": Mutant("queues.stream_is_current_inside", {"stream": leaves_stream}),
     "synchronize returns at once": Mutant(
-        "queues.synchronize_waits", {"synchronize": lambda self, device_index=None: None}
+        "queues.synchronize_waits", {"synchronize": lambda self, device_index=None: None}, late=True
     ),
     "graphs that capture nothing": Mutant(
         "queues.graph_replays_with_new_inputs",
