@@ -58,7 +58,9 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "is_available says no": Mutant("answers.available", {"is_available": given(False)}),
     "device_count is a float": Mutant("answers.available", {"device_count": given(2.0)}),
-    "current_device is text": Mutant("answers.current_device_is_an_index", {"current_device": given("0")}),
+    "current_device is a bool": Mutant(
+        "answers.current_device_is_an_index", {"current_device": changed(bool)}
+    ),
     "device_name always has a number": Mutant(
         "answers.device_names", {"device_name": lambda self, device_index=None: f"acme:{device_index or 0}"}
     ),
