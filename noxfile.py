@@ -7,6 +7,7 @@ Anything odd after a branch switch: delete `.nox`.
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -53,6 +54,8 @@ STAGING = "src/accel_core/staging"
 CHECKS = "src/accel_core/conformance/[cir]*/*"  # compute, interface, ranks: on devices
 # What our messages name of others' packages, read again where those are installed.
 NAMED = "tests/truth/test_outside.py"
+# Where it has wheels: else it asks for clang.
+ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_info >= (3, 11)
 # One more than cores, as many tests wait for processes that they have started.
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # What needs neither a device nor built wheels, on several cores.
@@ -125,9 +128,12 @@ def tests_torchfree(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def fuzz(session: nox.Session) -> None:
-    """Feed what people, plugins and machines may write to what reads it: ten minutes, or `--seconds N`."""
+    """Feed what people, plugins and machines may write to what reads it: 15 minutes, or `--seconds N`."""
     prepare(session, *WITH_TORCH, torch=True)
     session.run("python", "tools/fuzz.py", WORKERS, *session.posargs, env=CLEAN)
+    if ATHERIS and not session.posargs:
+        path = str(in_own_folder(session, "atheris", "atheris==3.0.0"))
+        session.run("python", "tools/fuzz_bytes.py", env={**CLEAN, "PYTHONPATH": path})
 
 
 @nox.session(venv_backend="shared")

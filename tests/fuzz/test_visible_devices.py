@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from accel_testing.fuzzing import fuzzed
+from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core.backend import GRAMMARS
@@ -50,6 +51,7 @@ def test_what_is_written_is_read_back(grammar, data):
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
 @fuzzed(value=VALUES)
+@example(value="\x1d33")  # a blank to str.strip(), and none to int()
 def test_any_text_is_read_or_refused(grammar, value):
     try:
         visible = parse_visible_devices(grammar, value)

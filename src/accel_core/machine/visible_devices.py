@@ -179,7 +179,7 @@ def _leading_index(entry: str) -> int | None:
 def _mlu(value: str) -> VisibleDevices:
     if "-" in value and len(value) >= _MLU_UUID_LENGTH:
         return _until_invalid(value, lambda entry: entry if "-" in entry else None)
-    return _until_invalid(value, lambda entry: int(entry) if _INDEX.fullmatch(entry.strip()) else None)
+    return _until_invalid(value, _index)
 
 
 def _ascending(value: str) -> VisibleDevices:
@@ -235,9 +235,16 @@ def _level_zero(value: str) -> VisibleDevices:
 
 
 def _whole(entry: str, grammar: str) -> int:
-    if not _INDEX.fullmatch(entry.strip()):
+    index = _index(entry)
+    if index is None:
         raise _refused(grammar, entry)
-    return int(entry)
+    return index
+
+
+def _index(entry: str) -> int | None:
+    # What C's isspace() takes, as the vendors' runtimes do: Python's strip() and int() disagree on U+001D.
+    digits = entry.strip(" \t\n\v\f\r")
+    return int(digits) if _INDEX.fullmatch(digits) else None
 
 
 def _refused(grammar: str, text: str) -> SettingError:

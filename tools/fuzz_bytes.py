@@ -1,0 +1,108 @@
+"""Bytes for what reads others' text and files, guided by the lines that they reach: atheris, a process each.
+
+`fuzz_bytes.py [--seconds N]`; with a reader's name behind it that one alone, in this process. What is found
+is written to the current folder as `crash-…`, and ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import atheris
+
+with atheris.instrument_imports(include=["accel_core"]):
+    from accel_core import settings
+    from accel_core._support import child
+    from accel_core.backend import GRAMMARS
+    from accel_core.configuration import Found
+    from accel_core.configuration.file import read
+    from accel_core.detection import entry_points
+    from accel_core.errors import SettingError
+    from accel_core.machine.elf import read_elf
+    from accel_core.machine.visible_devices import parse_visible_devices
+
+KEYS = {variable.key: variable for variable in settings._IN_FILES}
+NONCE = "0123456789abcdef"
+FILE = Path(tempfile.mkdtemp(), "given")
+#: Bytes of an input at most, and seconds and MiB that reading it may take.
+LIMITS = ("-max_len=4096", "-timeout=10", "-rss_limit_mb=2048")
+
+
+def _require(fulfilled: object) -> None:
+    if not fulfilled:
+        raise AssertionError("the error does not say what was given")
+
+
+def _elf(data: bytes) -> None:
+    FILE.write_bytes(data if data[:1] == b"x" else b"\x7fELF\x02\x01" + data)
+    try:
+        read_elf(str(FILE))
+    except (OSError, ValueError) as error:
+        _require(str(error))
+
+
+def _configuration(data: bytes) -> None:
+    file = FILE.with_suffix(".toml")
+    file.write_bytes(data)
+    try:
+        read(Found("named", str(file)), KEYS)
+    except SettingError as error:
+        _require(str(file) in str(error))
+
+
+def _visible_devices(data: bytes) -> None:
+    text = data.decode("utf-8", "surrogateescape")
+    for grammar in GRAMMARS:
+        try:
+            parse_visible_devices(grammar, text)
+        except SettingError as error:
+            _require(str(error))
+
+
+def _lines(data: bytes) -> None:
+    text = f"{NONCE} " + data.decode("utf-8", "replace").replace("\n", f"\n{NONCE} ")
+    for line in child._lines(text, NONCE):
+        assert isinstance(line.get("stage", ""), str)
+        assert line.get("seconds", 0) >= 0
+
+
+def _entry_points(data: bytes) -> None:
+    for name, value in entry_points._section(data.decode("utf-8", "replace"), "accel.backends"):
+        assert isinstance(name, str)
+        assert isinstance(value, str)
+
+
+READERS: dict[str, Callable[[bytes], None]] = {
+    "elf": _elf,
+    "configuration": _configuration,
+    "visible-devices": _visible_devices,
+    "lines": _lines,
+    "entry-points": _entry_points,
+}
+
+
+def main() -> int:
+    """Run all of them, one after the other, or the one that is named."""
+    parser = argparse.ArgumentParser(prog="fuzz_bytes.py")
+    parser.add_argument("--seconds", type=float, default=300.0, help="for all of them together [300]")
+    parser.add_argument("reader", nargs="?", choices=READERS)
+    given = parser.parse_args()
+    if given.reader:
+        atheris.Setup([sys.argv[0], f"-max_total_time={given.seconds:.0f}", *LIMITS], READERS[given.reader])
+        atheris.Fuzz()  # ends the process
+    for reader in READERS:
+        seconds = max(1.0, given.seconds / len(READERS))
+        print(f"{reader}, {seconds:.0f} s", flush=True)
+        command = [sys.executable, __file__, f"--seconds={seconds:.0f}", reader]
+        if status := subprocess.run(command, check=False).returncode:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
