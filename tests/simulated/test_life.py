@@ -27,7 +27,9 @@ def test_life(vendor: str, simulated: Callable[..., Any], the_page_tells: Callab
 def test_sizes(simulated: Callable[..., Any]) -> None:
     """The sizes that a test may choose, and the vendor's own variable."""
     code = "import torch, torch_mlu; print(torch.mlu.device_count())"
-    assert simulated("mlu:5", code).answer == 5
+    sizes = "import torch, torch_mlu; print([torch.mlu.mem_get_info(i)[1] >> 20 for i in range(5)])"
+    unlike = {"ACCEL_SIMULATE_MEMORY_MB": "64, 32,16"}
+    assert simulated("mlu:5", sizes, environ=unlike).answer == [64, 32, 16, 16, 16]
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": "1"}).answer == 1
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
 

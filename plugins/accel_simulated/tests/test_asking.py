@@ -96,6 +96,15 @@ def test_bad_faults(text: str) -> None:
         faults.read(text)
 
 
+@pytest.mark.parametrize("text", ["0", "64,x", "64,", "-1", "1048577", "9" * 30, "٣"])
+def test_bad_memories(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_SIMULATE_MEMORY_MB", text)
+    with pytest.raises(accel_core.SettingError) as caught:
+        device._memories()
+    assert repr(text) in str(caught.value)
+    assert "256,64" in str(caught.value)
+
+
 def test_good_faults() -> None:
     assert faults.read(" oom@10, slow=2.5,COUNT=1@20,,hang") == {
         "oom": (10, 0), "slow": (1, 2500), "count": (20, 1), "hang": (1, 0),

@@ -23,7 +23,7 @@ from accel_core import BackendConflictError, OpBuildError, SettingError
 from accel_core._support import simulation
 from accel_core._support.torch_import import torch_build
 from accel_simulated import faults
-from accel_simulated.asked import VARIABLE, Asked, asked
+from accel_simulated.asked import MOST, VARIABLE, Asked, asked
 from accel_simulated.building import ready, runtime
 from accel_simulated.declared import known
 from accel_simulated.prebuilt import LIBRARY
@@ -33,14 +33,17 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "check", "generators", "held", "library", "load", "memory", "name", "prepare", "set_memory_limit",
+    "check", "generators", "held", "library", "load", "memories", "memory", "name", "prepare",
+    "set_memory_limit",
     "sleep", "start", "why_none",
 ]  # fmt: skip
 
 vendor: Vendor
 library: Any
-#: Bytes of memory of each device.
+#: Bytes of memory of the first device.
 memory: int
+#: The same of each device by its number.
+memories: tuple[int, ...]
 
 
 #: What `ACCEL_SIMULATE` asks for, and its library, once torch is about to be imported.
@@ -51,10 +54,11 @@ def prepare(found: Asked) -> None:
     """Have the library built, and the device brought in where torch has a module of its own for it.
 
     Called before torch is imported. Raises `BackendConflictError` as `check` does, `SettingError` for faults
-    that nobody knows, and what `building.build` raises.
+    that nobody knows and memories that are no numbers, and what `building.build` raises.
     """
     global _prepared
     faults.asked()
+    _memories()
     check(found)
     _prepared = found, ready(found.vendor.kind)
     if found.vendor.package == "torch" or found.vendor.plays:
@@ -87,7 +91,7 @@ def load(name: str) -> None:
     Raises `SettingError` where `ACCEL_SIMULATE` was not there when torch was imported, or names another
     device.
     """
-    global vendor, library, memory
+    global vendor, library, memory, memories
     if _prepared is None or name not in (_prepared[0].vendor.name, _prepared[0].vendor.plays):
         raise SettingError(
             f"a simulated {name} was asked for when torch was imported already, without {VARIABLE}={name} "
@@ -98,7 +102,8 @@ def load(name: str) -> None:
     vendor = known()[name]
     injected = faults.asked()
     count = 0 if "driver" in injected else _visible(vendor, found.devices)
-    memory = _megabytes() << 20
+    memories = _memories()
+    memory = memories[0]
     atexit.register(_let_autograd_finish)
     # PyDLL: entry points make Python objects, so they must run under Python's lock.
     try:
@@ -113,8 +118,8 @@ def load(name: str) -> None:
         ) from error
     if vendor.plain:
         library.sim_be_plain()
-    library.sim_init.argtypes = [ctypes.c_int, ctypes.c_size_t]
-    library.sim_set_limit.argtypes = [ctypes.c_size_t]
+    library.sim_init.argtypes = [ctypes.c_int]
+    library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
     library.sim_set_fraction.argtypes = [ctypes.c_int, ctypes.c_double]
     library.sim_sleep.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
     library.sim_hold.argtypes = [ctypes.c_int, ctypes.c_long]
@@ -124,7 +129,8 @@ def load(name: str) -> None:
     library.sim_new_pool.restype = library.sim_fallbacks.restype = ctypes.c_long
     library.sim_draw_from_host(os.environ.get("ACCEL_SIMULATE_RANDOM") == "host")
     library.sim_request.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long]
-    library.sim_init(count, memory)
+    set_memory_limit()
+    library.sim_init(count)
     faults.begin(injected)
 
 
@@ -192,9 +198,10 @@ def held(stream: torch.Stream | None = None) -> Iterator[None]:
         library.sim_release(hold)
 
 
-def set_memory_limit(size: int) -> None:
-    """Change how many bytes each device has. For tests."""
-    library.sim_set_limit(size)
+def set_memory_limit(size: int | None = None) -> None:
+    """Change how many bytes each device has; `None`: as many as it was started with. For tests."""
+    for index, own in enumerate(memories):
+        library.sim_set_limit(index, own if size is None else size)
 
 
 def _let_autograd_finish() -> None:
@@ -220,13 +227,17 @@ def _real(package: str, simulated: Path) -> str:
     return ""
 
 
-def _megabytes() -> int:
+def _memories() -> tuple[int, ...]:
+    """Bytes of each device, of as many as there can be; the last in the variable is that of all others."""
     text = os.environ.get("ACCEL_SIMULATE_MEMORY_MB", "256")
-    if not text.isdecimal() or not 1 <= int(text) <= 1 << 20:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and 1 <= int(part[:9]) <= 1 << 20 for part in parts):
         raise SettingError(
-            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected the megabytes of each device, from 1 to {1 << 20}"
+            f"ACCEL_SIMULATE_MEMORY_MB={text!r}: expected the megabytes of each device, from 1 to {1 << 20}, "
+            "such as 256 or, of unlike devices, 256,64"
         )
-    return int(text)
+    given = [int(part) << 20 for part in parts][:MOST]
+    return (*given, *given[-1:] * (MOST - len(given)))
 
 
 def _visible(vendor: Vendor, present: int) -> int:

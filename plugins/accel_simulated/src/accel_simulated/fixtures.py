@@ -223,7 +223,7 @@ def simulated(accelerator: Accelerator) -> Iterator[Simulated]:
     if not hasattr(device, "library"):
         pytest.skip(f"{accelerator.name} is not simulated: pytest --accel acme")
     yield Simulated()
-    device.set_memory_limit(device.memory)
+    device.set_memory_limit()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

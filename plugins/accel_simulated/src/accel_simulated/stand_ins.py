@@ -110,7 +110,7 @@ class Properties:
 
     def __init__(self, index: int) -> None:
         self.name = device.name()
-        self.total_memory = device.memory
+        self.total_memory = device.memories[index]
         self.major, self.minor = 9, 0
         self.multi_processor_count = self.max_compute_units = 1
         self.uuid = f"simulated-{index}"

@@ -37,7 +37,8 @@ constexpr int kMaxDevices = 64;
 
 // Set by sim_init, before the first use; less may be there later (faults.h).
 inline std::atomic<int> device_count{2};
-inline std::atomic<size_t> memory_limit{size_t(256) << 20};
+// Bytes of memory of each device.
+inline std::atomic<size_t> memory_limits[kMaxDevices];
 
 inline thread_local DeviceIndex selected_device = 0;
 

@@ -60,8 +60,8 @@ struct Hooks final : HooksInterface {
   virtual void emptyCache() const { DeviceMemory::get().emptyCache({0, 0}); }
   virtual size_t getCurrentAllocatedMemory() const { return stats().allocated_bytes[0].current; }
   virtual size_t getDriverAllocatedMemory() const { return stats().reserved_bytes[0].current; }
-  virtual size_t getRecommendedMaxMemory() const { return memory_limit; }
-  virtual size_t getMaxBufferLength() const { return memory_limit; }
+  virtual size_t getRecommendedMaxMemory() const { return memory_limits[0]; }
+  virtual size_t getMaxBufferLength() const { return memory_limits[0]; }
   virtual void setMemoryFraction(double fraction) const {
     TORCH_CHECK(fraction >= 0 && fraction <= 2, "invalid percentage specified for memory fraction: ", fraction);
     DeviceMemory::get().set_fraction(0, fraction);

@@ -73,7 +73,8 @@ class DeviceMemory final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(DeviceIndex device) override {
     check_index(device);
     std::lock_guard<std::mutex> lock(mutex_);
-    return {memory_limit - reserved(pools_[device]), memory_limit};
+    size_t limit = memory_limits[device], held = reserved(pools_[device]);
+    return {limit - std::min(limit, held), limit};
   }
 
   void set_fraction(DeviceIndex device, double fraction) {
@@ -122,7 +123,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   }
 
   void make_room(Pool& pool, DeviceIndex device, size_t size) {
-    auto limit = size_t(double(memory_limit) * pool.fraction);
+    auto limit = size_t(double(memory_limits[device]) * pool.fraction);
     if (reserved(pool) + size <= limit) return;
     drop_cache(pool);
     pool.stats.num_alloc_retries++;

@@ -91,10 +91,9 @@ _object* THPGenerator_initDefaultGenerator(const at::Generator&);
 
 // `sim_init` is called before the first tensor, `sim_named` when the device type has its name. None raises.
 extern "C" {
-void sim_init(int count, size_t limit) {
+void sim_init(int count) {
   static bool done = false;
   simulated::device_count = std::min(std::max(count, 0), simulated::kMaxDevices);
-  simulated::memory_limit = limit;
   if (std::exchange(done, true)) return;
   c10::SetAllocator(simulated::kType, &simulated::device_memory());
   simulated::HostMemory::install();
@@ -115,7 +114,7 @@ void sim_named() {
 // Before `sim_init`: a device with one queue, no events, no page-locked memory, no `record_stream`, no graphs.
 void sim_be_plain() { simulated::plain = true; }
 
-void sim_set_limit(size_t bytes) { simulated::memory_limit = bytes; }
+void sim_set_limit(int device, size_t bytes) { simulated::memory_limits[device] = bytes; }
 
 void sim_draw_from_host(int yes) { simulated::draw_from_host = yes; }
 

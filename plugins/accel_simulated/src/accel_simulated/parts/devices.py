@@ -88,7 +88,11 @@ def get_device_properties(device: Any = None) -> Any:
     if not 0 <= index < simulated.count:
         raise AssertionError("Invalid device id")
     return SimpleNamespace(
-        name=simulated.name(), total_memory=simulated.memory, major=9, minor=0, multi_processor_count=1
+        name=simulated.name(),
+        total_memory=simulated.memories[index],
+        major=9,
+        minor=0,
+        multi_processor_count=1,
     )
 
 

@@ -48,7 +48,7 @@ def get_device_properties(device_name=None):
     index = _sim_checked(device_name)
     return _sim_SimpleNamespace(
         name=_sim_device.name(),
-        total_memory=_sim_device.memory,
+        total_memory=_sim_device.memories[index],
         multi_processor_count=1,
         cube_core_num=1,
         vector_core_num=1,
