@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib.machinery
 import inspect
 import io
 import json
@@ -229,7 +229,7 @@ def test_a_plugin_that_cannot_be_read_is_said_with_the_next_step() -> None:
 def test_a_release_by_its_version_is_what_pip_finds(
     release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if importlib.util.find_spec("pip") is None:
+    if importlib.machinery.PathFinder.find_spec("pip") is None:
         pytest.skip("pip is not installed beside the tests")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheel(tmp_path, release).parent))
