@@ -1,4 +1,7 @@
-"""Two processes, a device each: collectives and a data-parallel step under the vendor's own backend name."""
+"""Two processes, a device each: collectives and a data-parallel step without any plugin.
+
+With each vendor's own, under its own backend name: `test_plugins.py`.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import OWN_DEVICES
+from accel_simulated import VENDORS
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("vendor", [name for name, vendor in OWN_DEVICES.items() if vendor.collective])
-def test_two_processes(vendor: str, simulated: Callable[..., Any]) -> None:
-    run = simulated(vendor, "simulated_checks.data_parallel:step", vendor, processes=2, timeout=300)
-    expected = [{"rank": rank, "backend": OWN_DEVICES[vendor].collective, "device": rank} for rank in (0, 1)]
+def test_two_processes(simulated: Callable[..., Any]) -> None:
+    run = simulated("acme", "simulated_checks.data_parallel:step", "acme", processes=2, timeout=300)
+    expected = [{"rank": rank, "backend": VENDORS["acme"].collective, "device": rank} for rank in (0, 1)]
     assert run.answers == expected

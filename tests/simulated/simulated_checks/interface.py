@@ -28,8 +28,8 @@ def of_torch_accelerator(vendor: str) -> dict[str, str]:
     )
     accelerator = TorchAccelerator(backend)
     found = run_all(accelerator)
-    # torch.accelerator speaks of one device a process: of acme, PrivateUse1 with an allocator and streams.
-    return {**found, **torchs_names.problems(accelerator)} if vendor == "acme" else found
+    # torch.accelerator speaks of one device a process: PrivateUse1 with an allocator and streams.
+    return {**found, **torchs_names.problems(accelerator)}
 
 
 def of_plugin(pin: str) -> dict[str, str]:
