@@ -6,6 +6,7 @@ one of the options is given. With accel-simulated the device that `--accel` name
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -21,14 +22,20 @@ def pytest_addoption(parser: Any) -> None:
         "The backend that accel_core.conformance checks. With accel-simulated: the devices to simulate, "
         "such as acme:2; several by comma: one run each, and a table at the end."
     )
-    group.addoption("--accel", metavar="NAME[:COUNT],...", help=about)
+    _add(group, "--accel", metavar="NAME[:COUNT],...", help=about)
     expected = "A TOML file of the checks of accel_core.conformance that are skipped or fail, with reasons."
-    group.addoption("--accel-expected", metavar="FILE", help=expected)
+    _add(group, "--accel-expected", metavar="FILE", help=expected)
+
+
+def _add(group: Any, name: str, **more: str) -> None:
+    # An option of that name may be a project's own: its pytest must go on, and we do without.
+    with contextlib.suppress(ValueError):
+        group.addoption(name, **more)
 
 
 def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None:
     """Mark what the file of `--accel-expected` names."""
-    given = config.getoption("--accel-expected")
+    given = config.getoption("--accel-expected", None)
     if not given:
         return
     from pathlib import Path

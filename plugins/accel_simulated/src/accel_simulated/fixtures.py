@@ -49,8 +49,8 @@ def pytest_report_header() -> str | None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Simulate before a conftest.py may import torch."""
-    wanted = early_config.known_args_namespace.accel
-    if wanted and "," not in wanted:
+    wanted = getattr(early_config.known_args_namespace, "accel", None)
+    if isinstance(wanted, str) and wanted and "," not in wanted:
         _simulate(wanted)
 
 
@@ -106,8 +106,8 @@ def _is_here(text: str) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Run once for each of several devices, and end with the worst of their statuses."""
-    wanted = config.getoption("--accel")
-    if not wanted or "," not in wanted:
+    wanted = config.getoption("--accel", None)
+    if not isinstance(wanted, str) or "," not in wanted:
         return None
     arguments = _without_the_option(list(map(str, config.invocation_params.args)))
     devices = _read(wanted)
