@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from accel_simulated import device
+
 
 def whole(self: Any, name: str, *args: Any, **kwargs: Any) -> Any:
     """What the member gives where it is not broken."""
@@ -64,6 +66,13 @@ def takes_other_types(self: Any, device_index: Any) -> None:
 
 
 _counter = itertools.count()
+
+
+def late_stream(*args: Any, **kwargs: Any) -> torch.Stream:
+    """A stream with three tenths of a second of other work before it."""
+    stream = torch.Stream("acme")
+    device.sleep(300, stream)
+    return stream
 
 
 class LateEvent:

@@ -14,6 +14,7 @@ from conformance_mutants.breaking import (
     forgets_to_restore,
     forks_nothing,
     hangs_after_fork,
+    late_stream,
     leaves_on_error,
     leaves_stream,
     lies_about_compiler,
@@ -250,7 +251,11 @@ MUTANTS: dict[str, Mutant] = {
     "events in seconds": Mutant("queues.events_tell_time", {"Event": property(lambda self: LateEvent)}),
     "streams stay": Mutant("queues.stream_is_current_inside", {"stream": leaves_stream}),
     "synchronize returns at once": Mutant(
-        "queues.synchronize_waits", {"synchronize": lambda self, device_index=None: None}, late=True
+        "queues.synchronize_waits",
+        {
+            "synchronize": lambda self, device_index=None: None,
+            "Stream": property(lambda self: late_stream),  # a device that has other work
+        },
     ),
     "graphs that capture nothing": Mutant(
         "queues.graph_replays_with_new_inputs",

@@ -13,8 +13,6 @@ class Mutant(NamedTuple):
     meant: str
     #: Members of the class, in the place of those that are whole.
     members: dict[str, Any]
-    #: Each kernel takes five milliseconds, of its stream: what is broken shows on a device that is late.
-    late: bool = False
 
 
 def given(value: Any) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
 import warnings
@@ -22,7 +21,6 @@ from accel_core.conformance.interface.test_answers import TestAnswers
 from accel_core.conformance.interface.test_selection import TestSelection
 from accel_core.conformance.interface.test_sharing import TestSharing
 from accel_core.conformance.interface.test_signatures import TestSignatures
-from accel_simulated import faults
 from conformance_mutants.members import MUTANTS
 from conformance_mutants.records import Mutant
 
@@ -60,9 +58,7 @@ def broken(mutant: Mutant) -> Any:
     return kind(made.backend)
 
 
-def failing(
-    accelerator: Any, names: Iterable[str] | None = None, but: Iterable[str] = (), *, late: bool = False
-) -> dict[str, str]:
+def failing(accelerator: Any, names: Iterable[str] | None = None, but: Iterable[str] = ()) -> dict[str, str]:
     """The checks that fail, and why."""
     whole = accel_core.get_accelerator()
     found = {}
@@ -70,8 +66,7 @@ def failing(
         if (names is not None and name not in names) or name in but:
             continue
         try:
-            with faults.injected("slow=5") if late else contextlib.nullcontext():
-                check(accelerator)
+            check(accelerator)
         except pytest.skip.Exception:
             pass
         except Exception as error:
@@ -89,7 +84,7 @@ def meant_to() -> dict[str, dict[str, str]]:
     return {
         "meant": meant,
         "mutants": {
-            name: failing(broken(mutant), [mutant.meant], late=mutant.late).get(mutant.meant, "")
+            name: failing(broken(mutant), [mutant.meant]).get(mutant.meant, "")
             for name, mutant in MUTANTS.items()
         },
         "whole": failing(accel_core.get_accelerator(), set(meant.values())),
@@ -104,7 +99,7 @@ def all_of_them(only: list[str] | None = None) -> dict[str, dict[str, str]]:
         if only is None or name in only:
             but = [slow for slow in SLOW if slow != mutant.meant]
             try:
-                found[name] = failing(broken(mutant), but=but, late=mutant.late)
+                found[name] = failing(broken(mutant), but=but)
             except Exception as error:
                 found[name] = {"making it": f"{type(error).__name__}: {error}"}
     return found
