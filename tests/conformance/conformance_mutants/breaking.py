@@ -69,9 +69,9 @@ _counter = itertools.count()
 
 
 def late_stream(*args: Any, **kwargs: Any) -> torch.Stream:
-    """A stream with three tenths of a second of other work before it."""
+    """A stream with two seconds of other work before it."""
     stream = torch.Stream("acme")
-    device.sleep(300, stream)
+    device.sleep(2000, stream)
     return stream
 
 
