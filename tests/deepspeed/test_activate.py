@@ -112,7 +112,7 @@ look()
 """
     refused, forced = child(["-c", LOOK + code], {**on_acme, "DS_ACCELERATOR": "cpu"}).answers
     assert "has chosen cpu (deepspeed.accelerator.cpu_accelerator.CPU_Accelerator)" in refused["said"]
-    ours = "accel-core has chosen <TorchAccelerator 'acme' (accel-acme 1.0), simulated: acme:2 by accel-simulated"
+    ours = "accel-core has chosen <TorchAccelerator 'acme' (accel-acme 1.0), simulated: acme:2 by accel-sim"
     assert ours in refused["said"]
     assert "before `import deepspeed`" in refused["said"]
     assert "force=True" in refused["said"]
