@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,24 @@ def test_what_the_vendors_file_says(wild: Path) -> None:
     refused = verify("wild", "--certify", "--expected", str(file), folder=wild)
     assert refused.returncode == 2
     assert "[skip]" in refused.stderr
+
+
+def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path: Path) -> None:
+    """In a suite that subclasses the kit, and has a test with the name of a check."""
+    (tmp_path / "expected.toml").write_text('[skip]\n"declaration.hooks_fit" = "not now"\n')
+    (tmp_path / "test_ours.py").write_text(
+        "from accel_core.conformance import test_declaration as kit\n\n"
+        "def test_hooks_fit(): pass\n\n"
+        "class TestCPU(kit.TestDeclaration):\n    backend = 'cpu'\n"
+    )
+    options = ["-p", "accel_core.conformance.option", "--accel-expected", "expected.toml", "-k", "hooks_fit"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-c", os.devnull, "--rootdir", ".", *options]
+    environ = clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    done = subprocess.run(
+        [*command, "test_ours.py"], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "1 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "not now" in done.stdout
 
 
 def test_the_certificate(tmp_path: Path) -> None:

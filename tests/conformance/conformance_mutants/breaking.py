@@ -68,11 +68,12 @@ def takes_other_types(self: Any, device_index: Any) -> None:
 _counter = itertools.count()
 
 
-def late_stream(*args: Any, **kwargs: Any) -> torch.Stream:
-    """A stream with two seconds of other work before it."""
-    stream = torch.Stream("acme")
-    device.sleep(2000, stream)
-    return stream
+class BusyStream(torch.Stream):
+    """Has other work before each event: kernels of the simulated device have ended when they return."""
+
+    def record_event(self, event: Any = None) -> Any:
+        device.sleep(1000, self)
+        return super().record_event(event)
 
 
 class LateEvent:
@@ -87,13 +88,6 @@ class LateEvent:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.event, name)
-
-
-class NoWait(torch.Stream):
-    """A stream that waits for nobody."""
-
-    def wait_stream(self, stream: Any) -> None:
-        pass
 
 
 class WrongScaler:

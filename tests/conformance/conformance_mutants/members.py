@@ -7,6 +7,7 @@ import contextlib
 import torch
 
 from conformance_mutants.breaking import (
+    BusyStream,
     LateEvent,
     WrongScaler,
     captures_nothing,
@@ -14,7 +15,6 @@ from conformance_mutants.breaking import (
     forgets_to_restore,
     forks_nothing,
     hangs_after_fork,
-    late_stream,
     leaves_on_error,
     leaves_stream,
     lies_about_compiler,
@@ -254,7 +254,7 @@ MUTANTS: dict[str, Mutant] = {
         "queues.synchronize_waits",
         {
             "synchronize": lambda self, device_index=None: None,
-            "Stream": property(lambda self: late_stream),  # a device that has other work
+            "Stream": property(lambda self: lambda: BusyStream("acme")),
         },
     ),
     "graphs that capture nothing": Mutant(
