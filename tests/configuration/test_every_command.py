@@ -153,14 +153,13 @@ def test_no_command_imports_what_is_blocked_or_writes_what_is_not_in_the_table(w
     commands = [
         ["why"], ["why", "two"], ["list", "--no-probe"], ["list", "--export", str(page)], ["info"],
         ["info", "two"], ["ops"], ["env", "three"], ["doctor"], ["--help"], ["completion", "bash"],
-        ["simulate", "--list"],
+        ["simulate", "--list"], ["verify", "two", "--level", "0"],
     ]  # fmt: skip
     # torchrun's options and a benchmark need a real torch.
     assert {words[0] for words in commands if words != ["--help"]} == {*SUMMARIES} - {
         "run",
         "bench",
         "new",  # writes a folder, and asks nobody
-        "verify",  # imports what it is asked to check
         "deepspeed",
     }
     environ = {
