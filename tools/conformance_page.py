@@ -1,11 +1,14 @@
-"""Write docs/reference/conformance.md: every check of the kit, and why it is there.
+"""Write docs/reference/conformance.md: every check of the kit, why it is there, and what it was tried on.
 
-Names and reasons are those of the checks' own sources, `src/accel_core/conformance/**/test_*.py`.
+Names and reasons are those of the checks' own sources, `src/accel_core/conformance/**/test_*.py`; the broken
+accelerators those of tests/conformance/mutants.json, which `./dev mutants` records.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from generated import settled, wants_check
@@ -15,6 +18,16 @@ from accel_core.conformance.groups import LEVELS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = "docs/reference/conformance.md"
+RECORD = ROOT / "tests" / "conformance" / "mutants.json"
+TRIED = """
+## Tried on broken accelerators
+
+{count} accelerators on the simulated `acme`, each with one member broken, and all checks run on each (`./dev mutants`).
+Each is caught by the check that is meant for it; others fail where they rely on what is broken.
+
+| what is broken | the check that is meant for it | others that fail |
+|---|---|---|
+"""
 HEAD = """# The checks of `accel verify`
 
 What the interface promises, as checks that any backend can be run against:
@@ -33,7 +46,16 @@ def page(found: tuple[Check, ...]) -> str:
             for check in (each for each in found if each.group == group):
                 why = check.why.replace("|", "\\|")
                 parts.append(f"| `{check.name.removeprefix(group.name + '.')}` | {why} |\n")
-    return "".join(parts)
+    return "".join([*parts, *tried()])
+
+
+def tried() -> Iterator[str]:
+    """The table of the broken accelerators, as recorded."""
+    record = json.loads(RECORD.read_text(encoding="utf-8"))
+    yield TRIED.format(count=len(record))
+    for name, row in record.items():
+        others = ", ".join(f"`{check}`" for check in row["failing"] if check != row["meant"])
+        yield f"| {name} | `{row['meant']}` | {others} |\n"
 
 
 def main(arguments: list[str] | None = None) -> int:
