@@ -23,7 +23,8 @@ TRIED = """
 ## Tried on broken accelerators
 
 {count} accelerators on the simulated `acme`, each with one member broken, and all checks run on each
-(`./dev mutants`). Each is caught by the check that is meant for it; others fail where they rely on what is broken.
+(`./dev mutants`). Each is caught by the check that is meant for it; others fail where they rely on what is
+broken.
 
 | what is broken | the check that is meant for it | others that fail |
 |---|---|---|
