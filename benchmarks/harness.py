@@ -100,7 +100,7 @@ def show(slug: str, title: str, rows: Sequence[Row]) -> int:
     for row in rows:
         table.add_row(
             row.name, row.peer, formatted(row.ours_s), formatted(row.peer_s), f"{row.figure:.2f} {row.unit}",
-            spread(row), f"{row.bound:g} {row.unit}", "met" if row.met else "MISSED",
+            spread(row), *promise(row),
         )  # fmt: skip
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     print("written:", report.write(slug, title, rows, (_LOAD_BEFORE, after), report.out_of(sys.argv[1:])))
@@ -111,6 +111,13 @@ def spread(row: Row) -> str:
     """From the least figure to the worst; empty where single figures were not kept."""
     least, worst = row.spread
     return "" if math.isnan(least) else f"{least:.2f} to {worst:.2f}"
+
+
+def promise(row: Row) -> tuple[str, str]:
+    """The bound and whether it is met; nothing where a row is for information."""
+    if math.isinf(row.bound):
+        return "", ""
+    return f"{row.bound:g} {row.unit}", "met" if row.met else "missed"
 
 
 def formatted(seconds: float) -> str:

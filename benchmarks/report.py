@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Row, formatted, spread
+from benchmarks.harness import Row, formatted, promise, spread
 
 FOLDER = Path(__file__).parents[1] / "docs/benchmarks"
 #: Whose versions decide the figures.
@@ -86,13 +86,11 @@ def page(slug: str, kept: dict[str, Any], rows: Sequence[Row]) -> str:
         "|---|---|--:|--:|--:|--:|--:|---|",
     ]  # fmt: skip
     for row in rows:
-        figure, bound = (
-            f"{row.figure:.2f} {row.unit}",
-            "" if math.isinf(row.bound) else f"{row.bound:g} {row.unit}",
-        )
+        figure = f"{row.figure:.2f} {row.unit}"
+        bound, met = promise(row)
         lines.append(
             f"| {row.name} | {row.peer} | {formatted(row.ours_s)} | {formatted(row.peer_s)} | {figure} | "
-            f"{spread(row)} | {bound} | {'met' if row.met else '**missed**'} |"
+            f"{spread(row)} | {bound} | {'**missed**' if met == 'missed' else met} |"
         )
     where = f"{taken['processor']} ({taken['processors']} processors, {taken['system']})"
     lines += ["", f"Taken {taken['date']} on {where}, Python {taken['python']}, {versions}."]
