@@ -102,7 +102,6 @@ def check_every_answer_has_its_type(acc):
         "is_bf16_supported",
         "is_bf16_native",
         "is_fp16_supported",
-        "is_fp64_supported",
         "supports_graphs",
         "supports_nvtx_domain",
     ]
