@@ -9,5 +9,5 @@ from checks.card import NAME, card
 
 
 def test_card(stand_in: Path) -> None:
-    """All levels; nothing fails but what `expected.toml` names, and the docs' page of scores tells what came."""
+    """Nothing fails but what `expected.toml` names, and the docs' page of scores tells what came."""
     require_as_recorded(card(stand_in), NAME)

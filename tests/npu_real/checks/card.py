@@ -1,7 +1,7 @@
-"""The score card on the real torch_npu, as `accel verify npu` gives it to whoever sourced CANN's `set_env.sh`.
+"""The score card on the real torch_npu, as `accel verify npu` gives it to who sourced CANN's `set_env.sh`.
 
-`.nox/npu_real/bin/python tests/npu_real/checks/card.py` writes the record that the docs' page of scores tells, and
-that `test_card.py` compares.
+`.nox/npu_real/bin/python tests/npu_real/checks/card.py` writes the record that the docs' page of scores
+tells, and that `test_card.py` compares.
 """
 
 from __future__ import annotations

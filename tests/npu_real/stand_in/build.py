@@ -33,8 +33,8 @@ HERE = Path(__file__).parent
 #: Everything is in this one; the others only stand for their names.
 MAIN = "libascendcl.so"
 SOURCES = ("devices.c", "streams.c", "operators.c", "newer.c", "hccl.c")
-#: In no table of the wheel, but opened by name at run time: the driver's library, for its device count, and CANN's
-#: newer operators.
+#: In no table of the wheel, but opened by name at run time: the driver's library, for its device count, and
+#: CANN's newer operators.
 OPENED = ("libascend_hal.so", "libopapi.so")
 #: Looked up by name at run time, so that no table names them; success without effect is enough.
 LOOKED_UP = (

@@ -344,7 +344,7 @@ class TestAnswers(Subject):
         require(isinstance(accelerator.build_extension(), type), "build_extension() is no class")
 
     def test_host_memory(self, accelerator: Accelerator) -> None:
-        """Page-locking memory of one's own is answered by a `bool`; what was locked is released, and again."""
+        """Page-locking memory of one's own is answered by a `bool`; what was locked is released."""
         alignment = accelerator.pin_memory_alignment()
         require_type(alignment, int, "pin_memory_alignment()")
         require(alignment > 0, f"pin_memory_alignment() gave {alignment}")
