@@ -1,4 +1,4 @@
-"""The real torch_npu on the stand-in for CANN: what is its own or the plugin's, by the modules of `checks/`."""
+"""The real torch_npu on the stand-in for CANN: what is its own or the plugin's, by modules of `checks/`."""
 
 from __future__ import annotations
 

@@ -14,10 +14,12 @@ from conformance_mutants.breaking import (
     dies_after_fork,
     forgets_to_restore,
     forks_nothing,
+    forks_the_device,
     hangs_after_fork,
     leaves_on_error,
     leaves_stream,
     lies_about_compiler,
+    locks_once,
     loses_default,
     narrower,
     needs_more,
@@ -29,8 +31,11 @@ from conformance_mutants.breaking import (
     seeds_all,
     seeds_host,
     seeds_one,
+    selects_what_it_tells_of,
+    stays_on_its_device,
     takes_negative,
     takes_other_types,
+    wants_a_graph,
     whole,
     with_values,
     wraps_around,
@@ -140,6 +145,19 @@ MUTANTS: dict[str, Mutant] = {
         {"supported_dtypes": given([torch.float16, torch.bfloat16])},
     ),
     "training_dtype is float64": Mutant("answers.supported_dtypes", {"training_dtype": given(torch.float64)}),
+    "training_dtype is float32": Mutant("answers.supported_dtypes", {"training_dtype": given(torch.float32)}),
+    "losses are always scaled": Mutant(
+        "answers.supported_dtypes",
+        {"grad_scaler": lambda self, dtype=None, **more: whole(self, "grad_scaler", torch.float16, **more)},
+    ),
+    "ByteTensor is on the first device": Mutant(
+        "answers.tensor_types",
+        {
+            "ByteTensor": property(
+                lambda self: lambda data: torch.tensor(data, dtype=torch.uint8, device="acme:0")
+            ),
+        },
+    ),
     "FloatTensor is on the host": Mutant(
         "answers.tensor_types",
         {
@@ -180,6 +198,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "op_builder_dir is a path": Mutant("answers.operators", {"op_builder_dir": given("no_such_package")}),
     "get_op_builder gives None": Mutant("answers.operators", {"get_op_builder": given(None)}),
+    "memory is locked once": Mutant("answers.host_memory", {"register_host_memory": locks_once}),
     "register_host_memory gives 0": Mutant("answers.host_memory", {"register_host_memory": given(0)}),
     "vendor defaults are told each time": Mutant(
         "answers.vendor_defaults", {"apply_vendor_defaults": given(("ACME=1",))}
@@ -246,9 +265,22 @@ MUTANTS: dict[str, Mutant] = {
     "one seed for all devices": Mutant("randomness.all_devices_are_seeded", {"manual_seed": seeds_all}),
     "manual_seed_all seeds one": Mutant("randomness.all_devices_are_seeded", {"manual_seed_all": seeds_one}),
     "a state is not restored": Mutant("randomness.state_restores", {"set_rng_state": restores_nothing}),
+    "fork_rng forgets the host": Mutant("randomness.fork_rng_restores", {"fork_rng": forks_the_device}),
     "fork_rng does nothing": Mutant("randomness.fork_rng_restores", {"fork_rng": forks_nothing}),
     "the host is seeded too": Mutant("randomness.host_is_left_alone", {"manual_seed": seeds_host}),
     "events in seconds": Mutant("queues.events_tell_time", {"Event": property(lambda self: LateEvent)}),
+    "a stream leaves the device": Mutant("queues.stream_is_current_inside", {"stream": stays_on_its_device}),
+    "a graph must be there": Mutant(
+        "queues.graph_replays_with_new_inputs", {"capture_to_graph": wants_a_graph}
+    ),
+    "asking selects the device": Mutant(
+        "selection.members_take_a_device_in_any_form", {"memory_stats": selects_what_it_tells_of}
+    ),
+    "sums go on": Mutant("amounts.stats_agree", {"reset_accumulated_memory_stats": given(None)}),
+    "pin_empty does not look where": Mutant(
+        "amounts.pinned_room",
+        {"pin_empty": lambda self, *size, dtype=None, **more: whole(self, "pin_empty", *size, dtype=dtype)},
+    ),
     "streams stay": Mutant("queues.stream_is_current_inside", {"stream": leaves_stream}),
     "synchronize returns at once": Mutant(
         "queues.synchronize_waits",

@@ -43,6 +43,15 @@ def check_the_toolkit(acc):
     assert acc.communication_backend_version() == (8, 3, 0)
 
 
+def check_torchs_own_seed_reaches_the_devices(acc):
+    for index in (0, 1):
+        torch.manual_seed(21)
+        numbers = torch.randn(5, device=f"npu:{index}").cpu()
+        assert acc.default_generator(index).initial_seed() == 21
+        torch.manual_seed(21)
+        assert torch.equal(torch.randn(5, device=f"npu:{index}").cpu(), numbers)
+
+
 def check_what_torch_knows_of_its_types(acc):
     supported = acc.get_device_capability(1)["supported_dtypes"]
     assert {torch.float32, torch.float16} <= set(supported)

@@ -1,8 +1,8 @@
 """Runs modules of checks on the accelerator and prints what came of them: `python -m checks.run untouched`.
 
 A check is a function `check_…(acc)`, of what is torch_npu's or the plugin's own: what every accelerator
-promises is in accel_core.conformance, and runs in test_card.py. They share a process and run in the order that
-is given, so that the first ones see the device not initialised. Every member that they use is noted.
+promises is in accel_core.conformance, and runs in test_card.py. They share a process and run in the order
+that is given, so that the first ones see the device not initialised. Every member that they use is noted.
 """
 
 from __future__ import annotations

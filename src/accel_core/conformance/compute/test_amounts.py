@@ -74,7 +74,7 @@ class TestAmounts(Subject):
             require(again == now, f"after {reset}() the peak is {again}, and {now} bytes are held")
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
-        """`memory_stats` tells under torch's keys what the members tell."""
+        """`memory_stats` tells under torch's keys what the members tell, and sums start when reset."""
         _require_allocator(accelerator)
         block = _block(accelerator)
         stats = accelerator.memory_stats()
@@ -87,6 +87,9 @@ class TestAmounts(Subject):
                 told = getattr(accelerator, member)()
                 require(stats[key] == told, f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {told}")
         del block
+        accelerator.reset_accumulated_memory_stats()
+        freed = accelerator.memory_stats().get("allocated_bytes.all.freed", 0)
+        require(freed == 0, f"after reset_accumulated_memory_stats() {freed} bytes have been freed")
 
     def test_devices_count_for_themselves(self, accelerator: Accelerator) -> None:
         """What is allocated on one device is not counted on another."""
@@ -171,7 +174,7 @@ class TestAmounts(Subject):
         accelerator.unpin_memory(pinned)
 
     def test_pinned_room(self, accelerator: Accelerator) -> None:
-        """`pin_empty` and `pin_empty_like` have the shape and type that was asked for."""
+        """`pin_empty` and `pin_empty_like` have the shape and type that was asked for, and are the host's."""
         made = accelerator.pin_empty(2, 3, dtype=torch.int32)
         fits = (tuple(made.shape), made.dtype) == ((2, 3), torch.int32)
         require(fits, f"pin_empty(2, 3, dtype=int32) is {tuple(made.shape)} of {made.dtype}")
@@ -182,6 +185,13 @@ class TestAmounts(Subject):
         expected = accelerator.is_accelerator()
         told = [accelerator.is_pinned(made), accelerator.is_pinned(like)]
         require(told == [expected] * 2, f"is_pinned gave {told} for them; expected {expected}")
+        if expected:
+            there = accelerator.device_type
+            refused(
+                lambda: accelerator.pin_empty(2, dtype=torch.float32, device=there),
+                ValueError,
+                f"pin_empty on {there}",
+            )
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
         """A DataLoader that pins memory gives batches that go to the device unchanged."""

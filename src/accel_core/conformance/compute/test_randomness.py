@@ -64,11 +64,12 @@ class TestRandomness(Subject):
             require(_drawn(accelerator, index) == first, f"set_rng_state(state, {index}) did not restore it")
 
     def test_fork_rng_restores(self, accelerator: Accelerator) -> None:
-        """What is drawn inside `fork_rng` changes nothing outside it."""
+        """What is drawn inside `fork_rng` changes nothing outside it, on the device and on the host."""
         accelerator.manual_seed(7)
         with accelerator.fork_rng():
-            inside = _drawn(accelerator)
+            inside, host = _drawn(accelerator), torch.rand(4)
             accelerator.manual_seed(8)
+        require(torch.equal(torch.rand(4), host), "after fork_rng the host draws other numbers than without")
         require(_drawn(accelerator) == inside, "after fork_rng other numbers are drawn than without it")
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:

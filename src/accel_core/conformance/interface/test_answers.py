@@ -214,7 +214,7 @@ class TestAnswers(Subject):
         require(fits, f"communication_backend_version() gave {version!r}; a tuple of int or None")
 
     def test_supported_dtypes(self, accelerator: Accelerator) -> None:
-        """`supported_dtypes` lists what can be trained in, float32 first, as the yes-or-no members say."""
+        """`supported_dtypes` lists what to train in, float32 first; `training_dtype` is the native one."""
         dtypes = accelerator.supported_dtypes()
         require_type(dtypes, list, "supported_dtypes()")
         require(dtypes and dtypes[0] is torch.float32, f"supported_dtypes() gave {dtypes}; float32 is first")
@@ -224,6 +224,13 @@ class TestAnswers(Subject):
             require((dtype in dtypes) is says, f"{name}() gave {says}, and supported_dtypes() {dtypes}")
         best = accelerator.training_dtype()
         require(best in dtypes, f"training_dtype() gave {best}, which supported_dtypes() has not")
+        native = accelerator.is_bf16_native()
+        require(
+            (best is torch.bfloat16) is native, f"is_bf16_native() gave {native}, and training_dtype() {best}"
+        )
+        for asked, of in ((None, best), (torch.float16, torch.float16)):
+            on = accelerator.grad_scaler(asked).is_enabled()
+            require(on is (of is torch.float16), f"a grad_scaler for {of} is {'on' if on else 'off'}")
 
     def test_tensor_types(self, accelerator: Accelerator) -> None:
         """`FloatTensor` and its like turn data into tensors of that type on the current device."""
@@ -238,6 +245,10 @@ class TestAnswers(Subject):
             require(made.dtype is dtype, f"{name}([1, 2]) is of {made.dtype}")
             require(made.device.type == accelerator.device_type, f"{name}([1, 2]) is on {made.device}")
             require(made.tolist() == [1, 2], f"{name}([1, 2]) holds {made.tolist()}")
+            last = accelerator.device_count() - 1
+            with accelerator.device_guard(last):
+                there = getattr(accelerator, name)([1, 2]).device
+            require(there.index in (None, last), f"with device {last} selected {name}([1, 2]) is on {there}")
 
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
         """`on_accelerator` tells the device's tensors from the host's, with a `bool`."""

@@ -15,6 +15,11 @@ from accel_core.conformance.subject import Subject
 __all__ = ["TestSelection"]
 
 _OUT_OF_RANGE = 4096
+#: Members that tell of a device, or wait for it.
+_ASKING = (
+    "total_memory", "mem_get_info", "device_properties", "get_rng_state", "memory_allocated", "memory_stats",
+    "synchronize", "current_stream", "default_stream",
+)  # fmt: skip
 
 
 class TestSelection(Subject):
@@ -57,7 +62,7 @@ class TestSelection(Subject):
             refused(member, ValueError, f"{name}({_OUT_OF_RANGE})")
 
     def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
-        """An index, a `torch.device`, its name and None mean the same to every member that takes one."""
+        """An index, a `torch.device`, its name and None are one to every member, and asking selects none."""
         accelerator.set_device(0)
         forms = (None, 0, accelerator.device(0), accelerator.device_name(0))
         for name in ("total_memory", "device_name", "get_rng_state", "memory_allocated", "synchronize"):
@@ -66,6 +71,11 @@ class TestSelection(Subject):
                     getattr(accelerator, name)(form)
                 except Exception as error:
                     require(False, f"{name}({form!r}) raised {type(error).__name__}: {error}")
+        last = accelerator.device_count() - 1
+        for name in _ASKING:
+            getattr(accelerator, name)(last)
+            current = accelerator.current_device()
+            require(current == 0, f"{name}({last}) made {current} the current device")
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
         """`device_guard` selects inside its block and restores after it, an error or not; None is a no-op."""
