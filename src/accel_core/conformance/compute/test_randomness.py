@@ -69,8 +69,8 @@ class TestRandomness(Subject):
         with accelerator.fork_rng():
             inside, host = _drawn(accelerator), torch.rand(4)
             accelerator.manual_seed(8)
-        require(torch.equal(torch.rand(4), host), "after fork_rng the host draws other numbers than without")
         require(_drawn(accelerator) == inside, "after fork_rng other numbers are drawn than without it")
+        require(torch.equal(torch.rand(4), host), "after fork_rng the host draws other numbers than without")
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:
         """`default_generator` is the one that kernels draw from: seeding it seeds them."""
