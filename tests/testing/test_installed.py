@@ -118,6 +118,21 @@ def test_as_a_decorator_it_is_installed_anew_for_each_call():
         version(fails=True)
 
 
+def test_around_what_goes_on_it_is_no_decorator():
+    """Their bodies would run when the block is over, and find the machine's own accelerator."""
+
+    class Suite: ...
+
+    async def later() -> None: ...
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    for function, kind in ((Suite, "a class"), (later, "an async function"), (generator, "a generator")):
+        with pytest.raises(InvalidArgumentError, match=f"{function.__name__}: it is {kind}.*Write `with"):
+            installed(fake("acme"))(function)
+
+
 @unchanged()
 def test_nested_ones_are_all_there_and_each_choice_comes_back():
     with installed(fake("acme", priority=500)):

@@ -71,6 +71,27 @@ def test_it_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.Mo
     assert not processes.left_of(mark)
 
 
+FORKED = """
+import os, accel_core
+from accel_core.testing import fake, installed
+block = installed(fake("acme"), isolated=True)
+folder = block.__enter__().folder
+child = os.fork()
+if not child:
+    seen = [c.name for c in accel_core.discover()]
+    block.__exit__(None, None, None)
+    os._exit(seen != ["acme", "cpu"])
+status = os.waitpid(child, 0)[1]
+print([status, folder.is_dir() and 1])
+block.__exit__(None, None, None)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_has_it_and_leaves_it_to_its_parent():
+    assert run(FORKED).answer == [0, 1]
+
+
 def test_what_a_child_said_is_in_the_error():
     with pytest.raises(AssertionError) as raised:
         run("import os, sys; print('so far'); sys.stdout.flush(); os.write(2, b'caf\\xe9'); sys.exit(3)")

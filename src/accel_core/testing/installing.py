@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
 import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core._text import shown
 from accel_core.accelerators.interface import Accelerator
@@ -27,7 +30,13 @@ from accel_core.testing.distributions import write_distribution
 from accel_core.testing.fakes import Fake
 from accel_core.testing.layers import Layer
 
-__all__ = ["Installation", "installed"]
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["Installation", "Installing", "installed"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 #: Python packaging's names and versions, as far as they go into a folder's name.
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -48,7 +57,52 @@ class Installation:
     folder: Path
 
 
-@contextmanager
+class Installing(AbstractContextManager[Installation]):
+    """What `installed` gives: a block, and a decorator that makes one around each call of a function."""
+
+    def __init__(self, begin: Callable[[], AbstractContextManager[Installation]]) -> None:
+        self._begin = begin
+        self._open: list[AbstractContextManager[Installation]] = []
+
+    def __enter__(self) -> Installation:
+        block = self._begin()
+        there = block.__enter__()
+        self._open.append(block)
+        return there
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self._open.pop().__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
+        """The function in a block; raises `InvalidArgumentError` for what goes on after it has returned."""
+        kind = next((words for words, holds in _GOES_ON.items() if holds(function)), None)
+        if kind is not None:
+            raise InvalidArgumentError(
+                f"@installed(...) around {getattr(function, '__name__', function)}: it is {kind}, whose body "
+                "would run after the block has ended; expected a function. Write `with installed(...):` in "
+                "it."
+            )
+
+        @functools.wraps(function)
+        def within(*arguments: P.args, **named: P.kwargs) -> T:
+            with self._begin():
+                return function(*arguments, **named)
+
+        return within
+
+
+#: What a decorator's block would not be around.
+_GOES_ON: dict[str, Callable[[object], bool]] = {
+    "a class": inspect.isclass,
+    "an async function": inspect.iscoroutinefunction,
+    "a generator": lambda function: (
+        inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+    ),
+}
+
+
 def installed(
     plugin: object,
     *,
@@ -57,8 +111,10 @@ def installed(
     version: str = "",
     isolated: bool = False,
     variables: Mapping[str, str | None] | None = None,
-) -> Iterator[Installation]:
+) -> Installing:
     """Install a backend until the block ends; `@installed(...)` does so around each call of a function.
+
+    The block gives an `Installation`.
 
     `plugin` is a `fake`, a `Backend`, or a plugin of your own: a module, or an object, with hooks. The
     accelerator of a `Backend` is what it declares, or `accelerator`: a class, or an object whose name is the
@@ -75,11 +131,26 @@ def installed(
     process's: other threads see them too. Blocks may be nested, and end in any order.
 
     Raises `InvalidArgumentError` for what is no backend, `InvalidBackendError` for a declaration or a
-    distribution that cannot be, `BackendConflictError` for a name that is taken by what is installed; then
-    nothing is left behind.
+    distribution that cannot be, `BackendConflictError` for a name that is taken by what is installed, when
+    the block begins; then nothing is left behind.
     """
+    return Installing(
+        lambda: _installed(plugin, accelerator, distribution, version, variables or {}, isolated=isolated)
+    )
+
+
+@contextmanager
+def _installed(
+    plugin: object,
+    accelerator: object,
+    distribution: str,
+    version: str,
+    variables: Mapping[str, str | None],
+    *,
+    isolated: bool,
+) -> Iterator[Installation]:
     what = _understood(plugin, accelerator)
-    layers.check(variables or {})
+    layers.check(variables)
     names = tuple(dict.fromkeys(backend.name for backend in what.backends))
     kind = "fake" if what.fake else "testing"
     distribution = distribution or f"accel-{kind}-{names[0].replace('.', '-')}"
@@ -87,7 +158,7 @@ def installed(
     _require_valid(distribution, version)
     _require_free(names, distribution, isolated=isolated)
     module = f"accel_testing_{names[0].replace('.', '_')}"
-    mark = plugins.keep(what)
+    process, mark = os.getpid(), plugins.keep(what)
     folder = tempfile.mkdtemp(prefix="accel-testing-")
     try:
         sources = {}
@@ -100,9 +171,7 @@ def installed(
             sources[what.fake.vendor_import] = plugins.vendor_source(module, version)
         groups = {ENTRY_POINT_GROUP: dict.fromkeys(names, value)}
         write_distribution(folder, distribution, version, groups, sources)
-        layer = Layer(
-            folder, _variables(folder, distribution, variables or {}, isolated=isolated), tuple(sources)
-        )
+        layer = Layer(folder, _variables(folder, distribution, variables, isolated=isolated), tuple(sources))
         layer.begin()
         try:
             yield Installation(names, distribution, version, Path(folder))
@@ -110,7 +179,8 @@ def installed(
             layer.end()
     finally:
         plugins.forget(mark)
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.getpid() == process:  # a forked child that leaves the block leaves it to its parent
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _understood(plugin: object, accelerator: object) -> plugins.Installed:
@@ -187,8 +257,8 @@ def _variables(
     folder: str, distribution: str, given: Mapping[str, str | None], *, isolated: bool
 ) -> dict[str, str | None]:
     """What is set, or unset, in the block."""
-    path = [folder, *filter(None, [os.environ.get("PYTHONPATH")])]
-    found: dict[str, str | None] = {"PYTHONPATH": os.pathsep.join(path)}
+    path = [folder, *filter(None, [{**os.environ, **given}.get("PYTHONPATH")])]
+    found: dict[str, str | None] = {}
     only = ACCEL_ONLY.of(os.environ)
     if isolated:
         steering = [name for name in os.environ if name.startswith(layers.STEERING)]
@@ -196,4 +266,4 @@ def _variables(
         found |= {ACCEL_CONFIG.name: "none", ACCEL_ONLY.name: distribution}
     elif only:  # within a block that is isolated
         found[ACCEL_ONLY.name] = f"{only},{distribution}"
-    return {**found, **given}
+    return {**found, **given, "PYTHONPATH": os.pathsep.join(path)}
