@@ -74,12 +74,14 @@ def test_a_lie_is_found_out(lie: Fault, status: Status, said: str):
 
 
 def test_the_nth_call_is_the_one(capfd: pytest.CaptureFixture[str]):
+    ran: list[int] = []
     faults = (
         Fault("synchronize", raises=RuntimeError("device lost"), call=2),
         Fault("empty_cache", raises=UnsupportedError),
         Fault("device_name", returns="acme:7", call=3),
         Fault("use_host_timers", sleeps=0.2, call=1),
         Fault("is_initialized", floods=100_000),
+        Fault("is_initialized", runs=lambda: ran.append(1), call=2),
     )
     with installed(fake("acme", *faults), isolated=True):
         acc: Any = accel_core.get_accelerator()
@@ -98,6 +100,9 @@ def test_the_nth_call_is_the_one(capfd: pytest.CaptureFixture[str]):
         capfd.readouterr()
         assert acc.is_initialized()
         assert list(map(len, capfd.readouterr())) == [100_000, 100_000]
+        assert ran == []
+        assert acc.is_initialized()
+        assert ran == [1]
     with installed(fake("acme", *faults), isolated=True):  # counted from the start again
         accel_core.get_accelerator().synchronize()
 

@@ -142,12 +142,14 @@ def test_nested_ones_are_all_there_and_each_choice_comes_back():
             assert "HOME" not in os.environ
             assert accel_core.get_accelerator().name == "acme.two"
         assert accel_core.get_accelerator() is outer
+        loaded = state()["modules"]
         with installed(fake("acme", devices=3), isolated=True):  # of the same name, which is not seen here
             inner = accel_core.get_accelerator()
             assert (inner is outer, inner.device_count()) == (False, 3)
             with installed(fake("more")):  # within what is isolated
                 assert names() == ["acme", "more", "cpu"]
         assert accel_core.get_accelerator() is outer
+        assert state()["modules"] == loaded
 
 
 @unchanged()
@@ -290,6 +292,11 @@ BAD: dict[str, tuple[Any, type[Exception], list[str]]] = {
         InvalidArgumentError,
         ["'A' is 1", "expected a text", "'1'"],
     ),
+    "no variable": (
+        lambda: installed(fake("acme"), variables={"KEPT": "1", "A=B": "1"}),
+        InvalidArgumentError,
+        ["'A=B'", "without '='"],
+    ),
     "devices": (lambda: fake("acme", devices=-1), InvalidBackendError, ["-1", "0 or more", "devices=2"]),
     "devices as text": (lambda: fake("acme", devices="2"), InvalidBackendError, ["'2'", "devices=2"]),  # type: ignore[arg-type]
     "its own fields": (
@@ -312,6 +319,7 @@ BAD: dict[str, tuple[Any, type[Exception], list[str]]] = {
     "raises": (lambda: Fault("import", raises=3), InvalidBackendError, ["raises=3", "RuntimeError"]),  # type: ignore[arg-type]
     "sleeps": (lambda: Fault("import", sleeps=-1), InvalidBackendError, ["sleeps=-1", "seconds"]),
     "floods": (lambda: Fault("import", floods=1.5), InvalidBackendError, ["floods=1.5"]),  # type: ignore[arg-type]
+    "runs": (lambda: Fault("import", runs="chdir"), InvalidBackendError, ["runs='chdir'", "a function"]),  # type: ignore[arg-type]
     "hangs": (lambda: Fault("import", hangs=3), InvalidBackendError, ["hangs=3", "True"]),  # type: ignore[arg-type]
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
@@ -66,6 +66,7 @@ class Fault:
         hangs: It never comes back.
         sleeps: Seconds that it takes longer.
         floods: Bytes that it prints on stdout, and as many on stderr, below Python's own `sys.stdout`.
+        runs: A function without arguments, for whatever else: `lambda: os.chdir("/")`.
     """
 
     at: str
@@ -77,6 +78,7 @@ class Fault:
     hangs: bool = field(default=False, kw_only=True)
     sleeps: float = field(default=0.0, kw_only=True)
     floods: int = field(default=0, kw_only=True)
+    runs: Callable[[], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         faults = [*self._wrong_place(), *self._wrong_values()]
@@ -117,6 +119,8 @@ class Fault:
             number = isinstance(value, int) and not isinstance(value, bool)  # signal.SIGSEGV is one
             if name in self.given and not (number and value >= 0):
                 found.append(f"{name}={value!r}, expected a whole number, 0 or more")
+        if self.runs is not None and not callable(self.runs):
+            found.append(f"runs={self.runs!r}, expected a function without arguments: runs=os.abort")
         if "hangs" in self.given and self.hangs is not True:
             found.append(f"hangs={self.hangs!r}, expected True")
         if "sleeps" in self.given and not (type(self.sleeps) in (int, float) and self.sleeps >= 0):
@@ -133,6 +137,8 @@ class Fault:
             os.kill(os.getpid(), signal.Signals(self.signal))
         if self.floods:
             _flood(self.floods)
+        if self.runs is not None:
+            self.runs()
         time.sleep(self.sleeps)
         while self.hangs:
             time.sleep(60)

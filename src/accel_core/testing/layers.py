@@ -86,8 +86,7 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
     text.
     """
     check(variables or {})
-    with _lock:
-        ours = {name for name in os.environ if any(layer.keeps(name) for layer in _layers)}
+    ours = {name for layer in tuple(_layers) for name in os.environ if layer.keeps(name)}
     kept = {n: v for n, v in os.environ.items() if not n.startswith(STEERING) or n in ours}
     return {name: value for name, value in {**kept, **(variables or {})}.items() if value is not None}
 
@@ -95,6 +94,11 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
 def check(variables: Mapping[str, str | None]) -> None:
     """Raise `InvalidArgumentError` unless these are names with texts, or `None`."""
     for name, value in variables.items():
+        if isinstance(name, str) and (not name or "=" in name or "\0" in f"{name}{value}"):
+            raise InvalidArgumentError(
+                f"variables: {name!r}: {value!r} cannot be in an environment, expected a name without '=', "
+                "and no null character. Correct it."
+            )
         if not isinstance(name, str) or not (value is None or isinstance(value, str)):
             raise InvalidArgumentError(
                 f"variables: {name!r} is {value!r} ({type(value).__name__}), expected a text, or None to "
