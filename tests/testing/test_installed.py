@@ -210,6 +210,8 @@ def test_isolated_nothing_of_the_users_decides(
         with pytest.raises(AccelError, match="mlu"):
             accel_core.accelerator("mlu")
     assert names() == ["mlu", "generic", "cpu"]
+    with installed(fake("mlu", devices=7), isolated=True):  # the name of what is not seen
+        assert accel_core.get_accelerator().device_count() == 7
     assert [str(w.message) for w in recwarn if "nvidia" in str(w.message).lower()] == []
 
 
