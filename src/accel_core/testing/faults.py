@@ -49,35 +49,32 @@ def members() -> list[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong in a `fake` backend.
+    """One thing that goes wrong in a `fake` backend: where, at which call, and one way in which it does.
 
-    Give one of what follows `call`. Raises `InvalidBackendError` for a place that there is not, and unless
-    one is given.
-
-    Fields:
-        at: Where: `"import"` of the plugin, one of its hooks (`"accel_probe"`), `"vendor_import"`,
-            `"construction"` of the accelerator, or a member of it: `"synchronize"`.
-        call: At which call in a process, counted from 1; `None`: at each. Calls that the interface itself
-            makes count too: `set_device` asks `device_count`.
-        raises: An exception, or a class of exceptions.
-        returns: An answer in the place of the right one, for hooks and members: a lie.
-        exits: The status with which the process ends at once, as after `os._exit`.
-        signal: The number of a signal that the process sends itself: `signal.SIGSEGV`.
-        hangs: It never comes back.
-        sleeps: Seconds that it takes longer.
-        floods: Bytes that it prints on stdout, and as many on stderr, below Python's own `sys.stdout`.
-        runs: A function without arguments, for whatever else: `lambda: os.chdir("/")`.
+    Raises `InvalidBackendError` for a place that there is not, and unless one way is given.
     """
 
+    #: Where: `"import"` of the plugin, one of its hooks (`"accel_probe"`), `"vendor_import"`,
+    #: `"construction"` of the accelerator, or a member of it: `"synchronize"`.
     at: str
+    #: At which call in a process, counted from 1; `None`: at each. Calls that the interface itself makes
+    #: count too: `set_device` asks `device_count`.
     call: int | None = field(default=None, kw_only=True)
+    #: An exception, or a class of exceptions.
     raises: BaseException | type[BaseException] | None = field(default=None, kw_only=True)
+    #: An answer in the place of the right one, for hooks and members: a lie.
     returns: object = field(default=NOTHING, kw_only=True)
+    #: The status with which the process ends at once, as after `os._exit`.
     exits: int | None = field(default=None, kw_only=True)
+    #: The number of a signal that the process sends itself: `signal.SIGSEGV`.
     signal: int | None = field(default=None, kw_only=True)
+    #: It never comes back.
     hangs: bool = field(default=False, kw_only=True)
+    #: Seconds that it takes longer.
     sleeps: float = field(default=0.0, kw_only=True)
+    #: Bytes that it prints on stdout, and as many on stderr, below Python's own `sys.stdout`.
     floods: int = field(default=0, kw_only=True)
+    #: A function without arguments, for whatever else: `lambda: os.chdir("/")`.
     runs: Callable[[], object] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -86,7 +83,7 @@ class Fault:
             raise InvalidBackendError(f"Fault({shown(self.at)}): {'; '.join(faults)}")
 
     @property
-    def given(self) -> list[str]:
+    def _given(self) -> list[str]:
         """The names of what it does."""
         ways = [each for each in fields(self) if each.name not in ("at", "call")]
         return [each.name for each in ways if getattr(self, each.name) is not each.default]
@@ -97,16 +94,16 @@ class Fault:
             close = get_close_matches(str(self.at), places, n=1)
             step = f"Did you mean {close[0]!r}?" if close else f"Write one of {', '.join((*STEPS, *HOOKS))}"
             return [f"there is no such place, expected a hook or a member of Accelerator. {step}"]
-        if self.at in STEPS and "returns" in self.given:
+        if self.at in STEPS and "returns" in self._given:
             return [
                 f"{self.at} returns nothing, expected a hook or a member. Give raises=..., or another place"
             ]
         return []
 
     def _wrong_values(self) -> list[str]:
-        if len(self.given) != 1:
+        if len(self._given) != 1:
             ways = ", ".join(each.name for each in fields(self) if each.name not in ("at", "call"))
-            what = " and ".join(self.given) or "nothing"
+            what = " and ".join(self._given) or "nothing"
             return [f"{what} given, expected one of {ways}. Write Fault({str(self.at)!r}, hangs=True)"]
         found = []
         if self.call is not None and (type(self.call) is not int or self.call < 1):
@@ -117,17 +114,17 @@ class Fault:
         for name in ("exits", "signal", "floods"):
             value = getattr(self, name)
             number = isinstance(value, int) and not isinstance(value, bool)  # signal.SIGSEGV is one
-            if name in self.given and not (number and value >= 0):
+            if name in self._given and not (number and value >= 0):
                 found.append(f"{name}={value!r}, expected a whole number, 0 or more")
         if self.runs is not None and not callable(self.runs):
             found.append(f"runs={self.runs!r}, expected a function without arguments: runs=os.abort")
-        if "hangs" in self.given and self.hangs is not True:
+        if "hangs" in self._given and self.hangs is not True:
             found.append(f"hangs={self.hangs!r}, expected True")
-        if "sleeps" in self.given and not (type(self.sleeps) in (int, float) and self.sleeps >= 0):
+        if "sleeps" in self._given and not (type(self.sleeps) in (int, float) and self.sleeps >= 0):
             found.append(f"sleeps={self.sleeps!r}, expected seconds, 0 or more")
         return found
 
-    def happen(self) -> None:
+    def _happen(self) -> None:
         """Do it, but for a lie, which is the caller's to tell."""
         if self.raises is not None:
             raise self.raises
@@ -169,7 +166,7 @@ class Faults:
             number = self._calls[at]
         for fault in self._faults:
             if fault.at == at and fault.call in (None, number):
-                fault.happen()
+                fault._happen()
                 if fault.returns is not NOTHING:
                     return fault
         return None
