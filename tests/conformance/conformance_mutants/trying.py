@@ -21,12 +21,13 @@ from accel_core.conformance.interface.test_answers import TestAnswers
 from accel_core.conformance.interface.test_selection import TestSelection
 from accel_core.conformance.interface.test_sharing import TestSharing
 from accel_core.conformance.interface.test_signatures import TestSignatures
+from accel_core.conformance.interface.test_types import TestTypes
 from conformance_mutants.members import MUTANTS
 from conformance_mutants.records import Mutant
 
 KINDS = (
-    TestSignatures, TestAnswers, TestSelection, TestSharing, TestArithmetic, TestRandomness, TestQueues,
-    TestAmounts, TestCompiling,
+    TestSignatures, TestAnswers, TestTypes, TestSelection, TestSharing, TestArithmetic, TestRandomness,
+    TestQueues, TestAmounts, TestCompiling,
 )  # fmt: skip
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
