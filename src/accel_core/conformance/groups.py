@@ -16,10 +16,6 @@ LEVELS = {
 }
 
 
-#: It imports torch's compilers, which are larger than all the rest.
-_APART = "compute.compiling"
-
-
 class Group(NamedTuple):
     """Checks about one thing."""
 
@@ -32,7 +28,7 @@ class Group(NamedTuple):
     @property
     def process(self) -> str:
         """Groups with the same word share a child process: importing torch takes longer than most checks."""
-        return self.name if self.name == _APART else self.name.partition(".")[0]
+        return self.name.partition(".")[0]
 
     @property
     def file(self) -> Path:

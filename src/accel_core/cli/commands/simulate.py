@@ -108,7 +108,7 @@ def _list(provider: Any) -> None:
     with answering(as_json=False) as output:
         note = paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
         rows = []
-        for name, what in provider.devices().items():
+        for name, what in {**provider.devices(), **provider.declared()}.items():
             try:
                 here = "built" if provider.built(name) else "not built"
             except AccelError as error:  # that it cannot be built here must not hide what there is

@@ -51,9 +51,19 @@ def _problem(work: Callable[[Accelerator, Path], None], accelerator: Accelerator
         work(accelerator, folder)
     except AssertionError as error:
         return str(error)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:1500]
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # torch's CheckpointException is no Exception
+        return _words(error)
     return ""
+
+
+def _words(error: BaseException) -> str:
+    """What the error says; of other ranks' tracebacks in it the last line."""
+    text = str(error).strip()
+    if "Traceback (most recent call last)" in text:
+        text = text.splitlines()[-1]
+    return f"{type(error).__name__}: {text}"[:1500]
 
 
 def _same(given: torch.Tensor, expected: list[float], what: str) -> None:
