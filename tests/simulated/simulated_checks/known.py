@@ -50,11 +50,25 @@ def _is(name: str, expected: Callable[[Any], Any]) -> Callable[[Any], bool]:
     return lambda a: bool(getattr(a, name)() == expected(a))
 
 
+#: Whose float16 is known: of the others a product is tried, on the device.
+SURE_OF_FLOAT16 = ("mlu", "sdaa", "supa", "xpu")
+
+
+@KNOWN.add
+def is_fp16_supported(a: Any) -> bool:
+    """Asked first, as nothing is on the device yet. torch's file on disk says that it is a CPU build."""
+    tried = a.backend.name not in SURE_OF_FLOAT16
+    said = a.is_fp16_supported()
+    return said is True and (
+        tried or torch.accelerator.memory_stats().get("allocation.all.allocated", 0) == 0
+    )
+
+
 for _name in (
     "is_synchronized_device", "use_host_timers", "resolves_data_dependency", "handles_memory_backpressure",
 ):  # fmt: skip
     KNOWN[_name] = lambda a, name=_name: getattr(a, name)() is False
-for _name in ("is_bf16_supported", "is_fp16_supported", "is_fp64_supported", "supports_graphs"):
+for _name in ("is_bf16_supported", "is_fp64_supported", "supports_graphs"):
     KNOWN[_name] = lambda a, name=_name: getattr(a, name)() is True
 KNOWN.update(
     {

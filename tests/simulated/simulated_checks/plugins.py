@@ -96,8 +96,8 @@ def of_plugin(pin: str) -> dict[str, Any]:
     """By member the problem, where the plugin came from, and which answers are its own."""
     accelerator = accel_core.accelerator(pin)
     provenance = accelerator.backend.provenance
-    own, reasons = DIFFERENCES[pin].run(accelerator), DIFFERENCES[pin].reasons
     usual = KNOWN.run(accelerator)
+    own, reasons = DIFFERENCES[pin].run(accelerator), DIFFERENCES[pin].reasons
     unneeded = {
         member: f"does as all devices do: take it out of DIFFERENCES[{pin!r}]"
         for member in own
