@@ -15,8 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from accel_testing.cards import RECORDS, SIMULATED, run_card, run_simulated  # noqa: E402
-from accel_testing.children import without  # noqa: E402
+from accel_testing.cards import RECORDS, SIMULATED, run_processor, run_simulated  # noqa: E402
 
 ALL = [*SIMULATED, "cpu"]
 
@@ -37,7 +36,7 @@ def main(names: list[str]) -> int:
 
 
 def _card(name: str) -> dict[str, Any]:
-    return run_card("cpu", without("ACCEL_", "DS_")) if name == "cpu" else run_simulated(name)
+    return run_processor() if name == "cpu" else run_simulated(name)
 
 
 if __name__ == "__main__":

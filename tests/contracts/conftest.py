@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from accel_testing.children import untraced
-from filelock import FileLock
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
@@ -27,22 +26,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 Runs = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[], Any]], Any]:
-    """`once(name, compute)`: what `compute` gives, as JSON holds it; computed by one of pytest's workers."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own if worker_id == "master" else own.parent
-
-    def computed(name: str, compute: Callable[[], Any]) -> Any:
-        kept = shared / f"{name}.json"
-        with FileLock(f"{kept}.lock"):
-            if not kept.exists():
-                kept.write_text(json.dumps(compute()), encoding="utf-8")
-        return json.loads(kept.read_text(encoding="utf-8"))
-
-    return computed
 
 
 @pytest.fixture(scope="session")

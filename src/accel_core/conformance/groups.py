@@ -41,6 +41,7 @@ GROUPS = (
     Group("declaration", 0),
     Group("interface.signatures", 1),
     Group("interface.answers", 1),
+    Group("interface.types", 1),
     Group("interface.selection", 1),
     Group("interface.sharing", 1),
     Group("interface.traces", 1, seconds=120.0),

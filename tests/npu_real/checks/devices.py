@@ -50,8 +50,3 @@ def check_torchs_own_seed_reaches_the_devices(acc):
         assert acc.default_generator(index).initial_seed() == 21
         torch.manual_seed(21)
         assert torch.equal(torch.randn(5, device=f"npu:{index}").cpu(), numbers)
-
-
-def check_what_torch_knows_of_its_types(acc):
-    supported = acc.get_device_capability(1)["supported_dtypes"]
-    assert {torch.float32, torch.float16} <= set(supported)

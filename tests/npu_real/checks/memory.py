@@ -59,12 +59,3 @@ def check_the_users_own_memory_is_page_locked(acc):
     with pytest.raises(RuntimeError, match="cannot be released: error 107000"):
         acc.unregister_host_memory(address)
     assert acc.register_host_memory(address + 8, 4096) is False
-
-
-def check_a_loader_with_workers_pins(acc):
-    from torch.utils.data import DataLoader, TensorDataset
-
-    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=1, pin_memory=True)
-    batches = [batch for (batch,) in loader]
-    assert all(acc.is_pinned(batch) for batch in batches)
-    assert torch.cat([batch.to("npu").cpu() for batch in batches]).tolist() == list(range(8))

@@ -2,7 +2,7 @@
 
 A check is a function `check_…(acc)`, of what is torch_npu's or the plugin's own: what every accelerator
 promises is in accel_core.conformance, and runs in test_card.py. They share a process and run in the order
-that is given, so that the first ones see the device not initialised. Every member that they use is noted.
+that is given, so that the first ones see the device not initialised.
 """
 
 from __future__ import annotations
@@ -14,23 +14,10 @@ import sys
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-__all__ = ["Recorder", "names"]
-
-
-class Recorder:
-    """The accelerator, with a note of every member that somebody uses."""
-
-    def __init__(self, accelerator: Any) -> None:
-        self.accelerator = accelerator
-        self.used: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        self.used.add(name)
-        return getattr(self.accelerator, name)
+__all__ = ["names"]
 
 
 def names(module: str) -> list[str]:
@@ -44,7 +31,7 @@ def names(module: str) -> list[str]:
 def main(*modules: str) -> None:
     import accel_core
 
-    acc = Recorder(accel_core.get_accelerator())
+    acc = accel_core.get_accelerator()
     import torch
 
     torch.npu.config.allow_internal_format = False  # else torch_npu warns of it at the first tensor
@@ -60,7 +47,7 @@ def main(*modules: str) -> None:
                 getattr(checks, name)(acc)
             except (Exception, pytest.fail.Exception):
                 failures[name] = traceback.format_exc()
-    print(json.dumps({"ran": ran, "failures": failures, "used": sorted(acc.used)}))
+    print(json.dumps({"ran": ran, "failures": failures}))
     sys.stdout.flush()
     os._exit(0)  # the vendor's shutdown is not what is checked here
 

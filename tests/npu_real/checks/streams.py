@@ -27,14 +27,6 @@ def pinned(value):
     return torch.full((4,), float(value)).pin_memory()
 
 
-def check_setting_a_stream(acc):
-    before, stream = acc.current_stream(), acc.Stream()
-    acc.set_stream(stream)
-    assert acc.current_stream() == stream
-    acc.set_stream(before)
-    assert acc.current_stream() == before
-
-
 def check_a_copy_returns_before_it_is_done(acc):
     target, source = torch.zeros(4, device="npu"), pinned(3)
     acc.synchronize()

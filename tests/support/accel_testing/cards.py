@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_simulated import DEVICES
+from accel_testing.children import without
 from accel_testing.on_simulated import environment
 
 TESTS = Path(__file__).parents[2]
@@ -53,6 +54,11 @@ def run_simulated(device: str) -> dict[str, Any]:
     """The card of a simulated device's backend, with what is expected to fail there."""
     file = EXPECTED / f"{device}.toml"
     return run_card(SIMULATED[device], environment(device), file if file.exists() else None)
+
+
+def run_processor() -> dict[str, Any]:
+    """The card of `cpu`, as under a launcher of two ranks: of two devices wherever it runs."""
+    return run_card("cpu", {**without("ACCEL_", "DS_"), "LOCAL_SIZE": "2", "LOCAL_RANK": "0"})
 
 
 def on_record(name: str) -> dict[str, Any]:
