@@ -55,10 +55,10 @@ def find(name: str) -> Declared | None:
     """What an installed plugin declares as the backend `name`; `None` where it declares nothing of the kind.
 
     That is a device in torch's renamed PrivateUse1 that a package other than torch brings, and none that is
-    simulated anyway. Plugins are imported in a child process. Raises `SettingError` as
+    simulated anyway. Imports the installed plugins' inert modules. Raises `SettingError` as
     `accel_core.discover` does.
     """
-    # Without a child process, where metadata tell.
+    # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
     if name in DEVICES and (name not in _NOBODYS or not entry_points(group="accel.backends", name=name)):
         return None
     return next((each for each in every() if each.backend == name), None)
@@ -66,13 +66,9 @@ def find(name: str) -> Declared | None:
 
 def every() -> Iterator[Declared]:
     """All that installed plugins declare of the kind, as `find` gives them and with its errors."""
-    from accel_core import Candidate
-    from accel_core.detection.apart import Apart
-    from accel_core.detection.discovery import discover
-    from accel_core.settings import read
+    from accel_core import Candidate, discover
 
-    settings = read()
-    for each in discover(settings, Apart(settings.probe_timeout)):
+    for each in discover():
         declared = _declared(each.backend) if isinstance(each, Candidate) else None
         if declared is not None:
             yield declared

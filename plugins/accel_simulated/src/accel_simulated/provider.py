@@ -26,7 +26,7 @@ def devices() -> dict[str, str]:
 def declared() -> dict[str, str]:
     """What installed plugins declare besides, as `devices` gives those that are simulated anyway.
 
-    Imports the plugins in a child process. Raises `SettingError` as `accel_core.discover` does.
+    Raises `SettingError` as `accel_core.discover` does.
     """
     return {each.backend: each.vendor.description for each in every()}
 
