@@ -22,7 +22,7 @@ from stand_in.children import variables  # noqa: E402
 __all__ = ["NAME", "card"]
 
 #: Of the record.
-NAME = "npu_real"
+NAME = "npu-real"
 
 
 def card(cann: Path) -> dict[str, Any]:
