@@ -12,12 +12,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
 TRAIN = f"""
 import runpy, sys
-from stand_in import kernels
-kernels.install()
-import accel_core
-accel_core.get_accelerator()
-from checks.training import per_tensor
-per_tensor()
 sys.argv = [{str(EXAMPLE)!r}, "--precision", "fp32", "--json", *{{0!r}}]
 runpy.run_path({str(EXAMPLE)!r}, run_name="__main__")
 """

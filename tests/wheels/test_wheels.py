@@ -178,6 +178,24 @@ def test_the_plugin_of_the_page_installs_as_written(tmp_path: Path) -> None:
     assert environment.python(f"{loads}print(issubclass(A, TorchAccelerator))") == "True"
 
 
+def test_every_plugin_declares_itself_as_the_checks_want(environment: Environment) -> None:
+    """`accel verify NAME --level 0` of each as its wheel installs it: an editable one does not tell."""
+    environment.pip("install", f"{wheel('accel_core')}[verify]")
+    backends = [name for name in PLUGINS if name != "accel_simulated"]  # declares none
+    environment.pip("install", "--no-deps", *(str(wheel(name)) for name in backends))
+    try:
+        names = environment.listed().keys() - {"cpu", "generic"}
+        assert len(names) > len(backends)  # accel-xpu has two
+        found = {}
+        for name in sorted(names):
+            card = json.loads(environment.run("accel", "verify", name, "--level", "0", "--json").stdout)
+            bad = [row for row in card["checks"] if row["outcome"] != "passed"]
+            found |= {f"{name}: {row['name']}": row["message"] for row in bad}
+        assert found == {}
+    finally:
+        environment.pip("uninstall", "-y", *backends)
+
+
 @pytest.mark.skipif(not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`")
 @pytest.mark.skipif(sys.platform != "linux", reason="the simulated device is built on Linux")
 def test_a_new_plugin_passes_as_it_is_written(environment: Environment, tmp_path: Path) -> None:

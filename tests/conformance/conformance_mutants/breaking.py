@@ -210,6 +210,34 @@ def forks_nothing(self: Any, devices: Any = None) -> Any:
 
 
 @contextlib.contextmanager
+def stays_on_its_device(self: Any, stream: Any) -> Any:
+    before = self.current_device()
+    with whole(self, "stream", stream):
+        self.set_device(before)
+        yield
+
+
+@contextlib.contextmanager
+def wants_a_graph(self: Any, graph: Any, pool: Any = None, stream: Any = None) -> Any:
+    if graph is None:
+        raise TypeError("expected a graph")
+    with whole(self, "capture_to_graph", graph, pool, stream):
+        yield
+
+
+def selects_what_it_tells_of(self: Any, device_index: Any = None) -> Any:
+    if device_index is not None:
+        self.set_device(device_index)
+    return whole(self, "memory_stats", device_index)
+
+
+def locks_once(self: Any, address: int, num_bytes: int) -> bool:
+    """True the first time, as where nothing is ever released."""
+    locked, self._locked = getattr(self, "_locked", False), True
+    return not locked
+
+
+@contextlib.contextmanager
 def captures_nothing(self: Any, graph: Any, pool: Any = None, stream: Any = None) -> Any:
     yield
 

@@ -22,6 +22,8 @@ from conformance_mutants.breaking import (
     seeds_all,
     seeds_host,
     seeds_one,
+    stays_on_its_device,
+    wants_a_graph,
     whole,
     zeroed,
 )
@@ -70,6 +72,10 @@ COMPUTE: dict[str, Mutant] = {
     "fork_rng does nothing": Mutant("randomness.fork_rng_restores", {"fork_rng": forks_nothing}),
     "fork_rng leaves the host": Mutant("randomness.fork_rng_restores", {"fork_rng": forks_the_device}),
     "the host is seeded too": Mutant("randomness.host_is_left_alone", {"manual_seed": seeds_host}),
+    "a stream leaves the device": Mutant("queues.stream_is_current_inside", {"stream": stays_on_its_device}),
+    "a graph must be there": Mutant(
+        "queues.graph_replays_with_new_inputs", {"capture_to_graph": wants_a_graph}
+    ),
     "events in seconds": Mutant("queues.events_tell_time", {"Event": property(lambda self: LateEvent)}),
     "streams are never done": Mutant(
         "queues.work_on_a_stream_is_seen_after_waiting",

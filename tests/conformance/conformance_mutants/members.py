@@ -14,6 +14,7 @@ from conformance_mutants.breaking import (
     hangs_after_fork,
     leaves_on_error,
     lies_about_compiler,
+    locks_once,
     loses_default,
     narrower,
     needs_more,
@@ -22,6 +23,7 @@ from conformance_mutants.breaking import (
     reads_any_index,
     reads_names_as_last,
     refuses_text,
+    selects_what_it_tells_of,
     takes_negative,
     takes_other_types,
     whole,
@@ -159,6 +161,17 @@ MUTANTS: dict[str, Mutant] = {
         "types.device_capability",
         {"get_device_capability": given({"supported_dtypes": {torch.float32}})},
     ),
+    "ByteTensor is on the first device": Mutant(
+        "types.tensors_of_data",
+        {
+            "ByteTensor": property(
+                lambda self: lambda data: torch.tensor(data, dtype=torch.uint8, device="acme:0")
+            ),
+        },
+    ),
+    "asking selects the device": Mutant(
+        "selection.members_take_a_device_in_any_form", {"memory_stats": selects_what_it_tells_of}
+    ),
     "FloatTensor is on the host": Mutant(
         "types.tensors_of_data",
         {
@@ -212,6 +225,7 @@ MUTANTS: dict[str, Mutant] = {
         "answers.operators",
         {"op_builders": given({"FusedAdamBuilder": "acme"}), "operators": given({})},
     ),
+    "memory is locked once": Mutant("answers.host_memory", {"register_host_memory": locks_once}),
     "register_host_memory gives 0": Mutant("answers.host_memory", {"register_host_memory": given(0)}),
     "vendor defaults are told each time": Mutant(
         "answers.vendor_defaults", {"apply_vendor_defaults": given(("ACME=1",))}

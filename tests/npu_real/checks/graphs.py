@@ -1,7 +1,7 @@
 """NPUGraph: captured once, replayed on new values.
 
-Only copies and fills can be captured here: torch_npu captures kernels of CANN's newer library alone
-(aclnn), and refuses the operators by name that the stand-in has.
+torch_npu captures copies, fills and kernels of CANN's newer library (aclnn) alone, and refuses operators by
+name.
 """
 
 from __future__ import annotations
@@ -49,18 +49,10 @@ def check_a_pool_and_a_stream_of_ones_own(acc):
     assert first.pool() == second.pool()
 
 
-def check_without_a_graph_the_work_runs(acc):
-    x = torch.zeros(2, device="npu")
-    with acc.capture_to_graph(None):
-        x.add_(1)
-    acc.replay_graph(None)
-    assert x.tolist() == [1.0, 1.0]
-
-
 def check_a_kernel_by_name_is_refused(acc):
     """The end of the stand-in, in torch_npu's own words. Last: torch_npu may be left capturing."""
     x = torch.ones(2, device="npu")
     acc.synchronize()
     refused = pytest.raises(RuntimeError, match="Cannot run aclop operators during NPU graph capture")
     with refused, acc.capture_to_graph(acc.create_graph()):
-        x.add_(x)
+        torch.exp(x)

@@ -6,16 +6,6 @@ import pytest
 import torch
 
 
-def check_a_deferred_call_waits_for_the_device(acc):
-    seen = []
-    acc.lazy_call(lambda: seen.append(acc.is_initialized()))
-    assert seen == []
-    torch.npu.init()
-    assert seen == [False]
-    acc.lazy_call(lambda: seen.append("now"))
-    assert seen == [False, "now"]
-
-
 def check_compile_backends(acc):
     assert acc.get_compile_backend() == "inductor"
     for name in ("npu", "npugraphs", "npugraph_ex", "eager", "inductor"):
@@ -53,12 +43,6 @@ def check_ranges_reach_mstx_with_their_domain(acc):
         ("forward", "DeepSpeed"), "DeepSpeed", ("plain", "default"), "default",
         ("block", "default"), "default",
     ]  # fmt: skip
-
-
-def check_ranges_never_raise(acc):
-    acc.range_pop()
-    acc.range_push(3)
-    acc.range_pop(domain=3)
 
 
 def check_triton(acc):

@@ -32,9 +32,10 @@ __all__ = ["MAIN", "built", "torch_npu_folder"]
 HERE = Path(__file__).parent
 #: Everything is in this one; the others only stand for their names.
 MAIN = "libascendcl.so"
-SOURCES = ("devices.c", "streams.c", "operators.c")
-#: In no table of the wheel, but opened by name at run time: the driver's library, for its device count.
-OPENED = ("libascend_hal.so",)
+SOURCES = ("devices.c", "streams.c", "operators.c", "newer.c", "hccl.c")
+#: In no table of the wheel, but opened by name at run time: the driver's library, for its device count, and
+#: CANN's newer operators.
+OPENED = ("libascend_hal.so", "libopapi.so")
 #: Looked up by name at run time, so that no table names them; success without effect is enough.
 LOOKED_UP = (
     "aclSetCompileopt",
@@ -50,7 +51,7 @@ LOOKED_UP = (
     "aclrtUnSubscribeReport",
 )
 _SYSTEM = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
-_DEFINED = re.compile(r"^[a-z][\w *]*?\*?\b((?:acl|drv|standin_)\w+)\(", re.MULTILINE)
+_DEFINED = re.compile(r"^[a-z][\w *]*?\*?\b((?:acl|drv|Hccl|standin_)\w+)\(", re.MULTILINE)
 
 
 def torch_npu_folder() -> Path | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from accel_testing.children import Ended, run_python, without
 
-__all__ = ["Ended", "Run", "run"]
+__all__ = ["Ended", "Run", "run", "variables"]
 
 #: Variables that would decide what a child sees.
 _STEERING = ("ACCEL_", "ASCEND", "DS_", "HCCL", "STANDIN_", "TORCH_", "PYTORCH_", "LD_LIBRARY_PATH", "LOCAL_")
@@ -23,8 +23,12 @@ _OURS = (Path(__file__).parents[1], Path(__file__).parents[2] / "support")
 Run = Callable[..., Ended]
 
 
-def run(code: str, *, cann: Path | None = None, timeout: float = 300, **variables: str) -> Ended:
-    """Run `code` with this Python; `cann`: where CANN's libraries are, as after `source set_env.sh`."""
+def variables(cann: Path | None) -> dict[str, str]:
+    """The environment of a child; `cann`: where CANN's libraries are, as after `source set_env.sh`."""
     libraries = {"LD_LIBRARY_PATH": str(cann)} if cann is not None else {}
-    own = {"PYTHONPATH": os.pathsep.join(map(str, _OURS)), **libraries, **variables}
-    return run_python(["-c", code], {**without(*_STEERING), **own}, timeout=timeout)
+    return {**without(*_STEERING), "PYTHONPATH": os.pathsep.join(map(str, _OURS)), **libraries}
+
+
+def run(code: str, *, cann: Path | None = None, timeout: float = 300, **more: str) -> Ended:
+    """Run `code` with this Python, with `more` variables."""
+    return run_python(["-c", code], {**variables(cann), **more}, timeout=timeout)

@@ -71,7 +71,7 @@ int drvGetDevNum(uint32_t *count) {
 
 aclError aclInit(const char *config) {
   (void)config;
-  return ACL_SUCCESS;
+  return standin_find_kernels();
 }
 aclError aclFinalize(void) { return ACL_SUCCESS; }
 

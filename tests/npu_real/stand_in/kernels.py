@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Attributes", "generator", "install", "ints", "kernel", "torch"]
+__all__ = ["Attributes", "generator", "install", "ints", "kernel", "newer", "torch"]
 
 
 class _Torch:
@@ -31,6 +31,8 @@ Attributes = dict[str, Any]
 #: Takes the input tensors and the attributes, gives one output or several.
 Kernel = Callable[[Sequence[Any], Attributes], Any]
 _KERNELS: dict[str, Kernel] = {}
+#: Take the arguments of the C function as tensors, lists and numbers, and write into those that are outputs.
+_NEWER: dict[str, Callable[..., Any]] = {}
 
 #: aclDataType, as far as our operators use it. Seeds are unsigned, with which torch hardly computes.
 _TYPES = {
@@ -49,6 +51,16 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
+def newer(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a kernel of CANN's newer library, by its C functions' names without `aclnn`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        _NEWER.update(dict.fromkeys((f"aclnn{name}" for name in names), function))
+        return function
+
+    return register
+
+
 def _elementwise(**operators: str) -> None:
     """Operators that are one function of torch over all their inputs."""
     for name, function in operators.items():
@@ -56,12 +68,13 @@ def _elementwise(**operators: str) -> None:
 
 
 _elementwise(
-    Abs="abs", Add="add", Ceil="ceil", Equal="eq", Exp="exp", Floor="floor", Greater="gt", GreaterEqual="ge",
-    IsFinite="isfinite", IsNan="isnan", Less="lt", LessEqual="le", Log="log", LogicalAnd="logical_and",
-    LogicalNot="logical_not", LogicalOr="logical_or", Maximum="maximum", Minimum="minimum", Mul="mul",
-    Neg="neg", NotEqual="ne", OnesLike="ones_like", Pow="pow", RealDiv="div", Relu="relu", Rsqrt="rsqrt",
-    Sigmoid="sigmoid", Sign="sign", Sqrt="sqrt", Square="square", Sub="sub", Tanh="tanh",
-    ZerosLike="zeros_like",
+    Abs="abs", Add="add", Ceil="ceil", ClipByValueV2="clamp", Cos="cos", Equal="eq", Exp="exp", Floor="floor",
+    FloorDiv="floor_divide", FloorMod="remainder", Greater="gt", GreaterEqual="ge", IsFinite="isfinite",
+    IsNan="isnan", Less="lt", LessEqual="le", Log="log", LogicalAnd="logical_and", LogicalNot="logical_not",
+    LogicalOr="logical_or", Maximum="maximum", Minimum="minimum", Mul="mul", Neg="neg", NotEqual="ne",
+    OnesLike="ones_like", Pow="pow", RealDiv="div", Reciprocal="reciprocal", Relu="relu", Rsqrt="rsqrt",
+    Select="where", Sigmoid="sigmoid", Sign="sign", Sin="sin", Sqrt="sqrt", Square="square", Sub="sub",
+    Tanh="tanh", ZerosLike="zeros_like",
 )  # fmt: skip
 
 
@@ -84,6 +97,8 @@ def _reduction(name: str, function: str) -> None:
     _KERNELS[name] = reduce
 
 
+_reduction("ReduceAll", "all")
+_reduction("ReduceAny", "any")
 _reduction("ReduceSum", "sum")
 _reduction("ReduceMean", "mean")
 _reduction("ReduceMax", "amax")
@@ -110,6 +125,52 @@ def _transpose(inputs: Sequence[Any], attributes: Attributes) -> Any:
     return inputs[0].permute(ints(inputs[1]))
 
 
+@kernel("ConcatD")
+def _concat(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.cat(list(inputs), attributes["concat_dim"])
+
+
+@kernel("PadV3")
+def _pad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    """Before and after each axis, the first axis first; torch's function has the last first."""
+    amounts = ints(inputs[1])
+    pairs = [amounts[place : place + 2] for place in range(0, len(amounts), 2)]
+    turned = [amount for pair in reversed(pairs) for amount in pair]
+    return torch.nn.functional.pad(inputs[0], turned, value=inputs[2].item() if len(inputs) > 2 else 0)
+
+
+@kernel("ReverseV2")
+def _reverse(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return inputs[0].flip(ints(inputs[1]))
+
+
+@kernel("Index")
+def _index(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    """The second input says of each axis whether it is indexed; the indices themselves come last."""
+    indices = iter(inputs[3:])
+    return inputs[0][tuple(next(indices).long() if asked else slice(None) for asked in ints(inputs[1]))]
+
+
+@kernel("Range")
+def _range(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.arange(*(each.item() for each in inputs), dtype=inputs[0].dtype)
+
+
+@kernel("LinSpace")
+def _linspace(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.linspace(*(each.item() for each in inputs), dtype=inputs[0].dtype)
+
+
+@kernel("Cumsum")
+def _cumsum(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return inputs[0].cumsum(int(inputs[1]))
+
+
+@kernel("Sort")
+def _sort(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return tuple(inputs[0].sort(attributes["axis"], attributes["descending"]))
+
+
 @kernel("TensorEqual")
 def _tensor_equal(inputs: Sequence[Any], attributes: Attributes) -> Any:
     return torch.tensor(torch.equal(inputs[0], inputs[1]))
@@ -131,6 +192,12 @@ def _matmul(inputs: Sequence[Any], attributes: Attributes) -> Any:
     if len(inputs) > 2:
         return torch.addmm(inputs[2], one, other)
     return torch.matmul(one, other)
+
+
+@kernel("TanhGrad")
+def _tanh_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    output, grad = inputs
+    return torch.ops.aten.tanh_backward(grad, output)
 
 
 @kernel("ReluGrad")
@@ -158,12 +225,14 @@ def generator(*seeds: Any) -> Any:
 
 
 class _Tensor(ctypes.Structure):
-    """`struct tensor` of operators.c."""
+    """`struct tensor` of standin.h."""
 
     _fields_ = (
         ("dtype", ctypes.c_int),
         ("rank", ctypes.c_int),
         ("shape", ctypes.c_int64 * 16),
+        ("strided", ctypes.c_int),
+        ("strides", ctypes.c_int64 * 16),
         ("address", ctypes.c_void_p),
     )
 
@@ -174,8 +243,19 @@ class _Tensor(ctypes.Structure):
         count = math.prod(shape)
         if not count or not self.address:
             return torch.empty(shape, dtype=dtype, device="cpu")
+        strides = list(self.strides[: self.rank])
+        if self.strided:
+            count = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
         memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(self.address)
-        return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
+        numbers = torch.frombuffer(memory, dtype=dtype, count=count)
+        return numbers.as_strided(shape, strides) if self.strided else numbers.view(shape)
+
+
+def _argument(told: Any, tensors: Sequence[Any]) -> Any:
+    """What newer.c wrote of an argument, with the tensors in it."""
+    if isinstance(told, list):
+        return [_argument(each, tensors) for each in told]
+    return tensors[told["tensor"]] if isinstance(told, dict) else told
 
 
 _Compute = ctypes.CFUNCTYPE(
@@ -195,7 +275,11 @@ def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: i
     try:
         with torch.no_grad():
             given = [first[i].on_host() for i in range(inputs)]
-            made = _KERNELS[name.decode()](given, json.loads(attributes))
+            told = json.loads(attributes)
+            if isinstance(told, list):  # of the newer ones, which know their outputs themselves
+                _NEWER[name.decode()](*(_argument(each, given) for each in told))
+                return 0
+            made = _KERNELS[name.decode()](given, told)
             for i, value in enumerate(made if isinstance(made, tuple) else (made,)):
                 if i < outputs and value is not None:
                     target = results[i].on_host()
@@ -210,9 +294,10 @@ def _compute(name: bytes, attributes: bytes, inputs: int, first: Any, outputs: i
 
 def install(library: str = "libascendcl.so") -> ctypes.CDLL:
     """Connect the kernels to the stand-in, which the loader finds as it finds the vendor's library."""
-    importlib.import_module("stand_in.layers")
+    for module in ("layers", "newer"):
+        importlib.import_module(f"stand_in.{module}")
     standin = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-    for name in _KERNELS:
+    for name in (*_KERNELS, *_NEWER):
         standin.standin_add_operator(name.encode())
     standin.standin_set_compute(_compute)
     return standin

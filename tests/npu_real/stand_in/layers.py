@@ -83,6 +83,38 @@ def _dropout(inputs: Sequence[Any], attributes: Attributes) -> Any:
     return x * bits.flatten()[: x.numel()].view(x.shape) / keep
 
 
+@kernel("Gelu")
+def _gelu(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.nn.functional.gelu(inputs[0])
+
+
+@kernel("GeluGrad")
+def _gelu_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.ops.aten.gelu_backward(inputs[0], inputs[1])
+
+
+@kernel("LayerNorm")
+def _layer_norm(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    """The output, the mean and, for the gradient, one over the standard deviation."""
+    x, weight, bias = inputs
+    shape = x.shape[attributes["begin_norm_axis"] :]
+    return torch.ops.aten.native_layer_norm(x, shape, weight, bias, attributes["epsilon"])
+
+
+@kernel("LayerNormGrad")
+def _layer_norm_grad(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    grad, x, scale, mean, weight = inputs
+    bias = torch.empty_like(weight)
+    return torch.ops.aten.native_layer_norm_backward(
+        grad, x, weight.shape, mean, scale, weight, bias, [True] * 3
+    )
+
+
+@kernel("SoftmaxV2")
+def _softmax(inputs: Sequence[Any], attributes: Attributes) -> Any:
+    return torch.softmax(inputs[0], attributes["axes"][0])
+
+
 @kernel("LogSoftmaxV2")
 def _log_softmax(inputs: Sequence[Any], attributes: Attributes) -> Any:
     return torch.log_softmax(inputs[0], attributes["axes"][0])

@@ -1,16 +1,18 @@
 /* Operators by name: descriptors, attributes, and the job that computes one on its stream.
  *
- * Without the library of newer operators (libopapi.so) torch_npu asks for every operator by name, through two
- * functions. What an operator computes is Python's affair (kernels.py): the job calls back with the name, the
+ * torch_npu asks for an operator by name, through two functions, where the library of newer operators (newer.c) has
+ * none. What an operator computes is Python's affair (kernels.py): the job calls back with the name, the
  * attributes as JSON, and the tensors.
  */
+#define _GNU_SOURCE /* RTLD_DEFAULT */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "standin.h"
 
-enum { MOST_DIMENSIONS = 16, MOST_NAMES = 512 };
+enum { MOST_NAMES = 512 };
 
 struct aclTensorDesc {
   int dtype, rank, format;
@@ -153,12 +155,6 @@ aclError aclopSetAttrListFloat(aclopAttr *attr, const char *name, int count, con
 
 /* ---- the job -------------------------------------------------------------------------------------------------- */
 
-struct tensor {
-  int dtype, rank;
-  int64_t shape[MOST_DIMENSIONS];
-  void *address;
-};
-
 /* 0, or the error that the stream then reports. */
 typedef int (*compute_fn)(const char *name, const char *attributes, int inputs, const struct tensor *in, int outputs,
                           const struct tensor *out);
@@ -167,19 +163,31 @@ static char *names[MOST_NAMES];
 
 void standin_set_compute(compute_fn function) { compute = function; }
 
-/* Tell that an operator exists: another one is refused at once, as by the vendor's compiler. */
-void standin_add_operator(const char *name) {
-  for (int i = 0; i < MOST_NAMES; i++)
-    if (!names[i]) {
-      names[i] = strdup(name);
-      return;
-    }
+int standin_find_kernels(void) {
+  int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
+  void (*release)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
+  int (*run)(const char *) = (int (*)(const char *))dlsym(RTLD_DEFAULT, "PyRun_SimpleString");
+  if (compute || !ensure || !release || !run) return ACL_SUCCESS;
+  int state = ensure();
+  int error = run("import stand_in.kernels; stand_in.kernels.install()");
+  release(state);
+  return error ? standin_fail(ACL_ERROR_FAILURE, "Python cannot import stand_in.kernels") : ACL_SUCCESS;
 }
 
 static bool is_known(const char *name) {
   for (int i = 0; i < MOST_NAMES && names[i]; i++)
     if (!strcmp(names[i], name)) return true;
   return false;
+}
+
+/* Tell that an operator exists: another one is refused at once, as by the vendor's compiler. */
+void standin_add_operator(const char *name) {
+  if (is_known(name)) return;
+  for (int i = 0; i < MOST_NAMES; i++)
+    if (!names[i]) {
+      names[i] = strdup(name);
+      return;
+    }
 }
 
 struct operation {
@@ -204,6 +212,32 @@ static void drop_operation(struct standin_job *job) {
   free(o);
 }
 
+/* NULL for one that nobody has. */
+static struct operation *new_operation(const char *name, const char *attributes, int inputs, int outputs) {
+  standin_trace(name);
+  if (!compute || !is_known(name)) {
+    char message[128];
+    snprintf(message, sizeof message, "the stand-in has no operator %s", name);
+    standin_fail(ACL_ERROR_OP_NOT_FOUND, message);
+    return NULL;
+  }
+  struct operation *o = calloc(1, sizeof *o + (size_t)(inputs + outputs) * sizeof(struct tensor));
+  o->job = (struct standin_job){1, run_operation, drop_operation};
+  o->name = strdup(name);
+  o->attributes = strdup(attributes);
+  o->inputs = inputs;
+  o->outputs = outputs;
+  o->constants = calloc((size_t)inputs + 1, sizeof *o->constants);
+  return o;
+}
+
+struct standin_job *standin_operation(const char *name, const char *arguments, int count,
+                                      const struct tensor *tensors) {
+  struct operation *o = new_operation(name, arguments, count, 0);
+  if (o && count) memcpy(o->tensors, tensors, (size_t)count * sizeof *tensors);
+  return (struct standin_job *)o;
+}
+
 static struct tensor tensor_of(const aclTensorDesc *desc, void *address) {
   struct tensor t = {.dtype = desc->dtype, .rank = desc->rank, .address = address};
   memcpy(t.shape, desc->shape, sizeof t.shape);
@@ -217,17 +251,12 @@ aclError aclopCompileAndExecute(const char *name, int inputs, const aclTensorDes
   (void)engine;
   (void)compile;
   (void)path;
-  standin_trace(name);
-  if (!compute || !is_known(name)) return standin_fail(ACL_ERROR_OP_NOT_FOUND, "the stand-in has no such operator");
-  struct operation *o = calloc(1, sizeof *o + (size_t)(inputs + outputs) * sizeof(struct tensor));
-  o->job = (struct standin_job){1, run_operation, drop_operation};
-  o->name = strdup(name);
   size_t length = attr ? attr->length : 0;
-  o->attributes = calloc(1, length + 3);
-  sprintf(o->attributes, "{%s}", length ? attr->json : "");
-  o->inputs = inputs;
-  o->outputs = outputs;
-  o->constants = calloc((size_t)inputs + 1, sizeof *o->constants);
+  char *attributes = calloc(1, length + 3);
+  sprintf(attributes, "{%s}", length ? attr->json : "");
+  struct operation *o = new_operation(name, attributes, inputs, outputs);
+  free(attributes);
+  if (!o) return ACL_ERROR_OP_NOT_FOUND;
   for (int i = 0; i < inputs; i++) {
     if (in[i]->constant) o->constants[i] = copy_of(in[i]->constant, in[i]->constant_size);
     else if (in[i]->on_host) o->constants[i] = copy_of(in_data[i]->address, in_data[i]->size);

@@ -19,7 +19,7 @@
 #include "acl/acl.h"
 #include "acl/acl_op_compiler.h"
 
-enum { MOST_DEVICES = 16 };
+enum { MOST_DEVICES = 16, MOST_DIMENSIONS = 16 };
 
 /* A number from the environment. */
 long standin_number(const char *name, long otherwise);
@@ -44,5 +44,20 @@ struct standin_job {
 };
 /* Queue `job` on `stream`, or record it where the stream is capturing. Takes over the caller's hold. */
 int standin_enqueue(aclrtStream stream, struct standin_job *job);
+
+/* What a kernel is given of a tensor. */
+struct tensor {
+  int dtype, rank;
+  int64_t shape[MOST_DIMENSIONS];
+  int strided; /* whether `strides`, in elements, tell where its numbers lie; else they lie side by side */
+  int64_t strides[MOST_DIMENSIONS];
+  void *address;
+};
+/* A job that computes the operator; NULL, with a message, for one that no kernel is known of. */
+struct standin_job *standin_operation(const char *name, const char *arguments, int count, const struct tensor *tensors);
+
+/* Have Python bring the operators' kernels, where this process is one of Python's: a user's process knows nothing of
+ * ours. */
+int standin_find_kernels(void);
 
 #endif

@@ -67,7 +67,7 @@ DIFFERENCES["sdaa"].expect(
 )
 
 _NO_FLOAT64 = "the device has no float64"
-for _name in ("supa", "mps"):
+for _name in ("supa", "mps", "npu"):
     DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
 
 DIFFERENCES["klxpu"].expect(

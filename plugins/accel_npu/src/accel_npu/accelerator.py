@@ -87,6 +87,13 @@ class NPUAccelerator(TorchAccelerator):
         """Every Ascend multiplies in float16: the first ones had nothing else."""
         return self.is_available()
 
+    def is_fp64_supported(self) -> bool:
+        """False: torch_npu (2.13.0) casts to float64 by casting to float32, with a warning.
+
+        "Device do not support double dtype now, dtype cast replace with float", it says of `.double()`.
+        """
+        return False
+
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         """Open a range for the vendor's profiler (mstx: domains, no categories); never raises."""
         with suppress(Exception):

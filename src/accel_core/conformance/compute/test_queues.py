@@ -40,7 +40,7 @@ class TestQueues(Subject):
             require(seen == 10 * _SIZE, f"after waiting by {way} the sum is {seen:g}; expected {10 * _SIZE}")
 
     def test_stream_is_current_inside(self, accelerator: Accelerator) -> None:
-        """`stream(s)` makes it current and restores the one before, an error or not."""
+        """`stream(s)` makes it current, with its device, and restores what was before, an error or not."""
         before, side = accelerator.current_stream(), accelerator.Stream()
         with accelerator.stream(side):
             inside = accelerator.current_stream()
@@ -52,6 +52,15 @@ class TestQueues(Subject):
             pass
         require(accelerator.current_stream() == before, "after an error stream(s) did not restore it")
         require(inside == side, "the current stream inside stream(s) is not s")
+        last, now = accelerator.device_count() - 1, accelerator.current_device()
+        other = accelerator.Stream(device=accelerator.device(last))
+        if accelerator.device(last) == accelerator.device(0) or getattr(other, "one_queue", False):
+            return  # every stream is the current one
+        with accelerator.stream(other):
+            there = accelerator.current_device()
+        require(there == last, f"inside the stream of device {last} current_device() gave {there}")
+        back = accelerator.current_device()
+        require(back == now, f"after the stream of another device current_device() gave {back}")
 
     def test_set_stream_stays(self, accelerator: Accelerator) -> None:
         """`set_stream(s)` makes it current until another one is set."""
@@ -98,7 +107,12 @@ class TestQueues(Subject):
         require(event.query() is True, "after synchronize() an event on another stream has not happened")
 
     def test_graph_replays_with_new_inputs(self, accelerator: Accelerator) -> None:
-        """A captured graph computes again when replayed, on what its inputs hold by then."""
+        """A captured graph computes anew on what its inputs hold by then; without one the work runs."""
+        once = torch.zeros(2, device=accelerator.device())
+        with accelerator.capture_to_graph(None):
+            once.add_(1)
+        accelerator.replay_graph(None)
+        require(once.tolist() == [1.0, 1.0], f"without a graph the block runs, once: {once.tolist()}")
         graph = accelerator.create_graph()
         claimed = accelerator.supports_graphs()
         require((graph is not None) is claimed, f"supports_graphs() gave {claimed}, create_graph() {graph!r}")

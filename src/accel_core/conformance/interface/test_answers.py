@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import inspect
+import mmap
 from collections.abc import Mapping
 
 import torch
@@ -328,11 +330,21 @@ class TestAnswers(Subject):
         require(isinstance(accelerator.build_extension(), type), "build_extension() is no class")
 
     def test_host_memory(self, accelerator: Accelerator) -> None:
-        """The alignment of page-locked memory is an `int`; registering none of it is answered, not raised."""
-        require_type(accelerator.pin_memory_alignment(), int, "pin_memory_alignment()")
-        given = accelerator.register_host_memory(0, 0)
-        require(isinstance(given, bool), f"register_host_memory(0, 0) gave {given!r}; expected a bool")
-        accelerator.unregister_host_memory(0)
+        """Page-locking memory of one's own is answered by a `bool`; what was locked is released."""
+        alignment = accelerator.pin_memory_alignment()
+        require_type(alignment, int, "pin_memory_alignment()")
+        require(alignment > 0, f"pin_memory_alignment() gave {alignment}")
+        size = max(alignment, mmap.PAGESIZE)
+        pages = mmap.mmap(-1, 2 * size)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        address = start + -start % alignment
+        for time in ("first", "second"):
+            locked = accelerator.register_host_memory(address, size)
+            require_type(locked, bool, "register_host_memory of an aligned page")
+            if not locked:
+                require(time == "first", "memory that was locked and released cannot be locked again")
+                return
+            accelerator.unregister_host_memory(address)
 
     def test_vendor_defaults(self, accelerator: Accelerator) -> None:
         """`apply_vendor_defaults` tells what it changed, and of that nothing is left the second time."""

@@ -15,6 +15,11 @@ from accel_core.conformance.subject import Subject
 __all__ = ["TestSelection"]
 
 _OUT_OF_RANGE = 4096
+#: Members that tell of a device, or wait for it, and select none.
+_ASKING = (
+    "total_memory", "mem_get_info", "device_properties", "get_rng_state", "memory_allocated", "memory_stats",
+    "synchronize", "current_stream", "default_stream",
+)  # fmt: skip
 
 
 class TestSelection(Subject):
@@ -93,6 +98,11 @@ class TestSelection(Subject):
                 same = torch.equal(answer, answers[0]) if name == "get_rng_state" else answer == answers[0]
                 require(same, f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}")
         del kept
+        last = accelerator.device_count() - 1
+        for name in _ASKING:
+            getattr(accelerator, name)(last)
+            current = accelerator.current_device()
+            require(current == 0, f"{name}({last}) made {current} the current device")
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
         """`device_guard` selects inside its block and restores after it, an error or not; None is a no-op."""

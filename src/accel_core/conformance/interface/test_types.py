@@ -51,6 +51,10 @@ class TestTypes(Subject):
                 require(made.dtype is dtype, f"{name}({data}) is of {made.dtype}")
                 require(made.device.type == accelerator.device_type, f"{name}({data}) is on {made.device}")
                 require(made.tolist() == list(data), f"{name}({data}) holds {made.tolist()}")
+            last = accelerator.device_count() - 1
+            with accelerator.device_guard(last):
+                there = getattr(accelerator, name)([1, 2]).device
+            require(there.index in (None, last), f"with device {last} selected {name}([1, 2]) is on {there}")
         requires = accelerator.FloatTensor([1.0], requires_grad=True).requires_grad
         require(requires, "FloatTensor([1.0], requires_grad=True) requires no gradient")
 

@@ -1,0 +1,13 @@
+"""What the checks of accel_core.conformance promise of every accelerator, on the real torch_npu."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accel_testing.cards import require_as_recorded
+from checks.card import NAME, card
+
+
+def test_card(stand_in: Path) -> None:
+    """Nothing fails but what `expected.toml` names, and the docs' page of scores tells what came."""
+    require_as_recorded(card(stand_in), NAME)
