@@ -51,7 +51,7 @@ shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
-CHECKS = "src/accel_core/conformance/[cir]*/*"  # compute, interface, ranks: on devices
+CHECKS = "src/accel_core/conformance/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
 # What our messages name of others' packages, read again where those are installed.
 NAMED = "tests/truth/test_outside.py"
 # Where it has wheels: else it asks for clang.
