@@ -60,7 +60,7 @@ GROUPS = (
     Group("compute.amounts", 2),
     Group("compute.compiling", 2, seconds=240.0),
     Group("ranks.distributed", 3, seconds=400.0),
-    Group("frameworks.deepspeed", 4, 400.0, (("deepspeed",),)),
-    Group("frameworks.lightning", 4, 400.0, (("lightning", "pytorch_lightning"),)),
-    Group("frameworks.transformers", 4, 400.0, (("transformers",), ("accelerate",))),
+    Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",),)),
+    Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"),)),
+    Group("frameworks.transformers", 4, 500.0, (("transformers",), ("accelerate",))),
 )

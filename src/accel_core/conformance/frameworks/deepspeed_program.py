@@ -31,6 +31,7 @@ __all__ = ["PARTS"]
 
 #: Buffers that no device is too small for, and parameters that are all partitioned, small as they are.
 _SMALL = {"reduce_bucket_size": 1000, "allgather_bucket_size": 1000, "stage3_param_persistence_threshold": 0}
+_OFFLOAD = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
 #: Seconds after which a collective that nobody joins is an error.
 _PATIENCE = 60.0
 
@@ -65,7 +66,9 @@ def _activates(rank: Rank) -> None:
 class _Training:
     """An engine of a stage of ZeRO, and its network."""
 
-    def __init__(self, rank: Rank, stage: int, seed: int = 0, **precision: Any) -> None:
+    def __init__(
+        self, rank: Rank, stage: int, *, seed: int = 0, offload: bool = False, own: bool = False, **more: Any
+    ) -> None:
         import deepspeed
 
         self.rank, self.stage = rank, stage
@@ -73,12 +76,12 @@ class _Training:
         ranks = torch.distributed.get_world_size()
         configuration = {
             "train_micro_batch_size_per_gpu": BATCH // ranks,
-            "zero_optimization": {"stage": stage, **_SMALL},
-            # torch's: DeepSpeed's own is compiled for some devices, which takes minutes.
-            "optimizer": {"type": "AdamW", "params": {**OPTIMIZER, "torch_adam": True}},
+            "zero_optimization": {"stage": stage, **_SMALL, **(_OFFLOAD if offload else {})},
+            # torch's but where it is asked for: DeepSpeed's own is compiled for some devices, for minutes.
+            "optimizer": {"type": "AdamW", "params": {**OPTIMIZER, **({} if own else {"torch_adam": True})}},
             "gradient_clipping": CLIP,
             "steps_per_print": 1_000_000,
-            **precision,
+            **more,
         }
         self.engine, *_ = deepspeed.initialize(
             model=self.network, model_parameters=list(self.network.parameters()), config=configuration
@@ -159,13 +162,25 @@ def _in_float16(rank: Rank) -> None:
 
 def _mixed(rank: Rank, dtype: torch.dtype, **precision: Any) -> None:
     require_claimed(rank.accelerator, dtype)
-    training = _Training(rank, 1, **precision)
+    _trains_at_once(_Training(rank, 1, **precision), dtype)
+
+
+def _trains_at_once(training: _Training, dtype: torch.dtype = torch.float32) -> None:
     losses = training.steps(STEPS)
-    rank.require_trained(training.network, losses, training.parameters(), dtype)
+    training.rank.require_trained(training.network, losses, training.parameters(), dtype)
     training.end()
 
 
-#: In this order: ZeRO 3 replaces `torch.nn.functional.linear` in the process, and leaves it so.
+def _offloaded(rank: Rank) -> None:
+    _trains_at_once(_Training(rank, 2, offload=True, own=True))
+
+
+def _fused_adam(rank: Rank) -> None:
+    _trains_at_once(_Training(rank, 1, own=True))
+
+
+#: In this order: ZeRO 3 replaces `torch.nn.functional.linear` in the process, and leaves it so; what the
+#: last two use is compiled on some devices, for minutes.
 PARTS: dict[str, Callable[[Rank], None]] = {
     "activates": _activates,
     "zero_1": _trains(1),
@@ -174,6 +189,8 @@ PARTS: dict[str, Callable[[Rank], None]] = {
     "zero_in_float16": _in_float16,
     "zero_3": _trains(3),
     "zero_3_resumes": _resumes(3),
+    "zero_2_offloaded": _offloaded,
+    "fused_adam": _fused_adam,
 }
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from accel_core.conformance.launching import MOST_RANKS, Launch, launch, ranks_o
 
 __all__ = ["alone", "together", "wherever"]
 
-_SECONDS = 300.0
+_SECONDS = 400.0
 
 
 def alone(framework: str, backend: str, *parts: str) -> Launch:

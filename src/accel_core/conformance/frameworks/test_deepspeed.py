@@ -13,7 +13,7 @@ __all__ = ["TestDeepSpeed"]
 
 
 class TestDeepSpeed(Subject):
-    """ZeRO's stages 1 and 3, in two ranks where there are devices for them."""
+    """ZeRO's stages, in two ranks where there are devices for them."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -41,6 +41,10 @@ class TestDeepSpeed(Subject):
         """Where float16 is claimed ZeRO 1 trains in it, with a scaled loss."""
         kept(with_deepspeed, "zero_in_float16")
 
+    def test_zero_2_offloaded(self, with_deepspeed: Launch) -> None:
+        """ZeRO 2 with the optimizer on the host trains the same, by way of page-locked memory."""
+        kept(with_deepspeed, "zero_2_offloaded")
+
     def test_zero_3(self, with_deepspeed: Launch) -> None:
         """ZeRO 3 trains as plain torch on the processor: parameters are gathered and let go on streams."""
         kept(with_deepspeed, "zero_3")
@@ -48,3 +52,7 @@ class TestDeepSpeed(Subject):
     def test_zero_3_resumes(self, with_deepspeed: Launch) -> None:
         """A checkpoint of ZeRO 3, of which each rank has a part, loads to the bit and goes on."""
         kept(with_deepspeed, "zero_3_resumes")
+
+    def test_fused_adam(self, with_deepspeed: Launch) -> None:
+        """DeepSpeed's `AdamW` is `FusedAdam`, of the backend's operators or of accel_core's."""
+        kept(with_deepspeed, "fused_adam")

@@ -34,7 +34,7 @@ class TestLightning(Subject):
         kept(with_lightning, "fit_in_bfloat16")
 
     def test_fit_in_float16(self, with_lightning: Launch) -> None:
-        """Where float16 is claimed `precision="16-mixed"` trains, through the backend's `grad_scaler`."""
+        """Where float16 is claimed `precision="16-mixed"` trains, and computes products in it."""
         kept(with_lightning, "fit_in_float16")
 
     def test_fit_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:

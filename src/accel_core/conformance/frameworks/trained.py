@@ -168,8 +168,9 @@ class Rank(NamedTuple):
 
         `losses` are those of its last steps; `end` its parameters, where they are not whole in it.
         """  # fmt: skip
-        # Where a tensor lies that is asked for there: one device may have one index, whichever is asked for.
-        expected = torch.empty(0, device=self.accelerator.device(self.device)).device
+        # Of torch, as the accelerator may be wrong; a process may have one device, for any index.
+        kind = self.accelerator.device_type
+        expected = torch.empty(0, device=f"{kind}:{self.device}").device
         found = sorted(map(str, network.devices))
         require(network.devices == {expected}, f"the network was computed on {found}; expected {expected}")
         products = sorted(map(str, network.dtypes))
