@@ -46,20 +46,17 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = "tests docs faults fuzz gpu simulated opinfo mutants ipex_real multinode soak"
+ONE = "tests docs faults fuzz gpu simulated opinfo cards mutants ipex_real multinode soak"
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
 CHECKS = "src/accel_core/conformance/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
-# What our messages name of others' packages, read again where those are installed.
-NAMED = "tests/truth/test_outside.py"
-# Where it has wheels: else it asks for clang.
+NAMED = "tests/truth/test_outside.py"  # what we name of others' packages, read where those are installed
 ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_info >= (3, 11)
 # One more than cores, as many tests wait for processes that they have started.
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
-# What needs neither a device nor built wheels, on several cores.
-# The devices' and the real vendor's tests have sessions of their own: a process each, minutes in all.
+# Needs no built wheels; on several cores. Devices and real vendors have sessions: a process each, minutes.
 APART = [
     f"--ignore=tests/{name}"
     for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site")
@@ -199,6 +196,14 @@ def npu_real(session: nox.Session) -> None:
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
     found = session.posargs or [*SEVERAL, "tests/npu_real"]
     session.run("python", *PYTEST, *found, env=env)
+
+
+@nox.session(venv_backend="shared")
+def cards(session: nox.Session) -> None:
+    """Write the score card of every backend here, which the docs tell and session simulated compares."""
+    prepare(session, *WITH_TORCH, torch=True)
+    session.run("python", "tools/cards.py", *session.posargs, env=CLEAN)
+    session.run("python", "tools/score_page.py", "--write", env=CLEAN)
 
 
 @nox.session(venv_backend="shared")
@@ -356,7 +361,7 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for name in ("backend", "member", "fault", "opinfo", "framework", "conformance"):
+    for name in ("backend", "member", "fault", "opinfo", "framework", "conformance", "score"):
         tool = "backend_pages" if name == "backend" else f"{name}_page"
         session.run("python", f"tools/{tool}.py", *write, env=CLEAN)
     session.run("python", "tools/interface_snapshot.py", "--check", env=CLEAN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import json
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from accel_testing import children, layouts, plugins
 from accel_testing.children import SIMULATED
+from filelock import FileLock
 
 import accel_core
 from accel_core import current, settings
@@ -57,6 +59,22 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
 
 def _is_third_party(entry: str) -> bool:
     return Path(entry).name in ("site-packages", "dist-packages")
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[], Any]], Any]:
+    """`once(name, compute)`: what `compute` gives, as JSON holds it; computed by one of pytest's workers."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own if worker_id == "master" else own.parent
+
+    def computed(name: str, compute: Callable[[], Any]) -> Any:
+        kept = shared / f"{name}.json"
+        with FileLock(f"{kept}.lock"):
+            if not kept.exists():
+                kept.write_text(json.dumps(compute()), encoding="utf-8")
+        return json.loads(kept.read_text(encoding="utf-8"))
+
+    return computed
 
 
 @pytest.fixture(scope="session")

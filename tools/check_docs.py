@@ -17,7 +17,8 @@ TOLD = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \| (?:`([a-z-]+)` )?\|", re.MULTILIN
 VARIABLES = "docs/reference/variables.md"
 REFERENCE = "docs/reference"
 PUBLIC = (
-    *("accel_core", "accel_core.distributed", "accel_core.integrations.accelerate"),
+    *("accel_core", "accel_core.conformance", "accel_core.distributed", "accel_core.testing"),
+    "accel_core.integrations.accelerate",
     *("accel_core.integrations.deepspeed", "accel_core.integrations.lightning"),
     "accel_core.integrations.transformers",
 )

@@ -27,6 +27,7 @@ _HOMES = {
         "BackendConflictError",
         "BackendNotFoundError",
         "BackendUnavailableError",
+        "ChildError",
         "CommunicationError",
         "DeclinedError",
         "EarlierCrashWarning",

@@ -95,6 +95,9 @@ from accel_core.errors import (
     BackendUnavailableError as BackendUnavailableError,
 )
 from accel_core.errors import (
+    ChildError as ChildError,
+)
+from accel_core.errors import (
     CommunicationError as CommunicationError,
 )
 from accel_core.errors import (

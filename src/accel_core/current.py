@@ -43,6 +43,11 @@ if TYPE_CHECKING:
 
     from accel_core.ops.providers import OpProvider
 
+    #: What a choice leaves here: the accelerator, its record, what is built, and whether there was a warning.
+    Made = tuple[
+        Accelerator | None, Selection | None, dict[Backend, Accelerator], dict[Pin, Accelerator], bool
+    ]
+
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
 
 #: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
@@ -248,6 +253,20 @@ def _settle(chosen: Accelerator | None, record: Selection | None) -> None:
     with _lock:
         _chosen, _selection = chosen, record
         _fast = None if _overrides else chosen
+
+
+def exchange(choice: Made | None) -> Made:
+    """Make `choice` what this process has chosen and built, nothing yet for `None`; gives what it was.
+
+    For tests that look at a choice of their own and put the process's back. What `use_accelerator` overrides
+    stays overridden.
+    """
+    global _built, _by_pin, _warned
+    with _lock:
+        before = (_chosen, _selection, _built, _by_pin, _warned)
+        chosen, record, _built, _by_pin, _warned = choice or (None, None, {}, {}, False)
+        _settle(chosen, record)
+        return before
 
 
 def _count_override(step: int) -> None:

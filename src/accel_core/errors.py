@@ -14,6 +14,7 @@ __all__ = [
     "BackendConflictError",
     "BackendNotFoundError",
     "BackendUnavailableError",
+    "ChildError",
     "CommunicationError",
     "DeclinedError",
     "EarlierCrashWarning",
@@ -127,6 +128,13 @@ class RankLostError(AccelError, RuntimeError):
 
 class CommunicationError(AccelError, RuntimeError):
     """A collective of the staged process group failed; the message names it, the rank and the next step."""
+
+
+class ChildError(AccelError, AssertionError):
+    """A child process of a test did not do what was asked; the message shows what it said.
+
+    Also an `AssertionError`, which is what fails a test.
+    """
 
 
 class OpBuildError(AccelError, RuntimeError):

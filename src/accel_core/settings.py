@@ -267,6 +267,7 @@ MASTER_PORT = Variable("MASTER_PORT", _count, 0, "Set by launchers: the port the
 ACCEL_SIMULATE = Variable(
     "ACCEL_SIMULATE", str, "", "A device to simulate, such as acme:2; accel simulate sets it."
 )
+ACCEL_ONLY = Variable("ACCEL_ONLY", str, "", "Set by accel_core.testing: whose plugins alone are seen.")
 LOCAL_SIZE = Variable(
     "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
 )
@@ -281,8 +282,8 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_CONFIG,
     ACCEL_LOG, ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, XDG_CONFIG_HOME, ACCEL_INTEGRATIONS,
-    ACCEL_COMMUNICATION_BACKEND, ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, LOCAL_SIZE, LOCAL_RANK, RANK,
-    WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
+    ACCEL_COMMUNICATION_BACKEND, ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, ACCEL_ONLY, LOCAL_SIZE, LOCAL_RANK,
+    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
 
 

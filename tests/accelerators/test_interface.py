@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 import re
 import subprocess
@@ -86,11 +85,6 @@ def test_an_accelerator_tells_what_it_is(backend: Callable[..., Backend]) -> Non
     assert accelerator.api_level == API_LEVEL
 
 
-def test_copies_are_the_same_object(small: Small) -> None:
-    assert copy.copy(small) is copy.deepcopy(small) is small
-    assert copy.deepcopy({"accelerator": small})["accelerator"] is small
-
-
 def test_a_pickle_holds_the_name_and_finds_this_process_accelerator() -> None:
     accelerator = accel_core.accelerator("cpu")
     data = pickle.dumps(accelerator)
@@ -106,16 +100,12 @@ def test_a_pickle_of_one_made_by_hand_holds_its_declaration(backend: Callable[..
     assert (again.name, again.backend) == ("simulated", declared)
 
 
-def test_every_yes_or_no_is_in_one_record(cpu: CPUAccelerator, small: Small) -> None:
-    for accelerator in (cpu, small):
-        record = accelerator.capabilities().to_dict()
-        assert {type(value) for value in record.values()} == {bool}
-        for name, value in record.items():
-            member = getattr(accelerator, name)
-            assert value is (member if name == "supports_nvtx_domain" else member()), name
+def test_every_yes_or_no_is_in_one_record(cpu: CPUAccelerator) -> None:
+    found = cpu.capabilities()
+    assert isinstance(found, Capabilities)
+    assert {type(value) for value in found.to_dict().values()} == {bool}
     with pytest.raises(AttributeError):
-        cpu.capabilities().is_available = False  # type: ignore[misc]
-    assert isinstance(cpu.capabilities(), Capabilities)
+        found.is_available = False  # type: ignore[misc]
 
 
 # Devices

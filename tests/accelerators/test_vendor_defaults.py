@@ -10,6 +10,7 @@ import pytest
 from accel_core.accelerators._properties import read_properties
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.accelerators.interface import Accelerator
 
 
 def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(backend, monkeypatch):
@@ -47,3 +48,12 @@ def test_an_event_that_takes_no_stream_can_be_recorded():
     event = MetalEvent()
     assert HostStream().record_event(event) is event
     assert event.recorded
+
+
+def test_in_one_queue_every_stream_is_the_current_one(backend):
+    accelerator = Accelerator(backend(device_type="simulated"))
+    side = accelerator.Stream()
+    with accelerator.stream(side):
+        assert accelerator.current_stream() == side
+    assert {side, accelerator.current_stream(), accelerator.default_stream()} == {side}
+    assert side != object()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -15,7 +16,7 @@ from accel_testing.children import clean_environment
 from accel_testing.layouts import GROUP, dist_info
 from accel_testing.plugins import arguments, declaring
 
-from accel_core import SettingError
+from accel_core import Accelerator, SettingError
 from accel_core.conformance.catalogue import checks
 from accel_core.conformance.expected import read
 from accel_core.conformance.records import Card, Outcome, Result
@@ -27,9 +28,13 @@ else:
 
 WILD = """
 import os, time
+import torch
 from accel_core.accelerators.cpu import CPUAccelerator
 
 class Wild(CPUAccelerator):
+    def __init__(self, backend):
+        super().__init__(backend)
+        torch.use_deterministic_algorithms(True)
     def device_uuid(self, device_index=None):
         os._exit(7)
     def pin_memory_alignment(self):
@@ -90,11 +95,16 @@ def test_what_the_vendors_file_says(wild: Path) -> None:
     )
     kinds = ("identity", "identifiers", "forwarded_variables")
     named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
+    named += ["--check", "interface.traces.making_keeps_torchs_settings"]
     done = verify("wild", "--json", "--expected", str(file), *named, folder=wild)
     assert outcomes(done) == {
         "interface.answers.identity": ("unexpected pass", "[XPASS(strict)] it does not"),
         "interface.answers.identifiers": ("skipped", "it ends the process"),
         "interface.answers.forwarded_variables": ("expected failure", "one letter is enough"),
+        "interface.traces.making_keeps_torchs_settings": (
+            "failed",
+            "making the accelerator changes are_deterministic_algorithms_enabled from False to True",
+        ),
     }
     assert done.returncode == 1
     refused = verify("wild", "--certify", "--expected", str(file), folder=wild)
@@ -183,6 +193,18 @@ def test_a_file_that_cannot_be_followed(tmp_path: Path, text: str, words: str) -
         read(file)
     assert words in str(caught.value)
     assert str(file) in str(caught.value)
+
+
+def test_every_member_is_asked_for_by_a_check() -> None:
+    """By its name in the checks' sources: a new member comes with one."""
+    asked = set()
+    for file in {check.group.file for check in checks()}:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute):
+                asked.add(node.attr)
+            elif isinstance(node, ast.Constant):
+                asked.add(node.value)
+    assert {name for name in dir(Accelerator) if not name.startswith("_")} - asked == set()
 
 
 def test_every_check_says_why() -> None:

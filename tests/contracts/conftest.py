@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 from accel_testing.children import untraced
-from filelock import FileLock
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
+from accel_contracts.planting import MARKED, SWALLOWED, plant  # noqa: E402
 from accel_contracts.plugins import PLUGINS  # noqa: E402
 
 
@@ -30,36 +30,36 @@ Runs = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[], Any]], Any]:
-    """`once(name, compute)`: what `compute` gives, as JSON holds it; computed by one of pytest's workers."""
-    own = tmp_path_factory.getbasetemp()
-    shared = own if worker_id == "master" else own.parent
-
-    def computed(name: str, compute: Callable[[], Any]) -> Any:
-        kept = shared / f"{name}.json"
-        with FileLock(f"{kept}.lock"):
-            if not kept.exists():
-                kept.write_text(json.dumps(compute()), encoding="utf-8")
-        return json.loads(kept.read_text(encoding="utf-8"))
-
-    return computed
-
-
-@pytest.fixture(scope="session")
-def run() -> Callable[[Iterable[Path]], Runs]:
-    """Run plugins, given by their folders with sources, on recorders; one process imports torch for all."""
+def runs(once: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Runs]]:
+    """Every plugin run on recorders, by its name: `"plain"`, and a copy with all faults `"planted"`."""
     pytest.importorskip("torch")
     if not hasattr(os, "fork"):
         pytest.skip("needs os.fork")
 
-    def runs(folders: Iterable[Path]) -> Runs:
-        import accel_core
+    def computed() -> dict[str, dict[str, Runs]]:
+        folders = {"plain": {path.name: path / "src" for path in PLUGINS}, "planted": {}}
+        for path in PLUGINS:
+            folders["planted"][path.name] = copy = tmp_path_factory.mktemp(path.name) / "src"
+            plant(path, copy, *SWALLOWED.values(), MARKED)
+        found = _run(folder for kind in folders.values() for folder in kind.values())
+        return {
+            kind: {
+                name: [each for each in found if each["folder"] == str(folder)]
+                for name, folder in named.items()
+            }
+            for kind, named in folders.items()
+        }
 
-        paths = [str(HERE), str(HERE.parent / "support"), str(Path(accel_core.__file__).parents[1])]
-        environ = {**untraced(os.environ), "PYTHONPATH": os.pathsep.join(paths)}
-        command = [sys.executable, "-m", "accel_contracts.running", *map(str, folders)]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return once("running", computed)
 
-    return runs
+
+def _run(folders: Iterable[Path]) -> Runs:
+    """Run plugins, given by their folders with sources: one process imports torch for all of them."""
+    import accel_core
+
+    paths = [str(HERE), str(HERE.parent / "support"), str(Path(accel_core.__file__).parents[1])]
+    environ = {**untraced(os.environ), "PYTHONPATH": os.pathsep.join(paths)}
+    command = [sys.executable, "-m", "accel_contracts.running", *map(str, folders)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -2,40 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import Any
-
 import pytest
-from accel_contracts.plugins import PLUGINS, declared, everything
+from accel_contracts.planting import FAULTS, MARKED, plant
+from accel_contracts.plugins import everything
 from accel_contracts.static import scan
-
-FAULTS = {
-    "a wrong name": "self.device_module.empty_cashe()",
-    "a wrong name whose error is swallowed": (
-        "with contextlib.suppress(Exception):\n        self.device_module.empty_cashe()"
-    ),
-    "a call that does not fit": "self.device_module.device_count(1, 2, nothing=3)",
-    "a call that does not fit whose error is swallowed": (
-        "with contextlib.suppress(Exception):\n        self.device_module.device_count(1, 2, nothing=3)"
-    ),
-}
-#: What running could miss; an error that comes out is seen anyway.
-SWALLOWED = {name: fault for name, fault in FAULTS.items() if "swallowed" in name}
-MARKED = "getattr(self.device_module, 'empty_cashe', bool)()"
-CLEAN = "a name that is looked for"
-
-
-def plant(plugin: Path, copy: Path, fault: str) -> Path:
-    """A copy of the plugin whose `empty_cache` does `fault`; returns the file that it is in."""
-    shutil.copytree(plugin / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    module, _, _ = declared(plugin)[0].accelerator.partition(":")
-    kinds = {backend.accelerator.partition(":")[2] for backend in declared(plugin)}
-    path = copy / f"{module.replace('.', '/')}.py"
-    planted = f"\n\nimport contextlib\n\ndef _planted(self):\n    {fault}\n\n"
-    planted += "".join(f"{kind}.empty_cache = _planted\n" for kind in sorted(kinds))
-    path.write_text(path.read_text() + planted)
-    return path
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
@@ -48,38 +18,14 @@ def test_reading_the_source_finds_it(plugin, fault, tmp_path):
 def test_reading_passes_over_what_is_looked_for(plugin, tmp_path):
     whole, device = everything(plugin)
     found = scan(plant(plugin, tmp_path / "src", MARKED).read_text(), whole, device).violations
-    assert not any("empty_cashe" in violation for violation in found)
-
-
-@pytest.fixture(scope="module")
-def planted_runs(run, once, tmp_path_factory):
-    """Every fault whose error is swallowed, in every plugin, run: what the recorder kept."""
-
-    def planted() -> list[tuple[str, str, list[Any]]]:
-        copies = {}
-        for plugin in PLUGINS:
-            for name, fault in {**SWALLOWED, CLEAN: MARKED}.items():
-                copies[plugin.name, name] = copy = tmp_path_factory.mktemp(plugin.name) / "src"
-                plant(plugin, copy, fault)
-        found = run(copies.values())
-        return [
-            (*key, [each.get("violations", []) for each in found if each["folder"] == str(copy)])
-            for key, copy in copies.items()
-        ]
-
-    return {(plugin, name): violations for plugin, name, violations in once("planted", planted)}
+    assert not any("empty_casket" in violation for violation in found)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", SWALLOWED)
-def test_running_finds_it(plugin, fault, planted_runs):
-    kept = planted_runs[plugin.name, fault]
+def test_running_finds_each_and_passes_over_what_is_looked_for(plugin, runs):
+    kept = [each.get("violations", []) for each in runs["planted"][plugin.name]]
     assert kept
     for violations in kept:
-        assert any("empty_cashe is not in" in v or "device_count" in v for v in violations)
-
-
-@pytest.mark.slow
-def test_running_passes_over_what_is_looked_for(plugin, planted_runs):
-    assert planted_runs[plugin.name, CLEAN]
-    assert not any("empty_cashe" in v for kept in planted_runs[plugin.name, CLEAN] for v in kept)
+        assert any("empty_cashe is not in" in v for v in violations)
+        assert any("device_count" in v for v in violations)
+        assert not any("empty_casket" in v for v in violations)

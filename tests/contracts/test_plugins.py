@@ -1,17 +1,15 @@
-"""What holds for every first-party plugin: order, hooks, inertness, size, and what it ships."""
+"""What holds for every first-party plugin: order, hints, size, and what it ships.
+
+That its hooks fit and its module is inert is level 0 of the kit: tests/simulated/test_cards.py.
+"""
 
 from __future__ import annotations
 
 import ast
-import json
-import os
-import subprocess
-import sys
 
-import pluggy
 from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 
-from accel_core import hookspecs
+from accel_core.detection.plugin import Hooks
 
 #: DeepSpeed's order of detection.
 PRIORITIES = {
@@ -46,32 +44,11 @@ def test_what_is_behind_anothers_namespace_is_known_to_that_other():
                 assert set(backend.vendor_imports) <= set(other.taken_over_by)
 
 
-def test_the_hooks_fit(plugin):
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
-    manager.register(import_plugin(plugin))
-    manager.check_pending()
+def test_it_explains_only_what_it_knows(plugin):
+    hooks = Hooks([module := import_plugin(plugin)])
     for backend in declared(plugin):
-        assert manager.hook.accel_explain(backend=backend, error=ValueError("nothing known")) is None
-
-
-INERT = """
-import json, os, sys, threading
-before = dict(os.environ)
-sys.path.insert(0, sys.argv[1])
-plugin = __import__(sys.argv[2])
-from accel_core.detection.plugin import declarations
-backends = declarations(plugin)
-heavy = {"torch", "numpy", f"{plugin.__name__}.accelerator"}
-heavy |= {m.partition(".")[0] for b in backends for m in b.vendor_imports}
-print(json.dumps([sorted(heavy & set(sys.modules)), before == dict(os.environ), threading.active_count()]))
-"""
-
-
-def test_finding_it_is_inert(plugin):
-    command = [sys.executable, "-c", INERT, str(plugin / "src"), plugin.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env={**os.environ})
-    assert json.loads(done.stdout) == [[], True, 1]
+        found = hooks.of(module, "accel_explain", backend=backend, error=ValueError("nothing known"))
+        assert found == []
 
 
 def _lines_of_code(source: str) -> int:

@@ -12,20 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from accel_contracts.exercise import exercise, members  # noqa: E402
-from accel_contracts.plugins import PLUGINS  # noqa: E402
 from accel_testing import surfaces  # noqa: E402
 from accel_testing.recorder import Recorder  # noqa: E402
 
 from accel_core import Accelerator, Backend, TorchAccelerator  # noqa: E402
 
 
-@pytest.fixture(scope="session")
-def runs(run, once):
-    return once("running", lambda: run(path / "src" for path in PLUGINS))
-
-
 def test_it_uses_only_what_its_vendor_has(plugin, runs):
-    mine = [each for each in runs if each["folder"] == str(plugin / "src")]
+    mine = runs["plain"][plugin.name]
     assert mine
     for each in mine:
         assert "error" not in each, each["error"]

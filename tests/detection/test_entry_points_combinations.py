@@ -34,8 +34,9 @@ _GROUPS = st.one_of(
 )
 
 
+_LAYOUTS = {layout.__name__: layout for layout in layouts.ALL}
 _DISTRIBUTION = st.tuples(
-    st.sampled_from([layout.__name__ for layout in layouts.ALL] + ["egg_info_file"]),
+    st.sampled_from([*_LAYOUTS, "egg_info_file"]),
     st.sampled_from(_NAMES),
     st.sampled_from(["1.0", "2.0rc1"]),
     _GROUPS,
@@ -66,9 +67,9 @@ def test_any_combination_of_layouts_is_what_importlib_finds(tmp_path, folders, o
             if layout == "egg_info_file":
                 layouts.egg_info_file(root, name, version)
             elif layout in ("egg_folder", "egg_zip", "wheel_zip"):
-                entries.append(getattr(layouts, layout)(root / str(place), name, version, groups, {"m": ""}))
+                entries.append(_LAYOUTS[layout](root / str(place), name, version, groups, {"m": ""}))
             else:
-                getattr(layouts, layout)(root, name, version, groups, {"m": ""})
+                _LAYOUTS[layout](root, name, version, groups, {"m": ""})
     entries += order.choices(entries, k=2)  # duplicates
     order.shuffle(entries)
     before = sys.path

@@ -29,6 +29,15 @@ def simulated() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
+def life(simulated: Callable[..., Any], once: Callable[..., Any]) -> Callable[[str], Any]:
+    """`life(vendor)`: what one process with that device told, for all tests that read it."""
+    function = "simulated_checks.capabilities:of_life"
+    return lambda vendor: once(
+        f"life-{vendor}", lambda: simulated(vendor, function, vendor, timeout=300).answer
+    )
+
+
+@pytest.fixture(scope="session")
 def the_page_tells() -> Callable[[str, dict[str, str], list[str]], None]:
     """Holds what a device said of all but some rows of docs/reference/simulated.md against the page."""
     tool = load("simulated_table")

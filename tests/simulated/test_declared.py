@@ -51,3 +51,13 @@ def test_it_has_the_names_of_the_declaration(tmp_path: Path) -> None:
     assert (name, kind, count, total) == ("zing", "zpu", 2, 2.0)
     assert text.endswith(", simulated: zpu:3 by accel-simulated 0.1.0>")
     assert (imported, version, collective, asked) == (True, "1.2", True, "zpu:3")
+    # It is listed with the others, and one that ends its process hides neither it nor them.
+    layouts.dist_info(
+        tmp_path, "accel-dead", "1.0", {"accel.backends": {"dead": "accel_dead"}},
+        {"accel_dead": "import os; os._exit(3)"},
+    )  # fmt: skip
+    listed = run_python(["-m", "accel_core", "simulate", "--list"], environ).stdout
+    assert "zing    built" in listed
+    assert "as an installed plugin declares it" in listed
+    ended = run_python(["-m", "accel_core", "simulate", "--build", "zing"], environ)
+    assert (ended.returncode, ended.stdout[:6]) == (0, "zing: ")

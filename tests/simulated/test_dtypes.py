@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
-
-from accel_testing.on_disk import install_real_plugin
 
 pytestmark = pytest.mark.slow
 
@@ -42,19 +39,3 @@ def test_a_device_without_memory_left_is_asked_again(simulated: Callable[..., An
     assert "could not be tried" in first[1][0]
     assert "OutOfMemoryError" in first[1][0]
     assert second == remembered == [True, []]
-
-
-@pytest.mark.parametrize("vendor", ["mlu", "sdaa", "supa", "xpu"])
-def test_float16_is_known_without_a_tensor_on_the_device(
-    vendor: str, tmp_path: Path, simulated: Callable[..., Any]
-) -> None:
-    install_real_plugin(tmp_path, vendor)
-    code = f"""
-import json
-import torch  # its file on disk says that it is a CPU build; imported, it has the device
-import accel_core
-acc = accel_core.accelerator({vendor!r})
-answer = acc.is_fp16_supported()
-print(json.dumps([answer, torch.accelerator.memory_stats().get("allocation.all.allocated", 0)]))
-"""
-    assert simulated(vendor, code, path=[tmp_path]).answer == [True, 0]

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
-def test_life(vendor: str, simulated: Callable[..., Any], the_page_tells: Callable[..., None]) -> None:
+def test_life(vendor: str, life: Callable[[str], Any], the_page_tells: Callable[..., None]) -> None:
     """And its column of docs/reference/simulated.md is what it does."""
-    answer = simulated(vendor, "simulated_checks.capabilities:of_life", vendor, timeout=300).answer
+    answer = life(vendor)
     assert len(answer["problems"]) >= 17
     problems = {check: problem for check, problem in answer["problems"].items() if problem}
     assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())

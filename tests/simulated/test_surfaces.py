@@ -29,16 +29,16 @@ OURS = [name for name, vendor in OWN_DEVICES.items() if vendor.package != "torch
 
 
 @pytest.mark.parametrize("vendor", OURS)
-def test_offers_nothing_else(vendor: str, simulated: Callable[..., Any]) -> None:
-    problems = list(_problems(vendor, _told(simulated, vendor)))
+def test_offers_nothing_else(vendor: str, life: Callable[[str], Any]) -> None:
+    problems = list(_problems(vendor, life(vendor)["offered"]))
     assert not problems, "\n".join(problems)
 
 
 @pytest.mark.parametrize("vendor", ["xpu", "cuda", "mps"])
-def test_torchs_own_modules_are_whole(vendor: str, simulated: Callable[..., Any]) -> None:
+def test_torchs_own_modules_are_whole(vendor: str, life: Callable[[str], Any]) -> None:
     """Stand-ins lie below torch's Python: nothing of it is lost, and no parameter is another."""
     exposed_as = f"torch.{vendor}"
-    told = _told(simulated, vendor)[exposed_as]
+    told = life(vendor)["offered"][exposed_as]
     names = surfaces.users_names(vendor)[exposed_as]
     functions = {
         name: entry for name, entry in names.items() if entry.kind == "function" and not entry.condition
@@ -59,10 +59,6 @@ def test_a_wrong_parameter_is_found() -> None:
     parameter = {"name": "index", "kind": EITHER_WAY, "default": None}
     told = {"torch.mlu": {"set_device": {"kind": "function", "params": [parameter]}}}
     assert [problem.partition(":")[0] for problem in _problems("mlu", told)] == ["torch.mlu.set_device"]
-
-
-def _told(simulated: Callable[..., Any], vendor: str) -> Any:
-    return simulated(vendor, "simulated_checks.offered:tell", vendor).answer
 
 
 def _problems(vendor: str, told: dict[str, dict[str, Any]]) -> Iterator[str]:

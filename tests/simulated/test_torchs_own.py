@@ -1,4 +1,4 @@
-"""What is torch's own and asks much of a device: compiling, sharding over ranks, loading with workers."""
+"""What is torch's own and asks much of a device: compiling, sharding over ranks, several devices at once."""
 
 from __future__ import annotations
 
@@ -82,8 +82,3 @@ def test_data_parallel_copies_among_devices(simulated: Callable[..., Any]) -> No
         "broadcast": [["cuda:0", [0.0, 1.0, 2.0]], ["cuda:1", [0.0, 1.0, 2.0]], ["cuda:1", [0.0, 1.0, 2.0]]],
         "gathered": [["cpu", [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]], ["cpu", [0.0, 1.0, 2.0]]],
     }
-
-
-def test_workers_load_page_locked_batches(simulated: Callable[..., Any]) -> None:
-    answer = simulated("acme", "simulated_checks.loading:with_workers", "acme").answer
-    assert answer == {"pinned": True, "whole": True}

@@ -50,6 +50,8 @@ class Needs(Enum):
     NOTHING = auto()
     #: torch's stand-in works only for a device with an allocator of torch's kind; else the default serves.
     ALLOCATOR = auto()
+    #: torch's stand-in ends the process where no page-locked memory is registered for the device.
+    PAGES = auto()
     #: A stream class: without one, the one queue of the default serves.
     STREAMS = auto()
     #: To be bound as it is, a `StreamContext` beside it: torch's own modules and those that follow them have
@@ -74,7 +76,7 @@ ROWS = (
     Row("current_device", Call.PLAIN, "current_device_index"),
     Row("device_count", Call.PLAIN, "device_count"),
     Row("empty_cache", Call.PLAIN, "empty_cache", Needs.ALLOCATOR),
-    Row("empty_host_cache", Call.PLAIN, "empty_host_cache", Needs.ALLOCATOR),
+    Row("empty_host_cache", Call.PLAIN, "empty_host_cache", Needs.PAGES),
     Row("initial_seed", Call.PLAIN),
     Row("is_current_stream_capturing", Call.PLAIN),
     Row("is_initialized", Call.PLAIN),

@@ -121,7 +121,15 @@ class Streams(Devices):
         Where the device has no user streams: a class with the same methods, all of one queue.
         """
         made: Any = type(
-            "Stream", (HostStream,), {"_wait": lambda _: self.synchronize(), "_event": self.Event}
+            "Stream",
+            (HostStream,),
+            {
+                "_wait": lambda _: self.synchronize(),
+                "_event": self.Event,
+                # Every one is the current one, so that who asks whether his is finds that it is.
+                "__eq__": lambda this, other: type(this) is type(other),
+                "__hash__": lambda this: hash(type(this)),
+            },
         )
         return cast("type[torch.Stream]", made)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from accel_core.accelerators._binding import has_parameter
 from accel_core.accelerators._memory import Memory, Pinning
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from torch.types import Device
 
 __all__ = ["TorchMemory"]
+
+_T = TypeVar("_T")
 
 
 class TorchMemory(Pinning, Memory):
@@ -29,8 +31,8 @@ class TorchMemory(Pinning, Memory):
     #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
     _locks_pages: bool | None = None
 
-    def _page_locked(self, make: Callable[[], torch.Tensor], ordinary: Callable[[], torch.Tensor]) -> Any:
-        """What `make` gives, where torch locks host memory for this device; else ordinary memory."""
+    def _page_locked(self, make: Callable[[], _T], ordinary: Callable[[], _T]) -> _T:
+        """What `make` gives, where torch locks host memory for this device; else of `ordinary`."""
         if self._locks_pages is None:
             self._locks_pages = self._tries_to_lock()
         return make() if self._locks_pages else ordinary()
@@ -45,6 +47,16 @@ class TorchMemory(Pinning, Memory):
             return True
         return tried.device.type == "cpu"
 
+    def _where_pages_lock(self, function: Callable[[], None]) -> Callable[[], None]:
+        """`function` for a device with page-locked memory; before the device starts nothing is kept there."""
+
+        def member() -> None:
+            if self._locks_pages is None and not self.is_initialized():
+                return
+            self._page_locked(function, lambda: None)
+
+        return member
+
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
         pin = super()._torch_pin_memory
@@ -54,8 +66,7 @@ class TorchMemory(Pinning, Memory):
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Page-locked memory without values; ordinary memory where the device has no other."""
         make = super()._torch_empty_pinned
-        empty: torch.Tensor = self._page_locked(lambda: make(tensor, shape), lambda: tensor.new_empty(shape))
-        return empty
+        return self._page_locked(lambda: make(tensor, shape), lambda: tensor.new_empty(shape))
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked; never where the device has no such memory."""

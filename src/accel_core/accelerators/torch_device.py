@@ -88,6 +88,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         stand_in = getattr(self._torch_accelerator, row.in_torch, None)
         if stand_in is not None and row.needs is Needs.STREAMS:
             return self._tried(row.name, stand_in)
+        if stand_in is not None and row.needs is Needs.PAGES:
+            return self._where_pages_lock(stand_in)
         if stand_in is not None and row.needs is Needs.ALLOCATOR:
             # Past TorchMemory, whose methods ask for what is bound here.
             return or_default(stand_in, getattr(super(TorchMemory, self), row.name), self._checked_index)

@@ -20,9 +20,6 @@ LEVELS = {
 #: device. What the next one is about depends on what else is installed, and takes minutes.
 USUAL_LEVEL = 3
 
-#: It imports torch's compilers, which are larger than all the rest.
-_APART = "compute.compiling"
-
 
 class Group(NamedTuple):
     """Checks about one thing."""
@@ -38,7 +35,7 @@ class Group(NamedTuple):
     @property
     def process(self) -> str:
         """Groups with the same word share a child process: importing torch takes longer than most checks."""
-        return self.name if self.name == _APART else self.name.partition(".")[0]
+        return self.name.partition(".")[0]
 
     @property
     def file(self) -> Path:
@@ -51,6 +48,7 @@ GROUPS = (
     Group("declaration", 0),
     Group("interface.signatures", 1),
     Group("interface.answers", 1),
+    Group("interface.types", 1),
     Group("interface.selection", 1),
     Group("interface.sharing", 1),
     Group("interface.traces", 1, seconds=120.0),

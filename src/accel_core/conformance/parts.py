@@ -54,6 +54,16 @@ def _told(work: Callable[..., object], given: list[Any]) -> dict[str, str]:
         return {"problem": str(error), "unclaimed": ""}
     except pytest.skip.Exception as reason:
         return {"problem": "", "unclaimed": str(reason).removeprefix(NOT_CLAIMED)}
-    except Exception as error:
-        return {"problem": f"{type(error).__name__}: {error}"[:_LONGEST], "unclaimed": ""}
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # torch's CheckpointException is no Exception
+        return {"problem": _words(error), "unclaimed": ""}
     return {"problem": "", "unclaimed": ""}
+
+
+def _words(error: BaseException) -> str:
+    """What the error says; of other ranks' tracebacks in it the last line."""
+    text = str(error).strip()
+    if "Traceback (most recent call last)" in text:
+        text = text.splitlines()[-1]
+    return f"{type(error).__name__}: {text}"[:_LONGEST]

@@ -15,6 +15,7 @@ from accel_core.conformance.interface.test_selection import TestSelection
 from accel_core.conformance.interface.test_sharing import TestSharing
 from accel_core.conformance.interface.test_signatures import TestSignatures
 from accel_core.conformance.interface.test_traces import TestTraces
+from accel_core.conformance.interface.test_types import TestTypes
 from accel_core.conformance.ranks.test_distributed import TestDistributed
 from accel_core.conformance.test_declaration import TestDeclaration
 
@@ -25,6 +26,7 @@ class AcceleratorTests(
     TestDeclaration,
     TestSignatures,
     TestAnswers,
+    TestTypes,
     TestSelection,
     TestSharing,
     TestTraces,

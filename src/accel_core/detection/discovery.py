@@ -7,6 +7,7 @@ exception, so that one broken distribution cannot hide the others.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from accel_core.detection.entry_points import (
 )
 from accel_core.detection.records import ENDED, Candidate, Outcome, Status, Unloaded, after
 from accel_core.detection.trying import LOADING, Note
-from accel_core.settings import Pin, Settings, normalize_distribution, read
+from accel_core.settings import ACCEL_ONLY, Pin, Settings, normalize_distribution, read
 
 if TYPE_CHECKING:
     from accel_core._support.guest import Guest
@@ -181,7 +182,7 @@ def _refused(entry_point: EntryPoint) -> Unloaded:
 def installed_names() -> list[str]:
     """Names that a pin can have, read from metadata alone."""
     names = [clean(e.name.lower()) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name]
-    return [*dict.fromkeys(sorted(names)), builtin.GENERIC.name, builtin.CPU.name]
+    return [*dict.fromkeys(sorted(names)), *(c.name for c in reversed(builtin_candidates()))]
 
 
 def declarers(name: str) -> set[str]:
@@ -190,9 +191,13 @@ def declarers(name: str) -> set[str]:
 
 
 def builtin_candidates() -> tuple[Candidate, ...]:
-    """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
+    """The backends that accel_core brings itself: the CPU, and any accelerator torch reports.
+
+    Not the latter where `ACCEL_ONLY` hides plugins: it would take what one of them claims.
+    """
     ours = Provenance("accel-core", __version__)
-    return tuple(Candidate(backend._declared_by(ours), builtin) for backend in (builtin.CPU, builtin.GENERIC))
+    brought = (builtin.CPU,) if ACCEL_ONLY.of(os.environ) else (builtin.CPU, builtin.GENERIC)
+    return tuple(Candidate(backend._declared_by(ours), builtin) for backend in brought)
 
 
 def _claim(entry_point: EntryPoint) -> Unloaded:

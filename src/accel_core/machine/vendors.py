@@ -6,11 +6,13 @@ declarations and lists the differences that are meant.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 
 from accel_core._support.record import Record
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
+from accel_core.settings import ACCEL_ONLY
 
 __all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins"]
 
@@ -159,7 +161,12 @@ def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
 
 
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
-    """Hardware on this machine that no backend among `names` is for, each with the command to run."""
+    """Hardware on this machine that no backend among `names` is for, each with the command to run.
+
+    None where `ACCEL_ONLY` hides plugins: whether one is installed for it is not to be seen.
+    """
+    if ACCEL_ONLY.of(os.environ):
+        return ()
     covered = {name.partition(".")[0] for name in names}
     return tuple(
         f"{known.label} is present ({known.evidence}) and its plugin is not installed: "

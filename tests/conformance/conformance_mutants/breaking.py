@@ -49,6 +49,49 @@ def reads_any_index(name: str) -> Any:
     return member
 
 
+def reads_names_as_last(self: Any, device_index: Any = None) -> int:
+    """Bytes of the last device for any name."""
+    index = self.device_count() - 1 if isinstance(device_index, str) else device_index
+    return int(whole(self, "memory_allocated", index))
+
+
+def cuts_numbers(self: Any, device_index: Any = None) -> int:
+    index = int(device_index) if isinstance(device_index, float) else device_index
+    return int(whole(self, "total_memory", index))
+
+
+def refuses_text(self: Any, device_index: Any) -> None:
+    if device_index == "0":
+        raise ValueError(device_index)
+    whole(self, "set_device", device_index)
+
+
+@contextlib.contextmanager
+def guards_first(self: Any, device_index: Any) -> Any:
+    with super(type(self), self).device_guard(device_index or 0):
+        yield
+
+
+class TakesAnySize:
+    """A tensor type that takes a single number for a size, as torch's own does."""
+
+    def __init__(self, accelerator: Any) -> None:
+        self.kind = super(type(accelerator), accelerator).FloatTensor
+
+    def __call__(self, *data: Any, **options: Any) -> Any:
+        return torch.empty(*data, device="acme") if data == (5,) else self.kind(*data, **options)
+
+    def __instancecheck__(self, tensor: object) -> bool:
+        return isinstance(tensor, self.kind)
+
+
+class TakesAnyTensor(TakesAnySize):
+    """A tensor type that any tensor is of."""
+
+    def __instancecheck__(self, tensor: object) -> bool:
+        return isinstance(tensor, torch.Tensor)
+
+
 def wraps_around(self: Any, device_index: Any) -> None:
     if isinstance(device_index, int) and device_index >= self.device_count():
         device_index %= self.device_count()
@@ -74,6 +117,13 @@ class BusyStream(torch.Stream):
     def record_event(self, event: Any = None) -> Any:
         device.sleep(1000, self)
         return super().record_event(event)
+
+
+class EndlessStream(torch.Stream):
+    """Says that there is work left, whoever waited for it."""
+
+    def query(self) -> bool:
+        return False
 
 
 class LateEvent:
@@ -132,6 +182,26 @@ def seeds_one(self: Any, seed: int) -> None:
 
 def restores_nothing(self: Any, new_state: Any, device_index: Any = None) -> None:
     pass
+
+
+def restores_by_index(self: Any, new_state: Any, device_index: Any = None) -> None:
+    if device_index is not None:
+        whole(self, "set_rng_state", new_state, device_index)
+
+
+def copies_the_current(self: Any, device_index: Any) -> Any:
+    found = whole(self, "default_generator", device_index)
+    return found.clone_state() if device_index is None else found
+
+
+@contextlib.contextmanager
+def forks_the_device(self: Any, devices: Any = None) -> Any:
+    states = [self.get_rng_state(index) for index in range(self.device_count())]
+    try:
+        yield
+    finally:
+        for index, state in enumerate(states):
+            self.set_rng_state(state, index)
 
 
 @contextlib.contextmanager

@@ -1,22 +1,18 @@
-"""Levels 1 and 2: an accelerator on the simulated device, with one member broken."""
+"""Level 1: an accelerator on the simulated device, with one member broken; and those of level 2."""
 
 from __future__ import annotations
-
-import contextlib
 
 import torch
 
 from conformance_mutants.breaking import (
-    BusyStream,
-    LateEvent,
-    WrongScaler,
-    captures_nothing,
+    TakesAnySize,
+    TakesAnyTensor,
+    cuts_numbers,
     dies_after_fork,
     forgets_to_restore,
-    forks_nothing,
+    guards_first,
     hangs_after_fork,
     leaves_on_error,
-    leaves_stream,
     lies_about_compiler,
     loses_default,
     narrower,
@@ -24,19 +20,16 @@ from conformance_mutants.breaking import (
     never_called,
     other_order,
     reads_any_index,
-    replaces_seed,
-    restores_nothing,
-    seeds_all,
-    seeds_host,
-    seeds_one,
+    reads_names_as_last,
+    refuses_text,
     takes_negative,
     takes_other_types,
     whole,
     with_values,
     wraps_around,
     writes_our_environment,
-    zeroed,
 )
+from conformance_mutants.compute import COMPUTE
 from conformance_mutants.records import Mutant, changed, given, raising
 
 MUTANTS: dict[str, Mutant] = {
@@ -57,13 +50,26 @@ MUTANTS: dict[str, Mutant] = {
             "capabilities": changed(lambda told: with_values(told, supports_graphs=not told.supports_graphs)),
         },
     ),
+    "capabilities count": Mutant(
+        "answers.capabilities_agree",
+        {"capabilities": changed(lambda told: with_values(told, supports_graphs=int(told.supports_graphs)))},
+    ),
     "is_available says no": Mutant("answers.available", {"is_available": given(False)}),
     "device_count is a float": Mutant("answers.available", {"device_count": given(2.0)}),
+    "is_initialized always says no": Mutant("answers.available", {"is_initialized": given(False)}),
     "current_device is a bool": Mutant(
         "answers.current_device_is_an_index", {"current_device": changed(bool)}
     ),
     "device_name always has a number": Mutant(
         "answers.device_names", {"device_name": lambda self, device_index=None: f"acme:{device_index or 0}"}
+    ),
+    "names begin with one": Mutant(
+        "answers.device_names",
+        {
+            "device_name": lambda self, device_index=None: (
+                "acme" if device_index is None else f"acme:{device_index + 1}"
+            )
+        },
     ),
     "current_device_name is the vendor's": Mutant(
         "answers.device_names", {"current_device_name": given("ACME 9000")}
@@ -112,6 +118,10 @@ MUTANTS: dict[str, Mutant] = {
     "memory_summary is a table": Mutant(
         "answers.memory_stats_have_torchs_keys", {"memory_summary": given([["allocated", 0]])}
     ),
+    "memory_stats are floats": Mutant(
+        "answers.memory_stats_have_torchs_keys",
+        {"memory_stats": changed(lambda told: {name: float(value) for name, value in told.items()})},
+    ),
     "properties have no name": Mutant(
         "answers.properties",
         {
@@ -121,6 +131,7 @@ MUTANTS: dict[str, Mutant] = {
         },
     ),
     "device_uuid is bytes": Mutant("answers.identifiers", {"device_uuid": given(b"\0" * 16)}),
+    "a device more is visible": Mutant("answers.identifiers", {"visible_device_ids": given((0, 1, 2))}),
     "visible_devices_envs is one text": Mutant(
         "answers.identifiers",
         {"visible_devices_envs": given("ACME_VISIBLE_DEVICES")},
@@ -136,21 +147,38 @@ MUTANTS: dict[str, Mutant] = {
         "answers.communication", {"communication_backend_version": given("2.1")}
     ),
     "float16 comes first": Mutant(
-        "answers.supported_dtypes",
+        "types.supported_dtypes",
         {"supported_dtypes": given([torch.float16, torch.bfloat16])},
     ),
-    "training_dtype is float64": Mutant("answers.supported_dtypes", {"training_dtype": given(torch.float64)}),
+    "training_dtype is float64": Mutant("types.supported_dtypes", {"training_dtype": given(torch.float64)}),
+    "native bfloat16 is not trained in": Mutant(
+        "types.supported_dtypes",
+        {"is_bf16_native": given(True), "training_dtype": given(torch.float32)},
+    ),
+    "the capability has no integers": Mutant(
+        "types.device_capability",
+        {"get_device_capability": given({"supported_dtypes": {torch.float32}})},
+    ),
     "FloatTensor is on the host": Mutant(
-        "answers.tensor_types",
+        "types.tensors_of_data",
         {
             "FloatTensor": property(lambda self: lambda data: torch.tensor(data, dtype=torch.float32)),
         },
     ),
     "IntTensor gives int64": Mutant(
-        "answers.tensor_types",
+        "types.tensors_of_data",
         {
             "IntTensor": property(lambda self: lambda data: torch.tensor(data, device="acme")),
         },
+    ),
+    "FloatTensor of a number is of that size": Mutant(
+        "types.tensors_of_a_size", {"FloatTensor": property(lambda self: TakesAnySize(self))}
+    ),
+    "every tensor is a FloatTensor": Mutant(
+        "types.instances", {"FloatTensor": property(lambda self: TakesAnyTensor(self))}
+    ),
+    "what is on meta is on the accelerator": Mutant(
+        "answers.on_accelerator", {"on_accelerator": lambda self, tensor: tensor.device.type != "cpu"}
     ),
     "on_accelerator is always true": Mutant("answers.on_accelerator", {"on_accelerator": given(True)}),
     "random is nothing": Mutant("answers.random_module", {"random": given(None)}),
@@ -180,6 +208,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "op_builder_dir is a path": Mutant("answers.operators", {"op_builder_dir": given("no_such_package")}),
     "get_op_builder gives None": Mutant("answers.operators", {"get_op_builder": given(None)}),
+    "operators knows none": Mutant(
+        "answers.operators",
+        {"op_builders": given({"FusedAdamBuilder": "acme"}), "operators": given({})},
+    ),
     "register_host_memory gives 0": Mutant("answers.host_memory", {"register_host_memory": given(0)}),
     "vendor defaults are told each time": Mutant(
         "answers.vendor_defaults", {"apply_vendor_defaults": given(("ACME=1",))}
@@ -204,8 +236,28 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # selection
     "set_device does nothing": Mutant("selection.every_device_can_be_selected", {"set_device": given(None)}),
+    "the current name is always the first's": Mutant(
+        "selection.every_device_can_be_selected", {"current_device_name": given("acme:0")}
+    ),
+    "a name is another device": Mutant(
+        "selection.members_take_a_device_in_any_form", {"memory_allocated": reads_names_as_last}
+    ),
     "set_device wraps around": Mutant("selection.out_of_range_is_refused", {"set_device": wraps_around}),
     "set_device(-1) is device 0": Mutant("selection.negative_is_refused", {"set_device": takes_negative}),
+    "synchronize(-1) is the current device's": Mutant(
+        "selection.negative_is_refused",
+        {
+            "synchronize": lambda self, device_index=None: whole(
+                self, "synchronize", None if device_index == -1 else device_index
+            )
+        },
+    ),
+    "a number that is no index is cut": Mutant(
+        "selection.another_type_is_refused", {"total_memory": cuts_numbers}
+    ),
+    "an index as text is refused": Mutant(
+        "selection.members_take_a_device_in_any_form", {"set_device": refuses_text}
+    ),
     "set_device takes cuda:0": Mutant("selection.another_type_is_refused", {"set_device": takes_other_types}),
     **{
         f"{name} takes any index": Mutant(
@@ -213,6 +265,7 @@ MUTANTS: dict[str, Mutant] = {
         )
         for name in ("synchronize", "total_memory", "memory_allocated", "get_rng_state", "current_stream")
     },
+    "device_guard(None) is device 0": Mutant("selection.guard_restores", {"device_guard": guards_first}),
     "device_guard does not restore": Mutant("selection.guard_restores", {"device_guard": forgets_to_restore}),
     "device_guard leaves on an error": Mutant("selection.guard_restores", {"device_guard": leaves_on_error}),
     # sharing
@@ -228,110 +281,5 @@ MUTANTS: dict[str, Mutant] = {
     "a forked process dies of device_count": Mutant(
         "sharing.fork_can_ask", {"device_count": dies_after_fork}
     ),
-    # compute
-    "autocast does nothing": Mutant(
-        "arithmetic.autocast",
-        {
-            "autocast": lambda self, dtype=None, enabled=True: contextlib.nullcontext(),
-        },
-    ),
-    "the scaler does not take back": Mutant(
-        "arithmetic.scaled_losses",
-        {
-            "grad_scaler": lambda self, dtype=None, **options: WrongScaler(**options),
-        },
-    ),
-    "seeds are forgotten": Mutant("randomness.same_seed_same_numbers", {"manual_seed": replaces_seed}),
-    "the seed is another": Mutant("randomness.seed_is_told", {"initial_seed": given(0)}),
-    "one seed for all devices": Mutant("randomness.all_devices_are_seeded", {"manual_seed": seeds_all}),
-    "manual_seed_all seeds one": Mutant("randomness.all_devices_are_seeded", {"manual_seed_all": seeds_one}),
-    "a state is not restored": Mutant("randomness.state_restores", {"set_rng_state": restores_nothing}),
-    "fork_rng does nothing": Mutant("randomness.fork_rng_restores", {"fork_rng": forks_nothing}),
-    "the host is seeded too": Mutant("randomness.host_is_left_alone", {"manual_seed": seeds_host}),
-    "events in seconds": Mutant("queues.events_tell_time", {"Event": property(lambda self: LateEvent)}),
-    "streams stay": Mutant("queues.stream_is_current_inside", {"stream": leaves_stream}),
-    "synchronize returns at once": Mutant(
-        "queues.synchronize_waits",
-        {
-            "synchronize": lambda self, device_index=None: None,
-            "Stream": property(lambda self: lambda: BusyStream("acme")),
-        },
-    ),
-    "graphs that capture nothing": Mutant(
-        "queues.graph_replays_with_new_inputs",
-        {
-            "capture_to_graph": captures_nothing,
-            "replay_graph": given(None),
-        },
-    ),
-    "create_graph gives nothing": Mutant(
-        "queues.graph_replays_with_new_inputs", {"create_graph": given(None)}
-    ),
-    "capturing is never told": Mutant(
-        "queues.capturing_is_told", {"is_current_stream_capturing": given(False)}
-    ),
-    "memory never returns": Mutant(
-        "amounts.allocated_grows_and_returns",
-        {
-            "memory_allocated": lambda self, device_index=None: whole(
-                self, "max_memory_allocated", device_index
-            ),
-        },
-    ),
-    "memory counts double": Mutant(
-        "amounts.allocated_grows_and_returns",
-        {
-            "memory_allocated": lambda self, device_index=None: (
-                4 * whole(self, "memory_allocated", device_index)
-            ),
-        },
-    ),
-    "reserved is nothing": Mutant(
-        "amounts.reserved_holds_what_is_allocated",
-        {
-            "memory_reserved": given(0),
-            "memory_cached": given(0),
-        },
-    ),
-    "peaks are not reset": Mutant(
-        "amounts.peaks",
-        {
-            name: (lambda self, device_index=None: None)
-            for name in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached")
-        },
-    ),
-    "stats of another device": Mutant(
-        "amounts.stats_agree",
-        {
-            "memory_stats": lambda self, device_index=None: whole(self, "memory_stats", 1),
-        },
-    ),
-    "all devices count as one": Mutant(
-        "amounts.devices_count_for_themselves",
-        {
-            "memory_allocated": lambda self, device_index=None: (
-                whole(self, "memory_allocated", 0) + whole(self, "memory_allocated", 1)
-            ),
-        },
-    ),
-    "free memory stands still": Mutant(
-        "amounts.free_memory_shrinks",
-        {
-            "mem_get_info": lambda self, device_index=None: (self.total_memory(device_index),) * 2,
-        },
-    ),
-    "a limit that does not hold": Mutant(
-        "amounts.fraction_limits",
-        {
-            "set_per_process_memory_fraction": lambda self, fraction, device_index=None: None,
-        },
-    ),
-    "pinning loses the numbers": Mutant("amounts.pinned_copies", {"pin_memory": zeroed}),
-    "nothing is ever pinned": Mutant("amounts.pinned_copies", {"is_pinned": given(False)}),
-    "pin_empty forgets the shape": Mutant(
-        "amounts.pinned_room",
-        {
-            "pin_empty": lambda self, *size, dtype, device="cpu": whole(self, "pin_empty", 6, dtype=dtype),
-        },
-    ),
+    **COMPUTE,
 }

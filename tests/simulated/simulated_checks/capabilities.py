@@ -38,10 +38,11 @@ def slow(vendor: str) -> dict[str, str]:
 
 
 def of_life(vendor: str) -> dict[str, Any]:
-    """What `life` finds wrong, the rows, and which rows the page has beside, from one process."""
-    from simulated_checks import life
+    """What is offered, what `life` finds wrong, the rows, and the page's other rows: of one process."""
+    from simulated_checks import life, offered
 
-    return {"problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
+    told = {} if vendor == "acme" else offered.tell(vendor)  # nobody makes it
+    return {"offered": told, "problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
 
 
 def _answers(rows: dict[str, Probe], vendor: str) -> dict[str, str]:

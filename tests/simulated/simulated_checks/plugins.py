@@ -1,4 +1,4 @@
-"""A vendor's real plugin: the whole interface, and where it answers otherwise than devices usually do."""
+"""A vendor's real plugin: what is known of its device, and where it answers otherwise than most devices."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 import accel_core
 from accel_core import UnsupportedError
 from accel_simulated import VENDORS
 from simulated_checks import Checks
-from simulated_checks.interface import run_all
-from simulated_checks.interface_calls import captured
+from simulated_checks.known import KNOWN
 
 
 class Differences(Checks):
@@ -40,10 +37,6 @@ def limit(a: Any) -> bool:
     return refuses(lambda: a.set_per_process_memory_fraction(0.5))
 
 
-def on_host(a: Any, tensor: torch.Tensor) -> bool:
-    return tensor.device.type == "cpu" and tensor.numel() == 6 and a.is_pinned(tensor)
-
-
 DIFFERENCES = {name: Differences() for name in VENDORS}
 
 DIFFERENCES["npu"].expect(
@@ -51,9 +44,6 @@ DIFFERENCES["npu"].expect(
 )
 
 _hpu = DIFFERENCES["hpu"].expect
-_ONE = "a process owns one device, called hpu whatever the index"
-_hpu("device", _ONE, lambda a: a.device() == a.device(0) == a.device(1) == torch.device("hpu"))
-_hpu("device_name", _ONE, lambda a: a.device_name() == a.device_name(0) == a.device_name(1) == "hpu")
 _hpu(
     "resolves_data_dependency",
     "Gaudi's compiler orders dependent work",
@@ -79,7 +69,6 @@ DIFFERENCES["sdaa"].expect(
 _NO_FLOAT64 = "the device has no float64"
 for _name in ("supa", "mps"):
     DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
-    DIFFERENCES[_name].expect("DoubleTensor", _NO_FLOAT64, lambda a: refuses(lambda: a.DoubleTensor([1])))
 
 DIFFERENCES["klxpu"].expect(
     "use_host_timers",
@@ -96,28 +85,19 @@ for _name in (
         "one queue: nothing waits for another stream, and the host's clock tells as much as an event",
         lambda a, name=_name: getattr(a, name)() is True,
     )
-_SHARED = "device and host share the memory, so any host tensor is what a pinned one is elsewhere"
 _mps(
-    "is_pinned",
-    _SHARED,
-    lambda a: a.is_pinned(torch.ones(2)) and not a.is_pinned(torch.ones(2, device="mps")),
+    "supports_graphs",
+    "Metal has no graphs: the work simply runs, once",
+    lambda a: a.supports_graphs() is False,
 )
-_mps("pin_memory", _SHARED, lambda a: on_host(a, a.pin_memory(torch.ones(6, device="mps"))))
-_mps("pin_empty", _SHARED, lambda a: on_host(a, a.pin_empty(2, 3, dtype=torch.int32)))
-_mps("pin_empty_like", _SHARED, lambda a: on_host(a, a.pin_empty_like(torch.ones(2, 3, device="mps"))))
-_NO_GRAPHS = "Metal has no graphs: the work simply runs, once"
-_mps("supports_graphs", _NO_GRAPHS, lambda a: a.supports_graphs() is False)
-_mps("create_graph", _NO_GRAPHS, lambda a: a.create_graph() is None)
-for _name in ("capture_to_graph", "is_current_stream_capturing"):
-    _mps(_name, _NO_GRAPHS, lambda a: captured(a) == [0.0, 1.0, 1.0] and not a.is_current_stream_capturing())
 
 
 def of_plugin(pin: str) -> dict[str, Any]:
     """By member the problem, where the plugin came from, and which answers are its own."""
     accelerator = accel_core.accelerator(pin)
     provenance = accelerator.backend.provenance
+    usual = KNOWN.run(accelerator)
     own, reasons = DIFFERENCES[pin].run(accelerator), DIFFERENCES[pin].reasons
-    usual = run_all(accelerator)
     unneeded = {
         member: f"does as all devices do: take it out of DIFFERENCES[{pin!r}]"
         for member in own

@@ -1,20 +1,35 @@
-"""Child processes: started with what a test says, waited for, and ended with what they forked.
+"""Child processes of our own tests: `accel_core.testing.children`, with a path, variables and checks of ours.
 
 Everything that starts Python goes through `start` and `finish`; the folders' own fixtures say with what.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+from accel_core.testing import children as of_core
+from accel_core.testing.children import Ended, finish, kill
+
+__all__ = [
+    "SIMULATED",
+    "UNTRACED",
+    "Ended",
+    "as_rank",
+    "clean_environment",
+    "finish",
+    "kill",
+    "program",
+    "run",
+    "run_python",
+    "start",
+    "untraced",
+    "without",
+]
 
 SIMULATED = Path(__file__).parents[1] / "simulated"
 #: `untraced` as variables to add, for those who take no whole environment.
@@ -33,29 +48,6 @@ if "strict" in flags:
     warnings.simplefilter("error")
 exec(compile(code, "<child>", "exec"), {"__name__": "__main__"})
 """
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a child ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-    @property
-    def answer(self) -> Any:
-        """The last line of stdout, which a child prints as JSON."""
-        return json.loads(self._succeeded().splitlines()[-1])
-
-    @property
-    def answers(self) -> list[Any]:
-        """What it, and what it started, printed as `ANSWER <json>`; several ranks may share a line."""
-        return [json.JSONDecoder().raw_decode(text)[0] for text in self._succeeded().split("ANSWER ")[1:]]
-
-    def _succeeded(self) -> str:
-        assert self.returncode == 0, f"exit {self.returncode}\n{self.stdout}\n{self.stderr}"
-        return self.stdout
 
 
 def without(*steering: str) -> dict[str, str]:
@@ -86,38 +78,7 @@ def start(
     stdin: IO[Any] | int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
     """Start this Python with these arguments, in a process group of its own."""
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        env=dict(environ),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd,
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True) -> Ended:
-    """Wait for it, and end what it forked; `check`: raise `AssertionError` if it was too slow."""
-    late = ""
-    try:
-        stdout, stderr = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        kill(process)
-        stdout, stderr = process.communicate()
-        late = f"\nkilled after {timeout:g} s"
-    finally:
-        kill(process)
-        process.wait()
-    assert not (late and check), f"{late.strip()}\n{stdout}\n{stderr}"
-    return Ended(process.returncode, stdout, stderr + late)
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    """End the process and what it forked, which may have outlived it."""
-    with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()
+    return of_core.start([sys.executable, *arguments], environ, cwd=cwd, stdin=stdin)
 
 
 def run_python(

@@ -11,52 +11,21 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from accel_core.testing.distributions import entry_points_text, metadata_text
+from accel_core.testing.distributions import write_distribution as dist_info
+from accel_core.testing.distributions import write_files as _write
+
 GROUP = "accel.backends"
 
 Groups = Mapping[str, Mapping[str, str]]
-
-
-def entry_points_text(groups: Groups) -> str:
-    return "\n".join(
-        line
-        for group, items in groups.items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in items.items()), "")
-    )
-
-
-def metadata_text(name: str, version: str) -> str:
-    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
 
 
 def _stem(name: str, version: str) -> str:
     return f"{name.replace('-', '_')}-{version}"
 
 
-def _write(root: Path, files: Mapping[str, str | bytes]) -> None:
-    for path, text in files.items():
-        file = root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-
-
 def _sources(modules: Mapping[str, str]) -> dict[str, str]:
     return {f"{name.replace('.', '/')}.py": source for name, source in modules.items()}
-
-
-def dist_info(
-    root: Path,
-    name: str,
-    version: str,
-    groups: Groups | None = None,
-    modules: Mapping[str, str] | None = None,
-) -> Path:
-    """An installed wheel."""
-    info = f"{_stem(name, version)}.dist-info"
-    files = {f"{info}/METADATA": metadata_text(name, version), **_sources(modules or {})}
-    if groups is not None:
-        files[f"{info}/entry_points.txt"] = entry_points_text(groups)
-    _write(root, files)
-    return root
 
 
 def egg_info(

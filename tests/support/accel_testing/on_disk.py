@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from accel_core.testing import write_distribution
 from accel_simulated import Vendor
+from accel_testing.layouts import GROUP
 
 __all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]
 
@@ -30,7 +32,6 @@ class SimulatedMPS(TorchAccelerator):
     def default_generator(self, device_index):
         return self.device_module._get_default_mps_generator()
 """
-METADATA = "Metadata-Version: 2.1\nName: accel-simulated-{type}\nVersion: 1.0\n"
 
 
 def install_plugin(folder: Path, vendor: Vendor) -> str:
@@ -45,12 +46,10 @@ def install_plugin(folder: Path, vendor: Vendor) -> str:
         if vendor.name == "mps"
         else "accel_core.accelerators.torch_device:TorchAccelerator",
     )
-    (folder / f"{module}.py").write_text(source)
-    (folder / "simulated_mps_accelerator.py").write_text(MPS_ACCELERATOR)
-    metadata = folder / f"{module}-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(METADATA.format(type=vendor.name))
-    (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{name} = {module}\n")
+    write_distribution(
+        folder, f"accel-simulated-{vendor.name}", "1.0", {GROUP: {name: module}},
+        {module: source, "simulated_mps_accelerator": MPS_ACCELERATOR},
+    )  # fmt: skip
     return name
 
 
@@ -59,8 +58,5 @@ def install_real_plugin(folder: Path, name: str) -> None:
     home, module = PLUGINS / f"accel_{name}", f"accel_{name}"
     (folder / module).symlink_to(home / "src" / module, target_is_directory=True)
     declared = (home / "pyproject.toml").read_text().partition('[project.entry-points."accel.backends"]')[2]
-    lines = declared.strip().partition("\n\n")[0].replace('"', "")
-    metadata = folder / f"{module}-{VERSION}.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: accel-{name}\nVersion: {VERSION}\n")
-    (metadata / "entry_points.txt").write_text(f"[accel.backends]\n{lines}\n")
+    lines = declared.strip().partition("\n\n")[0].replace('"', "").splitlines()
+    write_distribution(folder, f"accel-{name}", VERSION, {GROUP: dict(line.split(" = ") for line in lines)})

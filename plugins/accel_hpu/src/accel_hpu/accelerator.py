@@ -9,7 +9,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel_core import DeviceProperties, TorchAccelerator
+from accel_core import DeviceProperties, InvalidDeviceError, TorchAccelerator
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +82,12 @@ class HPUAccelerator(TorchAccelerator):
     def handles_memory_backpressure(self) -> bool:
         """True: an allocation waits for memory that running work will give back."""
         return True
+
+    def _device_number(self, device: Any) -> int | None:
+        number = super()._device_number(device)
+        if number is not None and number < 0:  # a rank's variable that is not set, and no device
+            raise InvalidDeviceError(f"{self.name}: device index {number} is negative")
+        return number
 
     def device_name(self, device_index: Device = None) -> str:
         """`"hpu"`, whatever the index."""

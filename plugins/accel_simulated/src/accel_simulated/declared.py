@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder, distributions, entry_points
@@ -24,7 +24,7 @@ from accel_simulated.vendors import DEVICES, ROOT, Vendor
 if TYPE_CHECKING:
     from accel_core import Backend
 
-__all__ = ["VARIABLE", "Declared", "find", "install", "known", "told"]
+__all__ = ["VARIABLE", "Declared", "every", "find", "install", "known", "told"]
 
 VARIABLE = "ACCEL_SIMULATE_DECLARED"
 #: `torch.acme`, which serves under any other name.
@@ -58,24 +58,34 @@ def find(name: str) -> Declared | None:
     simulated anyway. Imports the installed plugins' inert modules. Raises `SettingError` as
     `accel_core.discover` does.
     """
-    from accel_core import Candidate, discover
-
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
     if name in DEVICES and (name not in _NOBODYS or not entry_points(group="accel.backends", name=name)):
         return None
+    return next((each for each in every() if each.backend == name), None)
+
+
+def every() -> Iterator[Declared]:
+    """All that installed plugins declare of the kind, as `find` gives them and with its errors."""
+    from accel_core import Candidate, discover
+
     for each in discover():
-        if each.name == name and isinstance(each, Candidate) and each.backend.private_use1:
-            backend, package = each.backend, each.backend.vendor_imports[0]
-            same = DEVICES.get(name)
-            if package == "torch":
-                return None
-            if same is not None and (same.name, same.package) == (backend.device_type, package):
-                return None
-            # torch wants a name: where the plugin declares none, nobody asks for it by name.
-            collective = backend.communication_backend or f"{backend.device_type}_simulated"
-            vendor = _vendor(backend.device_type, package, collective, backend.visible_devices)
-            return Declared(name, vendor, _distributions(backend))
-    return None
+        declared = _declared(each.backend) if isinstance(each, Candidate) else None
+        if declared is not None:
+            yield declared
+
+
+def _declared(backend: Backend) -> Declared | None:
+    if not backend.private_use1:
+        return None
+    package, same = backend.vendor_imports[0], DEVICES.get(backend.name)
+    if package == "torch":
+        return None
+    if same is not None and (same.name, same.package) == (backend.device_type, package):
+        return None
+    # torch wants a name: where the plugin declares none, nobody asks for it by name.
+    collective = backend.communication_backend or f"{backend.device_type}_simulated"
+    vendor = _vendor(backend.device_type, package, collective, backend.visible_devices)
+    return Declared(backend.name, vendor, _distributions(backend))
 
 
 def told(environ: Mapping[str, str] | None = None) -> Declared | None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from accel_simulated import building
 from accel_simulated.asked import VARIABLE, Asked, read
 from accel_simulated.declared import VARIABLE as DECLARED
-from accel_simulated.declared import Declared, find
+from accel_simulated.declared import Declared, every, find
 from accel_simulated.prebuilt import LIBRARY
 from accel_simulated.vendors import DEVICES
 
 __all__ = [
-    "build", "built", "check_reports", "devices", "environment", "run_recorded", "understood",
+    "build", "built", "check_reports", "declared", "devices", "environment", "run_recorded", "understood",
 ]  # fmt: skip
 
 
@@ -23,9 +23,18 @@ def devices() -> dict[str, str]:
     return {name: vendor.description for name, vendor in DEVICES.items()}
 
 
+def declared() -> dict[str, str]:
+    """What installed plugins declare besides, as `devices` gives those that are simulated anyway.
+
+    Raises `SettingError` as `accel_core.discover` does.
+    """
+    return {each.backend: each.vendor.description for each in every()}
+
+
 def built(name: str) -> Path | None:
     """The library of a device where it is built for this torch; raises as `building.build` does."""
-    return building.find(read(name, source="the device").vendor.kind)
+    vendor = DEVICES.get(name) or DEVICES["acme"]  # as which anything that is declared is simulated
+    return building.find(vendor.kind)
 
 
 def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[str, Path]]:
@@ -35,7 +44,7 @@ def build(names: Sequence[str], folder: Path | None = None) -> Iterator[tuple[st
     With a `folder` they are put there, for machines without a compiler. Raises `SettingError` before anything
     is built, and as `building.build` and `building.ahead` do.
     """
-    kinds = {name: read(name, source="the device").vendor.kind for name in names or DEVICES}
+    kinds = {name: understood(name)[0].vendor.kind for name in names or DEVICES}
     for name, kind in kinds.items():
         yield name, building.build(kind) if folder is None else building.ahead(kind, folder)
     if folder is not None:  # `--report` needs no compiler there either

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from accel_core._support.simulation import simulator
 from accel_core.cli.output import answering
 from accel_core.cli.page import Paragraph, Table, paragraph
+from accel_core.detection.discovery import load_apart
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
 
 __all__ = ["command"]
@@ -93,6 +94,7 @@ def _provider() -> Any:
     found = simulator()
     if found is None:
         raise IntegrationMissingError("accel simulate needs accel-simulated: pip install accel-simulated")
+    load_apart()  # what it looks for among the plugins must not end with one that ends its process
     return found.load()
 
 
@@ -108,7 +110,7 @@ def _list(provider: Any) -> None:
     with answering(as_json=False) as output:
         note = paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
         rows = []
-        for name, what in provider.devices().items():
+        for name, what in {**provider.devices(), **provider.declared()}.items():
             try:
                 here = "built" if provider.built(name) else "not built"
             except AccelError as error:  # that it cannot be built here must not hide what there is

@@ -259,18 +259,15 @@ def _marked(result: Result) -> Marked:
     return Marked(mark, paragraph((result.check.name, "bold"), (f"  {words}", "")), 2)
 
 
-def _alike(result: Result) -> tuple[Outcome, str, int, str]:
-    about = "" if result.outcome is Outcome.NOT_RUN else result.check.group.name
-    return result.outcome, result.message, result.check.level, about
-
-
 def _joined(results: list[Result]) -> list[Result]:
-    """Checks that could not run for one reason as one line, and those of a group that failed for one."""
+    """Checks that could not run for one reason as one line."""
     kept: list[Result] = []
-    for (outcome, message, level, about), group in groupby(results, key=_alike):
+    for (outcome, message, _), group in groupby(results, key=lambda r: (r.outcome, r.message, r.check.level)):
         found = list(group)
-        if message and len(found) > 1:
-            name = f"{about or f'L{level}'}: {len(found)} checks"
-            found = [found[0]._replace(check=found[0].check._replace(name=name))]
+        first = found[0]
+        if outcome is Outcome.NOT_RUN and message and len(found) > 1:
+            name = f"L{first.check.level}: {len(found)} checks"
+            first = first._replace(check=first.check._replace(name=name))
+            found = [first]
         kept += found
     return kept

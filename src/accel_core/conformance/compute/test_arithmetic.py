@@ -170,11 +170,20 @@ class TestArithmetic(Subject):
             require(
                 inside is torch.float32, f"inside autocast({dtype}, enabled=False) a product is of {inside}"
             )
+        usual = torch.get_autocast_dtype(accelerator.device_type)
+        with accelerator.autocast():
+            inside = (ones @ ones).dtype
+        require(inside is usual, f"inside autocast() a product is of {inside}; torch has {usual}")
         after = (ones @ ones).dtype
         require(after is torch.float32, f"after autocast a product is of {after}")
 
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
-        """A step in float16 with `grad_scaler` scales the loss and steps with the gradients as they are."""
+        """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
+        for dtype in (torch.bfloat16, torch.float32):
+            on = accelerator.grad_scaler(dtype).is_enabled()
+            require(on is False, f"grad_scaler({dtype}).is_enabled() gave {on!r}")
+        best, on = accelerator.training_dtype(), accelerator.grad_scaler().is_enabled()
+        require(on is (best is torch.float16), f"grad_scaler().is_enabled() gave {on!r}, to train in {best}")
         if not accelerator.is_fp16_supported():
             not_claimed("no training in float16")
         weight = nn.Parameter(torch.ones(2, device=accelerator.device()))

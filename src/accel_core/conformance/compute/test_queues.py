@@ -22,7 +22,7 @@ class TestQueues(Subject):
     def test_work_on_a_stream_is_seen_after_waiting(self, accelerator: Accelerator) -> None:
         """What a side stream computed is there for whoever has waited for it, by stream and by event."""
         side = accelerator.Stream()
-        for way in ("stream", "event"):
+        for way in ("stream", "event", "synchronize"):
             total = torch.zeros(_SIZE, device=accelerator.device())
             side.wait_stream(accelerator.current_stream())
             with accelerator.stream(side):
@@ -31,8 +31,11 @@ class TestQueues(Subject):
                 done = side.record_event()
             if way == "stream":
                 accelerator.current_stream().wait_stream(side)
-            else:
+            elif way == "event":
                 accelerator.current_stream().wait_event(done)
+            else:
+                side.synchronize()
+                require(side.query() is True, "a stream's query() after its synchronize() is not True")
             seen = total.sum().item()
             require(seen == 10 * _SIZE, f"after waiting by {way} the sum is {seen:g}; expected {10 * _SIZE}")
 
@@ -49,6 +52,17 @@ class TestQueues(Subject):
             pass
         require(accelerator.current_stream() == before, "after an error stream(s) did not restore it")
         require(inside == side, "the current stream inside stream(s) is not s")
+
+    def test_set_stream_stays(self, accelerator: Accelerator) -> None:
+        """`set_stream(s)` makes it current until another one is set."""
+        before, side = accelerator.current_stream(), accelerator.Stream()
+        try:
+            accelerator.set_stream(side)
+            inside = accelerator.current_stream()
+        finally:
+            accelerator.set_stream(before)
+        require(inside == side, "the current stream after set_stream(s) is not s")
+        require(accelerator.current_stream() == before, "the current stream was not set back")
 
     def test_events_tell_time(self, accelerator: Accelerator) -> None:
         """`elapsed_time` is in milliseconds, of the work between two events, and is never negative."""

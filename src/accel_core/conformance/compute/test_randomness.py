@@ -62,13 +62,27 @@ class TestRandomness(Subject):
             _drawn(accelerator, index)
             accelerator.set_rng_state(state, index)
             require(_drawn(accelerator, index) == first, f"set_rng_state(state, {index}) did not restore it")
+        state = accelerator.get_rng_state()
+        first = _drawn(accelerator)
+        accelerator.set_rng_state(new_state=state)
+        require(_drawn(accelerator) == first, "set_rng_state(state) did not restore the current device's")
 
     def test_fork_rng_restores(self, accelerator: Accelerator) -> None:
-        """What is drawn inside `fork_rng` changes nothing outside it."""
+        """What is drawn inside `fork_rng` changes nothing outside it, nor on the host, an error or not."""
         accelerator.manual_seed(7)
+        host = torch.get_rng_state()
         with accelerator.fork_rng():
             inside = _drawn(accelerator)
             accelerator.manual_seed(8)
+            torch.rand(1)
+        try:
+            with accelerator.fork_rng(devices=iter([0])):
+                accelerator.manual_seed(9)
+                raise KeyError
+        except KeyError:
+            pass
+        restored = torch.equal(torch.get_rng_state(), host)
+        require(restored, "after fork_rng the host's generator is in another state")
         require(_drawn(accelerator) == inside, "after fork_rng other numbers are drawn than without it")
 
     def test_generator_is_the_devices(self, accelerator: Accelerator) -> None:
@@ -76,8 +90,10 @@ class TestRandomness(Subject):
         generator = accelerator.default_generator(0)
         generator.manual_seed(9)
         first = _drawn(accelerator)
-        accelerator.default_generator(0).manual_seed(9)
-        require(_drawn(accelerator) == first, "seeding default_generator(0) does not seed what is drawn")
+        for index in (0, None):
+            accelerator.default_generator(index).manual_seed(9)
+            same = _drawn(accelerator) == first
+            require(same, f"seeding default_generator({index}) does not seed what is drawn")
 
     def test_host_is_left_alone(self, accelerator: Accelerator) -> None:
         """Drawing on the device takes nothing from the host's generator, and seeding it seeds no host."""

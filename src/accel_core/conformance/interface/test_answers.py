@@ -61,13 +61,16 @@ class TestAnswers(Subject):
             member = getattr(accelerator, name)
             answer = member() if callable(member) else member
             given = getattr(told, name)
+            require_type(given, bool, f"capabilities().{name}")
             require(given == answer, f"capabilities().{name} is {given!r}, and the member gives {answer!r}")
 
     def test_available(self, accelerator: Accelerator) -> None:
-        """A backend that was chosen is available, and has devices."""
+        """A backend that was chosen is available, has devices, and has started once one is used."""
         require(accelerator.is_available() is True, "is_available() gave False for what is in use")
         require_type(accelerator.device_count(), int, "device_count()")
         require(accelerator.device_count() > 0, f"device_count() gave {accelerator.device_count()}")
+        torch.ones(1, device=accelerator.device())
+        require(accelerator.is_initialized() is True, "is_initialized() gave False for a device in use")
 
     def test_current_device_is_an_index(self, accelerator: Accelerator) -> None:
         """`current_device()` is an `int` below `device_count()`: callers index lists with it."""
@@ -83,7 +86,10 @@ class TestAnswers(Subject):
         require_type(first, str, "device_name(0)")
         require(plain == accelerator.device_type, f"device_name() gave {plain!r}")
         kind = accelerator.device_type
-        require(first in (kind, f"{kind}:0"), f"device_name(0) gave {first!r}")
+        names = [accelerator.device_name(index) for index in range(accelerator.device_count())]
+        numbered = [f"{kind}:{index}" for index in range(len(names))]
+        # Where a process owns one device, or the processor, torch has one name whatever the index.
+        require(names in (numbered, [kind] * len(names)), f"the devices' names are {', '.join(names)}")
         current = accelerator.current_device_name()
         require_type(current, str, "current_device_name()")
         expected = {
@@ -150,7 +156,9 @@ class TestAnswers(Subject):
         require(not nested, f"memory_stats() is not flat: {', '.join(map(str, nested))}")
         for key in ("allocated_bytes.all.current", "allocated_bytes.all.peak"):
             require(key in stats, f"memory_stats() has no {key!r}; it has {', '.join(list(stats)[:5])}…")
-            require_type(stats[key], int, f"memory_stats()[{key!r}]")
+        for key, value in stats.items():
+            if "_bytes." in key:
+                require_type(value, int, f"memory_stats()[{key!r}]")
         summary = accelerator.memory_summary()
         require_type(summary, str, "memory_summary()")
 
@@ -170,6 +178,8 @@ class TestAnswers(Subject):
         require(uuid is None or type(uuid) is str, f"device_uuid(0) gave {uuid!r}; expected str or None")
         ids = accelerator.visible_device_ids()
         require(ids is None or type(ids) is tuple, f"visible_device_ids() gave {ids!r}; a tuple or None")
+        count = accelerator.device_count()
+        require(ids is None or len(ids) == count, f"visible_device_ids() gave {ids!r}, of {count} devices")
         variables = accelerator.visible_devices_envs()
         require_type(variables, list, "visible_devices_envs()")
         wrong = [each for each in variables if type(each) is not str or not each.isidentifier()]
@@ -211,45 +221,20 @@ class TestAnswers(Subject):
         )
         require(fits, f"communication_backend_version() gave {version!r}; a tuple of int or None")
 
-    def test_supported_dtypes(self, accelerator: Accelerator) -> None:
-        """`supported_dtypes` lists what can be trained in, float32 first, as the yes-or-no members say."""
-        dtypes = accelerator.supported_dtypes()
-        require_type(dtypes, list, "supported_dtypes()")
-        require(dtypes and dtypes[0] is torch.float32, f"supported_dtypes() gave {dtypes}; float32 is first")
-        require(len(set(dtypes)) == len(dtypes), f"supported_dtypes() names one twice: {dtypes}")
-        for dtype, name in ((torch.bfloat16, "is_bf16_supported"), (torch.float16, "is_fp16_supported")):
-            says = getattr(accelerator, name)()
-            require((dtype in dtypes) is says, f"{name}() gave {says}, and supported_dtypes() {dtypes}")
-        best = accelerator.training_dtype()
-        require(best in dtypes, f"training_dtype() gave {best}, which supported_dtypes() has not")
-
-    def test_tensor_types(self, accelerator: Accelerator) -> None:
-        """`FloatTensor` and its like turn data into tensors of that type on the current device."""
-        kinds = {
-            "ByteTensor": torch.uint8, "FloatTensor": torch.float32, "HalfTensor": torch.float16,
-            "BFloat16Tensor": torch.bfloat16, "IntTensor": torch.int32, "LongTensor": torch.int64,
-        }  # fmt: skip
-        if accelerator.is_fp64_supported():
-            kinds["DoubleTensor"] = torch.float64
-        for name, dtype in kinds.items():
-            made = getattr(accelerator, name)([1, 2])
-            require(made.dtype is dtype, f"{name}([1, 2]) is of {made.dtype}")
-            require(made.device.type == accelerator.device_type, f"{name}([1, 2]) is on {made.device}")
-            require(made.tolist() == [1, 2], f"{name}([1, 2]) holds {made.tolist()}")
-
     def test_on_accelerator(self, accelerator: Accelerator) -> None:
         """`on_accelerator` tells the device's tensors from the host's, with a `bool`."""
         here = accelerator.on_accelerator(torch.ones(1, device=accelerator.device()))
         require(here is True, f"on_accelerator gave {here!r} for a tensor on device()")
-        if accelerator.is_accelerator():
-            host = accelerator.on_accelerator(torch.ones(1))
-            require(host is False, f"on_accelerator gave {host!r} for a tensor of the host")
+        for place in ("cpu", "meta") if accelerator.is_accelerator() else ("meta",):
+            there = accelerator.on_accelerator(torch.ones(1, device=place))
+            require(there is False, f"on_accelerator gave {there!r} for a tensor on {place}")
 
     def test_random_module(self, accelerator: Accelerator) -> None:
         """`random()` is the module that torch's functions of random numbers are in."""
         module = accelerator.random()
-        lacking = [name for name in ("manual_seed", "get_rng_state") if not hasattr(module, name)]
-        require(inspect.ismodule(module) and not lacking, f"random() gave {module!r}")
+        of_device = getattr(getattr(torch, accelerator.device_type, None), "random", None)
+        fits = inspect.ismodule(module) and module in (torch.random, of_device)
+        require(fits, f"random() gave {module!r}; expected torch.random, or the device's own")
 
     def test_random_states(self, accelerator: Accelerator) -> None:
         """A generator's state is a ByteTensor on the host, and the seed an `int`: checkpoints hold both."""
@@ -312,11 +297,10 @@ class TestAnswers(Subject):
         chosen = accelerator.get_compile_backend()
         known = [*list_backends(exclude_tags=()), "inductor"]
         require(chosen in known, f"get_compile_backend() gave {chosen!r}; torch has {', '.join(known)}")
-        refused(
-            lambda: accelerator.set_compile_backend("no such backend"),
-            ValueError,
-            "set_compile_backend('no such backend')",
-        )
+        call = "set_compile_backend('no such backend')"
+        said = refused(lambda: accelerator.set_compile_backend("no such backend"), ValueError, call)
+        named = "no such backend" in said and "eager" in said
+        require(named, f"{call} says {said!r}; expected what was given, and what there is")
         after = accelerator.get_compile_backend()
         require(after == chosen, f"a refused set_compile_backend left {after!r} in the place of {chosen!r}")
         accelerator.set_compile_backend("eager")
@@ -331,6 +315,8 @@ class TestAnswers(Subject):
         require(importlib.util.find_spec(folder), f"op_builder_dir() gave {folder!r}, which is no package")
         table = accelerator.op_builders()
         require(isinstance(table, Mapping), f"op_builders() gave {type(table).__name__}")
+        told = {name: each.name for name, each in accelerator.operators().items()}
+        require(told == {name: name for name in table}, f"operators() tells {told}, op_builders() {[*table]}")
         builder = accelerator.get_op_builder("NoSuchBuilder")
         require(isinstance(builder, type), f"get_op_builder('NoSuchBuilder') gave {builder!r}")
         can = accelerator.create_op_builder("NoSuchBuilder").is_compatible()

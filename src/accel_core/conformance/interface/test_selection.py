@@ -26,6 +26,9 @@ class TestSelection(Subject):
             accelerator.set_device(index)
             current = accelerator.current_device()
             require(current == index, f"after set_device({index}) current_device() gave {current}")
+            name, kind = accelerator.current_device_name(), accelerator.device_type
+            fits = name in (f"{kind}:{index}", accelerator.device_name(index))
+            require(fits, f"after set_device({index}) current_device_name() gave {name!r}")
             made = torch.ones(1, device=accelerator.device_type).device
             require(made.index in (None, index), f"after set_device({index}) a tensor is made on {made}")
 
@@ -39,15 +42,20 @@ class TestSelection(Subject):
 
     def test_negative_is_refused(self, accelerator: Accelerator) -> None:
         """-1 is no index: an unset rank variable must not select the last device, or the first."""
-        refused(lambda: accelerator.set_device(-1), ValueError, "set_device(-1)")
+        for name in _indexed():
+            refused(partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)")
         if accelerator.device_name(0) != accelerator.device_name():  # else it is the one name of all
             refused(lambda: accelerator.device_name(-1), ValueError, "device_name(-1)")
 
     def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
-        """A device of another type is a `ValueError`: its number would select a device of this one."""
+        """A device of another type is a `ValueError`, and what is none a `ValueError` or a `TypeError`."""
         other = "cuda:0" if accelerator.device_type != "cuda" else "xpu:0"
-        refused(lambda: accelerator.set_device(other), ValueError, f"set_device({other!r})")
-        refused(lambda: accelerator.synchronize(other), ValueError, f"synchronize({other!r})")
+        for name in (*_indexed(), "device", "device_name"):
+            member = getattr(accelerator, name)
+            for given in (other, torch.device(other), "gpu one"):
+                refused(partial(member, given), ValueError, f"{name}({given!r})")
+            for wrong in (1.5, [0]):
+                refused(partial(member, wrong), TypeError, f"{name}({wrong!r})")
 
     def test_members_refuse_what_is_out_of_range(self, accelerator: Accelerator) -> None:
         """Every member that takes an index refuses one that no device has, with a `ValueError`."""
@@ -57,15 +65,34 @@ class TestSelection(Subject):
             refused(member, ValueError, f"{name}({_OUT_OF_RANGE})")
 
     def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
-        """An index, a `torch.device`, its name and None mean the same to every member that takes one."""
+        """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
         accelerator.set_device(0)
-        forms = (None, 0, accelerator.device(0), accelerator.device_name(0))
-        for name in ("total_memory", "device_name", "get_rng_state", "memory_allocated", "synchronize"):
+        kind = accelerator.device_type
+        # As text DeepSpeed has a rank's device, from LOCAL_RANK.
+        named = (
+            0,
+            "0",
+            accelerator.device(0),
+            torch.device(kind, 0),
+            accelerator.device_name(0),
+            f"{kind}:0",
+        )
+        kept = torch.ones(1024, device=accelerator.device(0))
+        compared = ["total_memory", "get_rng_state", "device_properties", "current_stream", "default_stream"]
+        # Of a process's own memory two questions may have two answers.
+        compared += ["memory_allocated", "max_memory_allocated"] if accelerator.is_accelerator() else []
+        for name in (*_indexed(), "device", "device_name"):
+            answers = []
+            forms = named if name == "set_device" else (*named, None)
             for form in forms:
                 try:
-                    getattr(accelerator, name)(form)
+                    answers.append(getattr(accelerator, name)(form))
                 except Exception as error:
                     require(False, f"{name}({form!r}) raised {type(error).__name__}: {error}")
+            for form, answer in zip(forms, answers, strict=True) if name in compared else ():
+                same = torch.equal(answer, answers[0]) if name == "get_rng_state" else answer == answers[0]
+                require(same, f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}")
+        del kept
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
         """`device_guard` selects inside its block and restores after it, an error or not; None is a no-op."""
@@ -83,8 +110,8 @@ class TestSelection(Subject):
         require(
             accelerator.current_device() == before, "after an error device_guard did not restore the device"
         )
-        with accelerator.device_guard(None):
-            require(accelerator.current_device() == before, "device_guard(None) selected another device")
+        with accelerator.device_guard(last), accelerator.device_guard(None):
+            require(accelerator.current_device() == last, "device_guard(None) selected another device")
 
     def test_threads_select_for_themselves(self, accelerator: Accelerator) -> None:
         """The current device is a thread's own: a loader's thread must not move the training's tensors."""

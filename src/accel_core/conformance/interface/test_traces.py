@@ -43,6 +43,11 @@ class TestTraces(Subject):
         found = [f"{kind} {name}" for kind, name in traces["changes"] if kind in kinds]
         require(not found, f"making the accelerator changes: {', '.join(found)}")
 
+    def test_making_keeps_torchs_settings(self, traces: dict[str, Any]) -> None:
+        """Determinism, seeds, threads and the default type stay: results would be others without a word."""
+        found = traces["settings"]
+        require(not found, f"making the accelerator changes {', '.join(found)}")
+
     def test_making_starts_no_device(self, traces: dict[str, Any]) -> None:
         """An accelerator that was made and not used has started no device: a program may fork yet."""
         said = traces["forked"]
@@ -62,10 +67,10 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     import torch._dynamo
     import torch.distributed
 
-    before = footprint()
+    before, settings = footprint(), _settings(torch)
     stage("make")
     made = accelerator(job["backend"])
-    changed = changes(before)
+    changed, now = changes(before), _settings(torch)
     stage("fork")
     forked = in_fork(lambda: str(torch.full((3,), 1.0, device=made.device()).sum().item()), _SECONDS / 2)[0]
     packages = {module.partition(".")[0] for module in made.backend.vendor_imports} - {"torch"}
@@ -76,4 +81,21 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         for change in changed
         if change.to.partition(".")[0] not in theirs and change.name != "TORCH_DEVICE_BACKEND_AUTOLOAD"
     ]
-    return {"changes": found, "forked": forked}
+    others = [f"{name} from {settings[name]} to {now[name]}" for name in now if now[name] != settings[name]]
+    return {"changes": found, "settings": others, "forked": forked}
+
+
+def _settings(torch: Any) -> dict[str, str]:
+    """What of torch's is one for the whole process, as text, by the function that tells it."""
+    return {
+        "are_deterministic_algorithms_enabled": str(torch.are_deterministic_algorithms_enabled()),
+        "utils.deterministic.fill_uninitialized_memory": str(
+            torch.utils.deterministic.fill_uninitialized_memory
+        ),
+        "initial_seed": str(torch.initial_seed()),
+        "get_rng_state": str(hash(torch.get_rng_state().numpy().tobytes())),
+        "get_default_dtype": str(torch.get_default_dtype()),
+        "get_num_threads": str(torch.get_num_threads()),
+        "is_grad_enabled": str(torch.is_grad_enabled()),
+        "get_float32_matmul_precision": str(torch.get_float32_matmul_precision()),
+    }

@@ -1,0 +1,55 @@
+"""Distributions on disk, as an installed wheel leaves one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["entry_points_text", "metadata_text", "write_distribution", "write_files"]
+
+#: `{"accel.backends": {"npu": "accel_npu"}}`.
+Groups = Mapping[str, Mapping[str, str]]
+
+
+def write_distribution(
+    folder: str | Path,
+    name: str,
+    version: str,
+    groups: Groups | None = None,
+    modules: Mapping[str, str] | None = None,
+) -> Path:
+    """Write an installed distribution into `folder`, which shows it as an entry of `sys.path`; gives that.
+
+    `groups` are its entry points: `{"accel.backends": {"npu": "accel_npu"}}`. `modules` is source by module
+    name. Raises `OSError` where the folder cannot be written.
+    """
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    files = {f"{info}/METADATA": metadata_text(name, version)}
+    files |= {f"{module.replace('.', '/')}.py": source for module, source in (modules or {}).items()}
+    if groups is not None:
+        files[f"{info}/entry_points.txt"] = entry_points_text(groups)
+    return write_files(folder, files)
+
+
+def entry_points_text(groups: Groups) -> str:
+    """The text of `entry_points.txt`."""
+    return "\n".join(
+        line
+        for group, items in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in items.items()), "")
+    )
+
+
+def metadata_text(name: str, version: str) -> str:
+    """The text of `METADATA`; what follows its empty line is a description, and no header."""
+    return f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\nName: not-a-header\n"
+
+
+def write_files(folder: str | Path, files: Mapping[str, str | bytes]) -> Path:
+    """Write files by their paths below `folder`, and the folders that they need; gives `folder`."""
+    root = Path(folder)
+    for path, text in files.items():
+        file = root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return root

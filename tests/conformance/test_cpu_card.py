@@ -1,0 +1,24 @@
+"""The score card of the built-in `cpu`, ranks too, as `accel verify` gives it and the docs tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_testing.cards import on_record, require_as_recorded, run_processor
+
+import accel_core
+
+pytestmark = pytest.mark.slow
+
+#: Claimed where the processor computes in float16.
+OF_FLOAT16 = "compute.arithmetic.scaled_losses"
+
+
+def test_the_processor_keeps_every_promise_that_it_makes() -> None:
+    card = run_processor()
+    claimed = accel_core.accelerator("cpu").is_fp16_supported()
+    assert card["outcomes"][OF_FLOAT16] == ("passed" if claimed else "not claimed")
+    card["outcomes"][OF_FLOAT16] = on_record("cpu")["outcomes"][OF_FLOAT16]
+    require_as_recorded(card, "cpu")

@@ -1,0 +1,37 @@
+"""Copies of plugins with wrong names and calls in them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from accel_contracts.plugins import declared
+
+__all__ = ["FAULTS", "MARKED", "SWALLOWED", "plant"]
+
+FAULTS = {
+    "a wrong name": "self.device_module.empty_cashe()",
+    "a wrong name whose error is swallowed": (
+        "with contextlib.suppress(Exception):\n        self.device_module.empty_cashe()"
+    ),
+    "a call that does not fit": "self.device_module.device_count(1, 2, nothing=3)",
+    "a call that does not fit whose error is swallowed": (
+        "with contextlib.suppress(Exception):\n        self.device_module.device_count(1, 2, nothing=3)"
+    ),
+}
+#: What running could miss; an error that comes out is seen anyway.
+SWALLOWED = {name: fault for name, fault in FAULTS.items() if "swallowed" in name}
+MARKED = "getattr(self.device_module, 'empty_casket', bool)()"
+
+
+def plant(plugin: Path, copy: Path, *faults: str) -> Path:
+    """A copy of the plugin whose `empty_cache` does the `faults`; returns the file that they are in."""
+    shutil.copytree(plugin / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    module, _, _ = declared(plugin)[0].accelerator.partition(":")
+    kinds = {backend.accelerator.partition(":")[2] for backend in declared(plugin)}
+    path = copy / f"{module.replace('.', '/')}.py"
+    body = "\n    ".join(faults)
+    planted = f"\n\nimport contextlib\n\ndef _planted(self):\n    {body}\n\n"
+    planted += "".join(f"{kind}.empty_cache = _planted\n" for kind in sorted(kinds))
+    path.write_text(path.read_text() + planted)
+    return path

@@ -1,0 +1,77 @@
+"""Score cards as users get them, `accel verify NAME --json`, and those on record, which the docs tell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accel_simulated import DEVICES
+from accel_testing.children import without
+from accel_testing.on_simulated import environment
+
+TESTS = Path(__file__).parents[2]
+#: One for each backend and device: `./dev cards` writes them.
+RECORDS = TESTS / "conformance" / "cards"
+#: What fails on the simulated devices, each with its reason.
+EXPECTED = TESTS / "simulated" / "expected"
+#: Ranks, and no frameworks: those are in environments of their own.
+LEVEL = 3
+
+#: Each simulated device by its backend: what nobody declares, the built-in generic backend drives.
+SIMULATED = {name: "generic" if name in ("acme", "plain") else name for name in DEVICES}
+
+_KEPT = ("backend", "distribution", "version", "kit", "torch", "simulated", "level", "reached", "score")
+
+
+def run_card(backend: str, environ: Mapping[str, str], expected: Path | None = None) -> dict[str, Any]:
+    """What `accel verify BACKEND` says, as a record keeps it. Raises `AssertionError` where it cannot run."""
+    command = [
+        sys.executable, "-m", "accel_core", "verify", backend, "--level", str(LEVEL), "--json",
+        *(["--expected", str(expected)] if expected else []),
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, env=dict(environ), capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return recorded(json.loads(done.stdout))
+
+
+def recorded(card: Mapping[str, Any]) -> dict[str, Any]:
+    """A card without times and without what differs from machine to machine."""
+    checks = card["checks"]
+    return {
+        **{name: card[name] for name in _KEPT},
+        "outcomes": {row["name"]: row["outcome"] for row in checks},
+        "reasons": {row["name"]: row["message"] for row in checks if row["outcome"] != "passed"},
+    }
+
+
+def run_simulated(device: str) -> dict[str, Any]:
+    """The card of a simulated device's backend, with what is expected to fail there."""
+    file = EXPECTED / f"{device}.toml"
+    return run_card(SIMULATED[device], environment(device), file if file.exists() else None)
+
+
+def run_processor() -> dict[str, Any]:
+    """The card of `cpu`, as under a launcher of two ranks: of two devices wherever it runs."""
+    return run_card("cpu", {**without("ACCEL_", "DS_"), "LOCAL_SIZE": "2", "LOCAL_RANK": "0"})
+
+
+def on_record(name: str) -> dict[str, Any]:
+    """The card that the docs tell of."""
+    record: dict[str, Any] = json.loads((RECORDS / f"{name}.json").read_text(encoding="utf-8"))
+    return record
+
+
+def require_as_recorded(card: Mapping[str, Any], name: str) -> None:
+    """Raise `AssertionError` where a check is not good, or ends otherwise than the docs say."""
+    good = ("passed", "not claimed", "expected failure")
+    bad = [name for name, outcome in card["outcomes"].items() if outcome not in good]
+    assert not bad, "\n".join(f"{name}: {card['reasons'][name]}" for name in bad)
+    said = on_record(name)["outcomes"]
+    other = {check: how for check, how in card["outcomes"].items() if said.get(check) != how}
+    assert (other, said.keys() - card["outcomes"].keys()) == ({}, set()), "`./dev cards` writes the records"

@@ -1,0 +1,351 @@
+"""What a test installs is seen as what is installed for good, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from accel_testing import plugins
+
+import accel_core
+from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl
+from accel_core.detection.records import How
+from accel_core.errors import AccelError, InvalidArgumentError
+from accel_core.machine import vendors
+from accel_core.testing import Fake, FakeAccelerator, Fault, environment, fake, installed
+from accel_core.testing.plugins import _kept
+
+if TYPE_CHECKING:
+    from conftest import World
+
+ACME = Backend(name="acme", priority=940, device_type="acme", vendor_import="json")
+
+
+class Plain(Accelerator):
+    """An accelerator of two devices, as a plugin has one."""
+
+    def device_count(self) -> int:
+        return 2
+
+    def current_device(self) -> int:
+        return 0
+
+
+def state() -> dict[str, object]:
+    """All of the process that an installation changes."""
+    current = accel_core.current
+    return {
+        "path": list(sys.path),
+        "environ": {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        "modules": {name: module for name, module in sys.modules.items() if "acme" in name},
+        "chosen": (current._fast, current._chosen, current._selection, current._warned),
+        "built": (dict(current._built), dict(current._by_pin)),
+        "kept": dict(_kept),
+        "folders": sorted(Path(__import__("tempfile").gettempdir()).glob("accel-testing-*")),
+    }
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Whatever is installed within: the process is as it was after it."""
+    accel_core.discover()  # what that imports stays
+    before = state()
+    yield
+    assert state() == before
+
+
+@pytest.fixture(autouse=True)
+def _of_its_own(torch_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # where nobody else makes folders
+
+
+def names(**settings: Any) -> list[str]:
+    return [candidate.name for candidate in accel_core.discover(**settings)]
+
+
+def test_it_is_found_judged_and_chosen_as_any_other(mlu: World, monkeypatch: pytest.MonkeyPatch):
+    before = accel_core.get_accelerator()
+    assert before.name == "mlu"
+    there_is = installed(fake("acme", devices=2), distribution="accel-acme", version="1.2")
+    with unchanged(), there_is as there:
+        assert (there.names, there.distribution, there.version) == (("acme",), "accel-acme", "1.2")
+        assert names() == ["acme", "mlu", "generic", "cpu"]
+        found = accel_core.discover()[0]
+        assert isinstance(found, Candidate)
+        assert str(found.provenance) == "accel-acme 1.2"
+        assert "fake" in found.backend.description
+        chosen = accel_core.get_accelerator()
+        assert isinstance(chosen, FakeAccelerator)
+        assert accel_core.accelerator("acme") is accel_core.accelerator("acme@accel-acme") is chosen
+        assert accel_core.selection().how is How.RANKED
+        assert [v.devices for v in accel_core.selection().verdicts if v.name == "acme"] == [2]
+        assert accel_core.accelerator("mlu").name == "mlu"
+        for pin, how in (("acme@accel-acme", How.PINNED), ("mlu", How.PINNED), ("npu,acme", How.PREFERRED)):
+            accel_core.set_accelerator(None)
+            monkeypatch.setenv("DS_ACCELERATOR", pin)
+            assert accel_core.selection().how is how
+            assert accel_core.selection().chosen in pin
+        monkeypatch.delenv("DS_ACCELERATOR")
+        accel_core.set_accelerator(None)
+        monkeypatch.setenv("ACCEL_BLOCK", "@accel-acme")
+        assert accel_core.get_accelerator().name == "mlu"
+        assert next(v.status for v in accel_core.selection().verdicts if v.name == "acme") == "blocked"
+        monkeypatch.delenv("ACCEL_BLOCK")
+    assert accel_core.get_accelerator() is before
+    assert "acme" not in names()
+
+
+@unchanged()
+def test_as_a_decorator_it_is_installed_anew_for_each_call():
+    @installed(fake("acme"))
+    def version(fails: bool = False) -> str:
+        if fails:
+            raise KeyError("of the test's own")
+        return accel_core.selection().provenance.version  # type: ignore[union-attr]
+
+    first, second = version(), version()
+    assert first.startswith("0+fake.")
+    assert first != second
+    with pytest.raises(KeyError, match="of the test's own"):
+        version(fails=True)
+
+
+def test_around_what_goes_on_it_is_no_decorator():
+    """Their bodies would run when the block is over, and find the machine's own accelerator."""
+
+    class Suite: ...
+
+    async def later() -> None: ...
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    for function, kind in ((Suite, "a class"), (later, "an async function"), (generator, "a generator")):
+        with pytest.raises(InvalidArgumentError, match=f"{function.__name__}: it is {kind}.*Write `with"):
+            installed(fake("acme"))(function)
+
+
+@unchanged()
+def test_nested_ones_are_all_there_and_each_choice_comes_back():
+    with installed(fake("acme", priority=500)):
+        outer = accel_core.get_accelerator()
+        with installed(fake("acme.two"), variables={"DS_ACCELERATOR": "acme.two", "HOME": None}):
+            assert names()[:2] == ["acme.two", "acme"]
+            assert "HOME" not in os.environ
+            assert accel_core.get_accelerator().name == "acme.two"
+        assert accel_core.get_accelerator() is outer
+        loaded = state()["modules"]
+        with installed(fake("acme", devices=3), isolated=True):  # of the same name, which is not seen here
+            inner = accel_core.get_accelerator()
+            assert (inner is outer, inner.device_count()) == (False, 3)
+            with installed(fake("more")):  # within what is isolated
+                assert names() == ["acme", "more", "cpu"]
+        assert accel_core.get_accelerator() is outer
+        assert state()["modules"] == loaded
+
+
+@unchanged()
+def test_threads_may_end_in_any_order():
+    """What one has put over the process stays while the other, which began first, takes its own away."""
+    turns = [threading.Event() for _ in range(3)]
+    failed: list[BaseException] = []
+
+    def first() -> None:
+        with installed(fake("acme"), isolated=True, variables={"OF_BOTH": "first", "OF_FIRST": "1"}):
+            accel_core.get_accelerator()
+            turns[0].set()
+            turns[1].wait(20)
+        turns[2].set()
+
+    def second() -> None:
+        turns[0].wait(20)
+        with installed(fake("acme2"), variables={"OF_BOTH": "second"}):
+            try:
+                assert accel_core.get_accelerator().name in ("acme", "acme2")
+                turns[1].set()
+                turns[2].wait(20)
+                assert (os.environ["OF_BOTH"], "OF_FIRST" in os.environ) == ("second", False)
+                assert "acme" not in names()
+                assert accel_core.get_accelerator().name == "acme2"
+            except BaseException as error:
+                failed.append(error)
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (failed, "OF_BOTH" in os.environ) == ([], False)
+
+
+def test_isolated_nothing_of_the_users_decides(
+    mlu: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recwarn: pytest.WarningsRecorder
+):
+    """Neither plugins, nor variables, nor files, nor the machine's hardware."""
+    seen = vendors.KnownHardware("NVIDIA GPU", "cuda", "accel-cuda", vendors.Evidence(("/dev/nvidia0",), ()))
+    monkeypatch.setattr(vendors, "known_hardware", lambda *root: (seen,))
+    (tmp_path / "accel").mkdir()
+    (tmp_path / "accel" / "accel.toml").write_text("accelerator = 'npu'\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("DS_ACCELERATOR", "mlu")
+    monkeypatch.setenv("ACCEL_BLOCK", "acme")
+    mlu.distribution("torch-zeta", "1.0", {"torch.backends": {"zeta": "torch_zeta:autoload"}})
+    with unchanged(), installed(fake("acme", devices=0), isolated=True):
+        assert names() == ["acme", "cpu"]
+        assert accel_core.get_accelerator().name == "cpu"
+        record = accel_core.selection()
+        assert (record.missing_plugins, record.autoload, record.sources) == ((), (), {})
+        assert {name for name in os.environ if name.startswith(("ACCEL_", "DS_"))} == {
+            "ACCEL_CONFIG",
+            "ACCEL_ONLY",
+        }
+        with pytest.raises(AccelError, match="mlu"):
+            accel_core.accelerator("mlu")
+    assert names() == ["mlu", "generic", "cpu"]
+    with installed(fake("mlu", devices=7), isolated=True):  # the name of what is not seen
+        assert accel_core.get_accelerator().device_count() == 7
+    assert [str(w.message) for w in recwarn if "nvidia" in str(w.message).lower()] == []
+
+
+@unchanged()
+def test_a_backend_with_an_accelerator_of_the_tests_own():
+    with installed(ACME, accelerator=Plain) as there:
+        chosen = accel_core.get_accelerator()
+        assert (type(chosen), chosen.backend.distribution) == (Plain, "accel-testing-acme")
+        assert there.folder.is_dir()
+    with installed(ACME, accelerator=chosen):
+        assert accel_core.get_accelerator() is chosen
+    declared = replace(ACME, accelerator=f"{Plain.__module__}:Plain")
+    assert sys.modules[Plain.__module__].Plain is Plain
+    with installed(declared):
+        assert type(accel_core.get_accelerator()) is Plain
+
+
+@unchanged()
+def test_a_plugin_of_ones_own_is_a_module_or_an_object(torch_world: World):
+    class Object:
+        @hookimpl
+        def accel_backends(self) -> list[Backend]:
+            return [ACME, replace(ACME, name="acme.slow", priority=3)]
+
+        @hookimpl
+        def accel_create(self, backend: Backend) -> Accelerator:
+            return Plain(backend)
+
+    with installed(Object()) as there:
+        assert there.names == ("acme", "acme.slow")
+        assert type(accel_core.accelerator("acme.slow")) is type(accel_core.get_accelerator()) is Plain
+    torch_world.module("acme_plugin", plugins.declaring(plugins.arguments("acme")))
+    module = __import__("acme_plugin")
+    try:
+        with installed(module):
+            found = accel_core.discover()[0]
+            assert isinstance(found, Candidate)
+            assert (found.plugin is module, found.provenance.value) == (True, "acme_plugin")
+    finally:
+        del sys.modules["acme_plugin"]
+
+
+@unchanged()
+def test_one_may_stand_in_for_what_is_installed(mlu: World):
+    with installed(fake("mlu", devices=5), distribution="Accel_MLU"):
+        assert names() == ["mlu", "generic", "cpu"]
+        assert accel_core.get_accelerator().device_count() == 5
+
+
+BAD: dict[str, tuple[Any, type[Exception], list[str]]] = {
+    "taken": (lambda: installed(fake("mlu")), BackendConflictError, ["'mlu'", "accel-mlu", "isolated=True"]),
+    "built in": (
+        lambda: installed(fake("cpu"), isolated=True),
+        BackendConflictError,
+        ["'cpu'", "accel-core", "Choose another name"],
+    ),
+    "no name": (lambda: installed(fake("Acme!")), InvalidBackendError, ["'Acme!'", "expected e.g. 'npu'"]),
+    "text": (lambda: installed("acme"), InvalidArgumentError, ["'acme'", "str", "installed(fake('acme'))"]),
+    "number": (lambda: installed(3), InvalidArgumentError, ["3", "int", "expected fake"]),
+    "module without hooks": (lambda: installed(types), InvalidArgumentError, ["module", "hookimpl"]),
+    "class": (lambda: installed(Plain), InvalidArgumentError, ["accelerator=..."]),
+    "accelerator of a fake": (
+        lambda: installed(fake("acme"), accelerator=Plain),
+        InvalidArgumentError,
+        ["only a Backend", "leave it out"],
+    ),
+    "accelerator of another name": (
+        lambda: installed(ACME, accelerator=Plain(replace(ACME, name="other"))),
+        InvalidBackendError,
+        ["'acme'", "'other'", "Plain"],
+    ),
+    "distribution": (
+        lambda: installed(fake("acme"), distribution="../x"),
+        InvalidBackendError,
+        ["'../x'", "'accel-acme'"],
+    ),
+    "version": (lambda: installed(fake("acme"), version="1/0"), InvalidBackendError, ["'1/0'", "'1.0'"]),
+    "variables": (
+        lambda: installed(fake("acme"), variables={"A": 1}),  # type: ignore[dict-item]
+        InvalidArgumentError,
+        ["'A' is 1", "expected a text", "'1'"],
+    ),
+    "no variable": (
+        lambda: installed(fake("acme"), variables={"KEPT": "1", "A=B": "1"}),
+        InvalidArgumentError,
+        ["'A=B'", "without '='"],
+    ),
+    "devices": (lambda: fake("acme", devices=-1), InvalidBackendError, ["-1", "0 or more", "devices=2"]),
+    "devices as text": (lambda: fake("acme", devices="2"), InvalidBackendError, ["'2'", "devices=2"]),  # type: ignore[arg-type]
+    "its own fields": (
+        lambda: fake("acme", device_type="acme"),
+        InvalidBackendError,
+        ["device_type", "accel simulate"],
+    ),
+    "unknown field": (lambda: fake("acme", priorty=3), InvalidBackendError, ["'priorty'", "known fields"]),
+    "no fault": (lambda: fake("acme", "hangs"), InvalidArgumentError, ["'hangs'", "Fault("]),  # type: ignore[arg-type]
+    "place": (
+        lambda: Fault("synchronise", hangs=True),
+        InvalidBackendError,
+        ["'synchronise'", "no such place", "Did you mean 'synchronize'?"],
+    ),
+    "no place": (lambda: Fault("warp drive", hangs=True), InvalidBackendError, ["Write one of import"]),
+    "nothing": (lambda: Fault("import"), InvalidBackendError, ["nothing given", "hangs=True"]),
+    "two": (lambda: Fault("import", exits=1, hangs=True), InvalidBackendError, ["exits and hangs"]),
+    "lie of a step": (lambda: Fault("import", returns=1), InvalidBackendError, ["returns nothing"]),
+    "call": (lambda: Fault("import", hangs=True, call=0), InvalidBackendError, ["call=0", "from 1 on"]),
+    "raises": (lambda: Fault("import", raises=3), InvalidBackendError, ["raises=3", "RuntimeError"]),  # type: ignore[arg-type]
+    "sleeps": (lambda: Fault("import", sleeps=-1), InvalidBackendError, ["sleeps=-1", "seconds"]),
+    "floods": (lambda: Fault("import", floods=1.5), InvalidBackendError, ["floods=1.5"]),  # type: ignore[arg-type]
+    "runs": (lambda: Fault("import", runs="chdir"), InvalidBackendError, ["runs='chdir'", "a function"]),  # type: ignore[arg-type]
+    "hangs": (lambda: Fault("import", hangs=3), InvalidBackendError, ["hangs=3", "True"]),  # type: ignore[arg-type]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+@unchanged()
+def test_what_is_wrong_is_told_and_leaves_nothing(mlu: World, case: str):
+    make, kind, said = BAD[case]
+    with pytest.raises(kind) as raised:  # noqa: PT012 - some raise when they are made, some when entered
+        made = make()
+        assert not isinstance(made, Fake | Fault)
+        made.__enter__()
+    assert isinstance(raised.value, AccelError)
+    for text in said:
+        assert text in str(raised.value)
+
+
+def test_a_variable_of_the_users_does_not_get_to_a_child(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    monkeypatch.setenv("ACCEL_STRICT", "1")
+    monkeypatch.setenv("KEPT", "yes")
+    with unchanged(), installed(fake("acme"), variables={"ACCEL_PROBE": "isolated"}) as there:
+        told = environment({"KEPT": None, "MORE": "1"})
+        assert told["PYTHONPATH"].split(os.pathsep)[0] == str(there.folder)
+        assert (told["ACCEL_PROBE"], told["MORE"], "KEPT" in told) == ("isolated", "1", False)
+        assert not {"DS_ACCELERATOR", "ACCEL_STRICT"} & set(told)
+    assert "ACCEL_PROBE" not in environment()

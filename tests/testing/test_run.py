@@ -1,0 +1,141 @@
+"""A child sees what is installed and nothing that steers, ends with all it started, and says why it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from accel_testing import processes
+from accel_testing.children import SIMULATED
+
+import accel_core
+from accel_core import Backend, ChildError, InvalidArgumentError
+from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.testing import Fault, fake, installed, run, write_distribution
+
+if TYPE_CHECKING:
+    from conftest import World
+
+TOLD = """
+import json, accel_core
+found = accel_core.discover()
+print(json.dumps([accel_core.get_accelerator().name, [str(c.provenance) for c in found if not c.builtin]]))
+"""
+
+
+def test_a_child_has_what_is_installed(torch_world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    with installed(fake("acme"), version="1.0", isolated=True):
+        assert run(TOLD, path=[SIMULATED]).answer == ["acme", ["accel-fake-acme 1.0"]]
+        listed = run([sys.executable, "-m", "accel_core", "list", "--json"], path=[SIMULATED]).stdout
+        assert '"accel-fake-acme"' in listed
+    backend = Backend(name="acme", priority=900, device_type="cpu", vendor_import="json")
+    with installed(backend, accelerator=CPUAccelerator(backend), version="1.0", isolated=True):
+        assert accel_core.get_accelerator().name == "acme"
+        code = "import accel_core; print([c.outcome for c in accel_core.discover() if c.name == 'acme'])"
+        said = run(code, path=[SIMULATED]).stdout
+        assert "was installed by a test of another process" in said
+        assert "give its class" in said
+
+
+def test_a_vendor_that_kills_the_process_is_tried_apart_the_next_time(torch_world: World, tmp_path: Path):
+    """As in real life; and another run of the same test is not told of it."""
+    variables = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONWARNINGS": "always"}
+    code = "import accel_core; print(accel_core.get_accelerator().name)"
+    for _ in range(2):
+        with installed(fake("acme", Fault("vendor_import", exits=7)), isolated=True):
+            first = run(code, variables=variables, path=[SIMULATED], check=False)
+            assert (first.returncode, first.stdout) == (7, "")
+            second = run(code, variables=variables, path=[SIMULATED])
+            assert (second.stdout, "EarlierCrashWarning" in second.stderr) == ("cpu\n", True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who is left is read in /proc")
+def test_it_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    mark = f"OF_THIS_TEST={os.getpid()}"
+    code = "import os, time\nprint('begun', flush=True)\nif os.fork(): time.sleep(600)\ntime.sleep(600)"
+    begun = time.monotonic()
+    ended = run(code, variables=dict([mark.split("=")]), timeout=1, check=False, cwd=tmp_path)
+    assert (ended.late, ended.stdout) == (True, "begun\n")
+    assert "killed after 1 s" in ended.stderr
+    with pytest.raises(ChildError, match=r"too slow.*\n--- stdout\nbegun"):
+        ended.succeeded()
+    monkeypatch.setattr("accel_core.testing.children._LAST_WORDS", 0.2)
+    # One that goes on by itself does not, though the child has ended well.
+    on = "import os, time\nif not os.fork(): [os.close(n) for n in range(3)]; time.sleep(60)"
+    run(on, variables=dict([mark.split("=")]))
+    # One that has left the group, and holds the output open, is waited for no longer than that.
+    away = (
+        "import os, time\nif os.fork(): os._exit(0)\n"
+        "os.setsid(); print(os.getpid(), flush=True); time.sleep(60)"
+    )
+    os.kill(int(run(away, timeout=1, check=False).stdout), signal.SIGKILL)
+    assert time.monotonic() - begun < 30
+    assert not processes.left_of(mark)
+
+
+FORKED = """
+import os, accel_core
+from accel_core.testing import fake, installed
+block = installed(fake("acme"), isolated=True)
+folder = block.__enter__().folder
+child = os.fork()
+if not child:
+    seen = [c.name for c in accel_core.discover()]
+    block.__exit__(None, None, None)
+    os._exit(seen != ["acme", "cpu"])
+status = os.waitpid(child, 0)[1]
+print([status, folder.is_dir() and 1])
+block.__exit__(None, None, None)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_has_it_and_leaves_it_to_its_parent():
+    assert run(FORKED).answer == [0, 1]
+
+
+def test_what_a_child_said_is_in_the_error():
+    with pytest.raises(AssertionError) as raised:
+        run("import os, sys; print('so far'); sys.stdout.flush(); os.write(2, b'caf\\xe9'); sys.exit(3)")
+    assert isinstance(raised.value, ChildError)
+    for text in ("status 3, expected 0", "so far", "caf\ufffd"):
+        assert text in str(raised.value)
+    with pytest.raises(ChildError, match="SIGKILL"):
+        run("import os; os.kill(os.getpid(), 9)")
+    with pytest.raises(ChildError, match=r"'no json', expected JSON.*json\.dumps"):
+        _ = run("print('no json')").answer
+    with pytest.raises(ChildError, match="ANSWER is followed by no JSON"):
+        _ = run("print('ANSWER no')").answers
+    assert run("print('ANSWER 1ANSWER [2]')").answers == [1, [2]]
+    with pytest.raises(ChildError, match=r"'no-such-program' cannot be started.*sys\.executable"):
+        run(["no-such-program"])
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: run(3), "expected Python source"),  # type: ignore[arg-type]
+        (lambda: run([]), "expected Python source"),
+        (lambda: run("", timeout=0), "timeout=0"),
+        (lambda: run("", timeout="1"), "timeout='1'"),  # type: ignore[arg-type]
+        (lambda: run("", variables={"A": 1}), "'A' is 1"),  # type: ignore[dict-item]
+    ],
+)
+def test_what_cannot_be_run_is_told(call: Any, said: str):
+    with pytest.raises(InvalidArgumentError) as raised:
+        call()
+    assert said in str(raised.value)
+
+
+def test_a_distribution_is_written_where_one_wants_it(world: World, tmp_path: Path):
+    folder = write_distribution(
+        tmp_path / "site", "accel-acme", "1.2", {"accel.backends": {"acme": "accel_acme"}}, {"accel_acme": ""}
+    )
+    world.set_path([folder])
+    assert "accel-acme 1.2" in [str(c.provenance) for c in accel_core.discover()]
