@@ -19,6 +19,7 @@ from accel_testing.plugins import arguments, declaring
 from accel_core import Accelerator, SettingError
 from accel_core.conformance.catalogue import checks
 from accel_core.conformance.expected import read
+from accel_core.conformance.records import Card, Outcome, Result
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -146,6 +147,26 @@ def test_the_certificate(tmp_path: Path) -> None:
     assert report["score"] in done.stdout
 
 
+def test_a_level_of_which_nothing_passed_is_not_reached() -> None:
+    """No framework is installed, or there is one device for two ranks: good, and no level to be shown."""
+
+    def card(of_frameworks: Outcome) -> Card:
+        results = [Result(check, Outcome.PASSED) for check in checks() if check.level < 4]
+        results += [Result(check, Outcome.NOT_CLAIMED) for check in checks() if check.level == 4]
+        results[-1] = results[-1]._replace(outcome=of_frameworks)
+        return Card("acme", "", "", "", "", "", "", 4, tuple(results), 1.0)
+
+    assert card(Outcome.PASSED).reached == 4
+    assert card(Outcome.NOT_CLAIMED).reached == 3
+    assert card(Outcome.FAILED).reached == 3
+
+
+def test_single_checks_are_not_certified(tmp_path: Path) -> None:
+    done = verify("cpu", "--certify", "--check", "declaration.hooks_fit", folder=tmp_path)
+    assert done.returncode == 2
+    assert "leave --check out" in done.stderr
+
+
 def test_what_is_not_installed_could_not_run(tmp_path: Path) -> None:
     done = verify("nobody", folder=tmp_path)
     assert done.returncode == 2
@@ -189,4 +210,6 @@ def test_every_member_is_asked_for_by_a_check() -> None:
 def test_every_check_says_why() -> None:
     assert len(checks()) >= 99
     assert len({check.name for check in checks()}) == len({check.node for check in checks()}) == len(checks())
+    # `AcceleratorTests` is all classes in one: a name of two would be one check.
+    assert len({check.node.partition("::")[2] for check in checks()}) == len(checks())
     assert [check.name for check in checks() if not check.why.endswith(".")] == []

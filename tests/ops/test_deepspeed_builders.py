@@ -130,6 +130,12 @@ def test_what_torch_would_compile_again_is_not_built(disk, tools, tmp_path, monk
     source = tmp_path / "deepspeed" / "ops" / "csrc" / "odd.cpp"
     source.parent.mkdir()
     source.touch()
+    (kept / "odd_op.so").touch()
+    rules = "cxx = g++-12\nbuild odd.o: compile "
+    (kept / "build.ninja").write_text(f"{rules}/another/environment/deepspeed/ops/csrc/odd.cpp\n")
+    assert op_builders.is_built(builder) is False
+    (kept / "build.ninja").write_text(f"{rules}{str(source).replace(' ', '$ ')}\n")
+    assert op_builders.is_built(builder) is True
     os.utime(source, (2**33, 2**33))
     assert op_builders.is_built(builder) is False
 

@@ -23,6 +23,7 @@ def to_dict(card: Card) -> dict[str, Any]:
         "kit": card.kit,
         "torch": card.torch,
         "python": card.python,
+        "frameworks": list(card.frameworks),
         "simulated": card.simulated,
         "level": card.level,
         "reached": card.reached,
@@ -63,10 +64,10 @@ def certify(card: Card, folder: Path) -> Path:
 def _product(card: Card) -> str:
     rows = {
         "backend": card.backend, "distribution": card.distribution, "version": card.version,
-        "kit": card.kit, "torch": card.torch, "python": card.python, "simulated": card.simulated,
-        "score": card.score,
+        "kit": card.kit, "torch": card.torch, "python": card.python, "frameworks": card.frameworks,
+        "simulated": card.simulated, "score": card.score,
     }  # fmt: skip
-    # JSON's strings are TOML's basic strings.
+    # JSON's strings are TOML's basic strings, and its lists of them TOML's.
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in rows.items()]
     lines.append(f"level = {card.reached if card.reached is not None else -1}")
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["GROUPS", "LEVELS", "Group"]
+__all__ = ["GROUPS", "LEVELS", "USUAL_LEVEL", "Group"]
 
 #: What a backend reaches with each level.
 LEVELS = {
@@ -13,7 +13,12 @@ LEVELS = {
     1: "the interface",
     2: "what the device computes",
     3: "several ranks",
+    4: "frameworks",
 }
+
+#: How far `accel verify` goes unless it is told: the last level that is the same on every machine with the
+#: device. What the next one is about depends on what else is installed, and takes minutes.
+USUAL_LEVEL = 3
 
 
 class Group(NamedTuple):
@@ -24,6 +29,8 @@ class Group(NamedTuple):
     level: int
     #: Seconds that one check may take before it counts as hung.
     seconds: float = 60.0
+    #: The frameworks that it is about: distributions and packages of these names, any of each row.
+    needs: tuple[tuple[str, ...], ...] = ()
 
     @property
     def process(self) -> str:
@@ -51,4 +58,7 @@ GROUPS = (
     Group("compute.amounts", 2),
     Group("compute.compiling", 2, seconds=240.0),
     Group("ranks.distributed", 3, seconds=400.0),
+    Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",),)),
+    Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"),)),
+    Group("frameworks.transformers", 4, 500.0, (("transformers",), ("accelerate",))),
 )

@@ -63,6 +63,8 @@ class Card(NamedTuple):
     level: int
     results: tuple[Result, ...]
     seconds: float
+    #: The frameworks that passed a check, with their versions: `("deepspeed 0.19.8",)`.
+    frameworks: tuple[str, ...] = ()
 
     def of(self, level: int) -> tuple[Result, ...]:
         """The results of one level."""
@@ -70,10 +72,16 @@ class Card(NamedTuple):
 
     @property
     def reached(self) -> int | None:
-        """The highest level up to which all is good; `None` where level 0 has faults."""
+        """The highest level up to which all is good; `None` where level 0 has faults.
+
+        A level of which nothing passed is not reached: no framework was installed, or a device had to be two.
+        """
         reached = None
         for level in range(self.level + 1):
-            if not all(result.outcome.is_good for result in self.of(level)):
+            outcomes = [result.outcome for result in self.of(level)]
+            if not all(outcome.is_good for outcome in outcomes):
+                break
+            if outcomes and Outcome.PASSED not in outcomes:
                 break
             reached = level
         return reached

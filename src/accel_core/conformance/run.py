@@ -72,7 +72,15 @@ def run(
         level=level,
         results=tuple(sorted(results, key=lambda result: order[result.check.name])),
         seconds=time.monotonic() - started,
+        frameworks=tuple(_frameworks(results)),
     )
+
+
+def _frameworks(results: list[Result]) -> Iterator[str]:
+    """Those that passed a check, with their versions."""
+    passed = dict.fromkeys(result.check.group for result in results if result.outcome is Outcome.PASSED)
+    for row in dict.fromkeys(row for group in passed for row in group.needs):
+        yield next((f"{name} {version}" for name in row if (version := _version(name))), row[0])
 
 
 def _version(distribution: str) -> str:

@@ -7,6 +7,9 @@ from accel_core.conformance.compute.test_arithmetic import TestArithmetic
 from accel_core.conformance.compute.test_compiling import TestCompiling
 from accel_core.conformance.compute.test_queues import TestQueues
 from accel_core.conformance.compute.test_randomness import TestRandomness
+from accel_core.conformance.frameworks.test_deepspeed import TestDeepSpeed
+from accel_core.conformance.frameworks.test_lightning import TestLightning
+from accel_core.conformance.frameworks.test_transformers import TestTransformers
 from accel_core.conformance.interface.test_answers import TestAnswers
 from accel_core.conformance.interface.test_selection import TestSelection
 from accel_core.conformance.interface.test_sharing import TestSharing
@@ -33,5 +36,8 @@ class AcceleratorTests(
     TestAmounts,
     TestCompiling,
     TestDistributed,
+    TestDeepSpeed,
+    TestLightning,
+    TestTransformers,
 ):
     """What accel_core promises of an accelerator. Subclass it, name it `Test…`, and set `backend`."""

@@ -25,8 +25,6 @@ from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_core.settings import LOCAL_RANK
 
 if TYPE_CHECKING:
-    import torch
-
     from accel_core.accelerators.interface import Accelerator
 
 __all__ = ["partial_state"]
@@ -59,11 +57,14 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         os.environ[_DEVICE] = "cpu"
         return _as_chosen(state, ours)
     is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
-    device = _device_of_rank(ours) if is_rank else ours.device(ours.current_device())
-    ours.set_device(device.index)
+    index = _index_of_rank(ours) if is_rank else ours.current_device()
+    ours.set_device(index)
     if is_rank:
         kwargs.setdefault("backend", communication_of(ours))
-    os.environ[_DEVICE] = str(device)
+    device = str(ours.device(index))
+    if is_rank and ":" not in device:  # a rank has one, Gaudi's; DistributedDataParallel is given its number
+        device = f"{device}:{ours.current_device()}"
+    os.environ[_DEVICE] = device
     state = accelerate.PartialState(**kwargs)
     kinds = accelerate.DistributedType
     if is_rank and state.distributed_type == kinds.NO:
@@ -96,10 +97,10 @@ def _as_chosen(state: Any, ours: Accelerator) -> Any:
     return state
 
 
-def _device_of_rank(ours: Accelerator) -> torch.device:
+def _index_of_rank(ours: Accelerator) -> int:
     rank, count = LOCAL_RANK.read(os.environ), ours.device_count()
     if rank < count:
-        return ours.device(rank)
+        return rank
     raise IntegrationError(
         f"rank {rank} on this host needs a device of its own, and sees {count} of {ours.name}. Accelerate "
         "gives the n-th rank of a host its n-th device: start at most as many ranks as devices, and "

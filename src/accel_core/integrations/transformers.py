@@ -13,6 +13,7 @@ of `accel_core.integrations.accelerate` makes. Importing this module imports nei
 
 from __future__ import annotations
 
+import importlib
 from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -31,7 +32,8 @@ class AcceleratorArguments:
     """Put before `TrainingArguments`, or a subclass such as TRL's `SFTConfig`: trains where accel_core says.
 
     Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
-    library. `use_cpu=True` must agree with the choice. Raises what `partial_state` raises, and
+    library. `use_cpu=True` must agree with the choice, and `bf16=True` is taken where the accelerator trains
+    in bfloat16, whether Transformers know its vendor or not. Raises what `partial_state` raises, and
     `IntegrationError` for what Transformers would do on another device than the chosen one.
     """
 
@@ -40,6 +42,18 @@ class AcceleratorArguments:
         deepspeed: Any
         ddp_timeout: int
         accelerator_config: Any
+        bf16: bool | None
+        bf16_full_eval: bool
+
+    def _validate_args(self) -> None:
+        # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
+        asked = self.use_cpu
+        if self.bf16 or self.bf16_full_eval:
+            self.use_cpu = asked or current.get_accelerator().is_bf16_supported()
+        try:
+            super()._validate_args()  # type: ignore[misc]
+        finally:
+            self.use_cpu = asked
 
     @cached_property
     def _setup_devices(self) -> torch.device:
@@ -58,7 +72,9 @@ class AcceleratorArguments:
             )
         self.use_cpu = is_cpu
         # The state is there from now on, whatever the configuration says; the Trainer must not see this key.
-        self.accelerator_config.pop("use_configured_state", None)
+        if not self.accelerator_config.pop("use_configured_state", None):
+            # As theirs do: what earlier arguments left there is of their precision.
+            importlib.import_module("accelerate.state").AcceleratorState._reset_state()
         self.distributed_state = partial_state(timeout=timedelta(seconds=self.ddp_timeout))
         self._n_gpu = 0 if is_cpu else 1  # a process has one device
         device: torch.device = self.distributed_state.device

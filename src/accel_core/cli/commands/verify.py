@@ -18,9 +18,9 @@ from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Heading, Marked, Paragraph, Part, Table, paragraph
 from accel_core.cli.progress import Progress
 from accel_core.conformance import document
-from accel_core.conformance.catalogue import checks
+from accel_core.conformance.catalogue import Check, checks
 from accel_core.conformance.expected import NOTHING, Expected, read
-from accel_core.conformance.groups import LEVELS
+from accel_core.conformance.groups import LEVELS, USUAL_LEVEL
 from accel_core.conformance.records import Card, Outcome, Result
 from accel_core.conformance.run import run
 from accel_core.detection.apart import Apart
@@ -59,8 +59,7 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
 @click.option(
     "--level",
     type=click.IntRange(min(LEVELS), max(LEVELS)),
-    default=max(LEVELS),
-    show_default=True,
+    show_default=f"{USUAL_LEVEL}, or that of --check",
     metavar="N",
     help="; ".join(f"{level}: {what}" for level, what in LEVELS.items()) + ".",
 )
@@ -95,7 +94,7 @@ def command(
     ctx: click.Context,
     name: Pin | None,
     *,
-    level: int,
+    level: int | None,
     only: tuple[str, ...],
     expected: tuple[Path, Expected] | None,
     timeout: float | None,
@@ -113,11 +112,13 @@ def command(
         raise click.UsageError(
             f"--certify skips nothing, and {expected[0]} has [skip]; take that section out."
         )
+    if certify and only:
+        raise click.UsageError("--certify certifies a level, not single checks; leave --check out.")
     if release is not None and (certify or expected or only or listing):
         raise click.UsageError("--against runs no check: leave --certify, --expected, --check, --list out.")
     with answering(as_json=as_json) as output, _could_not_run():
         if listing:
-            wanted = [check for check in checks() if check.level <= level]
+            wanted = _wanted(max(LEVELS) if level is None else level, only)
             if as_json:
                 rows = [{"name": c.name, "level": c.level, "why": c.why} for c in wanted]
                 output.write_json({"checks": rows})
@@ -129,8 +130,9 @@ def command(
         if release is not None:
             ctx.exit(answer(_subject(name, settings), release, output, as_json=as_json))
         _require_pytest()
-        wanted = [check for check in checks() if check.level <= level and (not only or check.name in only)]
-        with Progress(len(wanted)) as progress:
+        if level is None:
+            level = max((check.level for check in checks() if check.name in only), default=USUAL_LEVEL)
+        with Progress(len(_wanted(level, only))) as progress:
             file = expected[0] if expected else None
             subject = _subject(name, settings)
             card = run(subject, level, expected=file, only=only, seconds=timeout, begins=progress.show)
@@ -141,6 +143,10 @@ def command(
     if certify:
         _write(card)
     ctx.exit(_status(card))
+
+
+def _wanted(level: int, only: tuple[str, ...]) -> list[Check]:
+    return [check for check in checks() if check.level <= level and (not only or check.name in only)]
 
 
 class _CouldNotRunError(click.ClickException):
@@ -202,6 +208,8 @@ def _page(card: Card, expected: Expected) -> list[Part]:
     parts: list[Part] = [
         paragraph((card.score, style), (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", "")),
     ]
+    if card.frameworks:
+        parts.append(paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
     if card.simulated:
         parts.append(paragraph((f"Simulated, no real device: {card.simulated}.", "yellow")))
     parts.append(Paragraph())

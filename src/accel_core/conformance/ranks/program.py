@@ -1,12 +1,10 @@
 """What each rank of level 3 runs: `python -m accel_core.conformance.ranks.program FOLDER PART BACKEND`.
 
-Each part is one line of JSON in the rank's own file, written as soon as it is done: what comes after it may
-hang or take the process down.
+`accel_core.conformance.parts` does the parts and tells of each.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -23,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 import accel_core
 from accel_core.accelerators.interface import Accelerator
 from accel_core.conformance.claims import require
+from accel_core.conformance.parts import do
 
 __all__ = ["PARTS"]
 
@@ -32,38 +31,15 @@ _PATIENCE = 20.0
 
 def main(folder: str, part: str, backend: str) -> None:
     """Join the others and run one part, or `all` of them."""
-    accelerator = accel_core.accelerator(backend)
-    rank = int(os.environ["RANK"])
-    accelerator.set_device(int(os.environ["LOCAL_RANK"]) % accelerator.device_count())
-    dist.init_process_group(accelerator.communication_backend_name(), timeout=timedelta(seconds=_PATIENCE))
-    with Path(folder, f"{rank}.jsonl").open("a", encoding="utf-8") as file:
-        for name, work in PARTS.items() if part == "all" else [(part, _LOST[part])]:
-            began = time.monotonic()
-            problem = _problem(work, accelerator, Path(folder))
-            line = {"part": name, "problem": problem, "seconds": time.monotonic() - began}
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-    os._exit(0)  # what a backend does as it is taken down is not what is asked here
 
+    def begin() -> tuple[Accelerator, Path]:
+        accelerator = accel_core.accelerator(backend)
+        accelerator.set_device(int(os.environ["LOCAL_RANK"]) % accelerator.device_count())
+        name = accelerator.communication_backend_name()
+        dist.init_process_group(name, timeout=timedelta(seconds=_PATIENCE))
+        return accelerator, Path(folder)
 
-def _problem(work: Callable[[Accelerator, Path], None], accelerator: Accelerator, folder: Path) -> str:
-    try:
-        work(accelerator, folder)
-    except AssertionError as error:
-        return str(error)
-    except (SystemExit, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # torch's CheckpointException is no Exception
-        return _words(error)
-    return ""
-
-
-def _words(error: BaseException) -> str:
-    """What the error says; of other ranks' tracebacks in it the last line."""
-    text = str(error).strip()
-    if "Traceback (most recent call last)" in text:
-        text = text.splitlines()[-1]
-    return f"{type(error).__name__}: {text}"[:1500]
+    do(Path(folder), begin, PARTS if part == "all" else {part: _LOST[part]})
 
 
 def _same(given: torch.Tensor, expected: list[float], what: str) -> None:

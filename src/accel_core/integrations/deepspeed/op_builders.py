@@ -131,7 +131,7 @@ def compatibility(builder: Any) -> str:
 def is_built(builder: Any) -> bool:
     """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result.
 
-    What torch keeps is compiled again when a source, or torch itself, is newer, or the compiler is another.
+    What torch keeps is compiled again when torch itself is newer, or a source or the compiler is another.
     """
     if not builder.sources():
         return True
@@ -142,7 +142,7 @@ def is_built(builder: Any) -> bool:
     kept = os.environ.get("TORCH_EXTENSIONS_DIR")
     tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
     folders = [Path(kept, builder.name)] if kept else _build_root().glob(f"{tag}/{builder.name}")
-    folders = [folder for folder in folders if not _of_another_compiler(folder)]
+    folders = [folder for folder in folders if not _made_otherwise(folder, builder)]
     found = [file for folder in folders for file in _files(folder) if names.fullmatch(file.name)]
     return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
 
@@ -157,15 +157,23 @@ def _files(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _of_another_compiler(folder: Path) -> bool:
-    """Whether torch's build file there names another compiler than torch would take now."""
+def _made_otherwise(folder: Path, builder: Any) -> bool:
+    """Whether torch's build file there names other sources, or another compiler, than torch would take now.
+
+    Environments with a DeepSpeed each keep what they compile in one folder of the user's.
+    """
     try:
-        first = re.search(r"^cxx = (.*)$", (folder / "build.ninja").read_text("utf-8"), re.MULTILINE)
+        text = (folder / "build.ninja").read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return False
-    if first is None or sys.platform == "win32":  # where torch takes no other
+    if sys.platform == "win32":  # where paths are written otherwise, and torch takes no other compiler
         return False
-    return first[1] != os.environ.get("CXX", "c++")
+    compiled = re.findall(r"^build \S+: \w*compile (.*)$", text, re.MULTILINE)
+    wanted = [str(Path(_folder("deepspeed.ops"), str(source))) for source in builder.sources()]
+    if compiled and not {re.sub(r"\$([$: ])", r"\1", path) for path in compiled} >= {*wanted}:
+        return True
+    first = re.search(r"^cxx = (.*)$", text, re.MULTILINE)
+    return first is not None and first[1] != os.environ.get("CXX", "c++")
 
 
 def _changed(builder: Any) -> float:

@@ -1,0 +1,1 @@
+"""Level 4: frameworks, where they are installed."""

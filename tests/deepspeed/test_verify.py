@@ -1,0 +1,68 @@
+"""Level 4 of `accel verify`: what it says of DeepSpeed on a device that works, and on one that does not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accel_testing import layouts
+from accel_testing.children import finish, start
+
+from accel_core.conformance.catalogue import checks
+
+pytestmark = pytest.mark.slow
+
+GROUP = "frameworks.deepspeed."
+NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
+PLUGIN = """
+from accel_core import Backend, hookimpl
+
+@hookimpl
+def accel_backends():
+    return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
+                    private_use1=True, communication_backend="accl", accelerator="acme_broken:Broken")]
+"""
+#: Page-locked copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.
+BROKEN = """
+import torch
+from accel_core.accelerators.torch_device import TorchAccelerator
+
+class Broken(TorchAccelerator):
+    def pin_memory(self, tensor, align_bytes=1):
+        return torch.zeros_like(tensor)
+    def is_bf16_supported(self):
+        return False
+    def supported_dtypes(self):
+        return [torch.float32, torch.bfloat16, torch.float16]
+"""
+
+
+def verified(environ: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The document, and what is wrong by the check's name; level 4 is that of the checks that are named."""
+    named = [word for name in NAMES for word in ("--check", name)]
+    command = ["-m", "accel_core", "verify", "acme", "--json", *named]
+    done = finish(start(command, environ), 300, check=False)
+    document = json.loads(done.stdout)
+    rows = {row["name"].removeprefix(GROUP): row for row in document["checks"]}
+    return document, {name: row["message"] for name, row in rows.items() if row["outcome"] != "passed"}
+
+
+def test_everything_is_kept_on_a_device_that_works(on_acme: dict[str, str]) -> None:
+    document, wrong = verified(on_acme)
+    assert wrong == {}
+    assert (document["level"], document["reached"], len(document["checks"])) == (4, 4, len(NAMES))
+    assert [text.partition(" ")[0] for text in document["frameworks"]] == ["deepspeed"]
+
+
+def test_what_is_broken_is_found_where_it_is_used(on_acme: dict[str, str], tmp_path: Path) -> None:
+    """Each of the two by its own check, and the others pass."""
+    modules = {"accel_acme": PLUGIN, "acme_broken": BROKEN}
+    layouts.dist_info(tmp_path, "accel-acme", "1.0", {layouts.GROUP: {"acme": "accel_acme"}}, modules)
+    paths = os.pathsep.join([str(tmp_path), on_acme["PYTHONPATH"]])
+    _, wrong = verified({**on_acme, "PYTHONPATH": paths})
+    assert wrong.keys() == {"zero_2_offloaded", "zero_in_bfloat16"}
+    assert "plain torch on the processor has" in wrong["zero_2_offloaded"]
+    assert "bfloat16" in wrong["zero_in_bfloat16"] or "bf16" in wrong["zero_in_bfloat16"]

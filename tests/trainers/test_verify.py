@@ -1,0 +1,54 @@
+"""Level 4 of `accel verify`: what it says of Lightning and Transformers on `acme`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("lightning")
+pytest.importorskip("transformers")
+
+from accel_testing.on_simulated import run_on
+from accel_testing.ports import free_port
+
+from accel_core.conformance.catalogue import checks
+
+pytestmark = pytest.mark.slow
+
+VERIFY = "import runpy; runpy.run_module('accel_core', run_name='__main__')"
+
+
+def test_everything_is_kept_but_what_accelerate_refuses(on_acme: Callable[..., Any]) -> None:
+    names = [each.name for each in checks() if each.level == 4 and "deepspeed" not in each.name]
+    named = [word for name in names for word in ("--check", name)]
+    run = on_acme(VERIFY, "verify", "acme", "--json", "--check", "frameworks.deepspeed.zero_1", *named)
+    document = json.loads(run.ended[0].stdout)
+    other = {row["name"]: row["message"] for row in document["checks"] if row["outcome"] != "passed"}
+    assert len(document["checks"]) - len(other) == len(names) - 1
+    assert other.pop("frameworks.transformers.train_in_float16").startswith(
+        "Accelerate has no float16 for it"
+    )
+    assert other == {"frameworks.deepspeed.zero_1": "deepspeed is not installed: pip install deepspeed"}
+    assert [text.partition(" ")[0] for text in document["frameworks"]] == [
+        "lightning", "transformers", "accelerate",
+    ]  # fmt: skip
+
+
+GAUDI = """
+import json, os
+from accel_core.integrations.accelerate import partial_state
+state = partial_state()
+print(json.dumps([str(state.device), os.environ["ACCELERATE_TORCH_DEVICE"]]))
+"""
+
+
+def test_a_device_without_a_number_is_accelerates_too() -> None:
+    """Gaudi's: a process has one. Of a rank DistributedDataParallel is given a number."""
+    pytest.importorskip("accel_hpu")
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    environ = {"DS_ACCELERATOR": "hpu", "MASTER_PORT": str(free_port()), **place}
+    assert run_on("hpu", GAUDI, environ=environ).answer == ["hpu:0", "hpu:0"]
