@@ -174,6 +174,15 @@ def test_what_is_not_installed_could_not_run(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+def test_without_the_device_a_simulated_one_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("accel_simulated")
+    done = verify("mlu", "--check", "interface.answers.identity", folder=tmp_path)
+    assert done.returncode == 2
+    assert "accel simulate mlu -- accel verify mlu" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

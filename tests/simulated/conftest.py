@@ -80,11 +80,11 @@ def digits_on_cpu(train_digits: Callable[..., dict[str, Any]]) -> dict[str, Any]
 
 #: Under this name a test reports what it saw of a plugin; xdist carries it to the process that prints.
 PROPERTY = "simulated plugin"
-COLUMNS = ("members", "passed", "own answer", "digits", "2 processes")
+COLUMNS = ("members", "passed", "own answer", "digits")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The table of the plugins' runs: vendor, members exercised, passed, and how the two trainings ended."""
+    """The table of the plugins' runs: vendor, members exercised, passed, and how the training ended."""
     rows: dict[str, dict[str, Any]] = {}
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):

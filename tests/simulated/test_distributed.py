@@ -1,6 +1,6 @@
 """Two processes, a device each: collectives and a data-parallel step without any plugin.
 
-With each vendor's own, under its own backend name: `test_plugins.py`.
+With each vendor's own, through its plugin: level 3 of the cards.
 """
 
 from __future__ import annotations

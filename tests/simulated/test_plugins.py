@@ -1,4 +1,4 @@
-"""Each real plugin on its simulated device: the interface, the example, and two processes together.
+"""Each real plugin on its simulated device: what it answers of itself, and the example.
 
 The plugins come from this repository's `plugins/`, with the entry points that they declare, before any that
 are installed in the environment. A table of the runs is printed at the end.
@@ -73,15 +73,6 @@ def test_digits_equal_cpu(
     assert report["backend"] == vendor
     assert report["parameters_sha256"] == digits_on_cpu["parameters_sha256"]
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
-
-
-@pytest.mark.parametrize("vendor", [name for name in REAL if VENDORS[name].collective])
-def test_two_processes(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
-    record(vendor, **{"2_processes": VENDORS[vendor].collective})
-    function = "simulated_checks.data_parallel:step_of_plugin"
-    run = simulated(vendor, function, vendor, processes=2, path=path, timeout=300)
-    expected = [{"rank": rank, "backend": VENDORS[vendor].collective, "device": rank} for rank in (0, 1)]
-    assert run.answers == expected
 
 
 BOTH = """

@@ -4,34 +4,21 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import accel_core
 from accel_simulated import VENDORS
 
 
 def step(vendor: str) -> dict[str, object]:
     """Train one step; the gradients must be those of the whole batch on CPU."""
     importlib.import_module(VENDORS[vendor].package)
-    return _step(vendor, torch.accelerator.set_device_index, VENDORS[vendor].collective)
-
-
-def step_of_plugin(pin: str) -> dict[str, object]:
-    """The same, with the device and the collective backend that the installed plugin says."""
-    accelerator = accel_core.accelerator(pin)
-    device_type = accelerator.backend.device_type
-    return _step(device_type, accelerator.set_device, accelerator.communication_backend_name())
-
-
-def _step(vendor: str, select: Callable[[int], None], collective: str) -> dict[str, object]:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    select(rank)
-    dist.init_process_group(collective)
+    torch.accelerator.set_device_index(rank)
+    dist.init_process_group(VENDORS[vendor].collective)
     known = dist.Backend.default_device_backend_map
     assert vendor in known, known
     assert not [name for name in known if len(name) == 1], "torch took the device's name letter by letter"

@@ -139,7 +139,7 @@ def command(
         if as_json:
             output.write_json(document.to_dict(card))
         else:
-            output.write_page(_page(card, expected[1] if expected else NOTHING))
+            output.write_page([*_page(card, expected[1] if expected else NOTHING), *_next(card)])
     if certify:
         _write(card)
     ctx.exit(_status(card))
@@ -233,6 +233,25 @@ def _page(card: Card, expected: Expected) -> list[Part]:
             for reason, names in by_reason.items()
         ]
     return parts
+
+
+def _next(card: Card) -> list[Part]:
+    """How to go on where there is no such device here."""
+    if card.simulated or _status(card) != 2:
+        return []
+    return [Paragraph(), paragraph((_simulated(card.backend), "yellow"))]
+
+
+def _simulated(name: str) -> str:
+    found = simulation.simulator()
+    if found is None:
+        return (
+            "Without the device: pip install accel-simulated; accel simulate --list names what it simulates."
+        )
+    provider = found.load()
+    if name not in provider.devices() and name not in provider.declared():
+        return f"Without the device: `accel simulate --list` has no {name}, run this where it is."
+    return f"Without the device: accel simulate {name} -- accel verify {name}"
 
 
 def _row(card: Card, level: int) -> list[Cell]:
