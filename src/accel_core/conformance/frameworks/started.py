@@ -21,16 +21,21 @@ def alone(framework: str, backend: str, *parts: str) -> Launch:
 def together(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
     """The same in several ranks; ends the check where there are no devices for them."""
     _require_installed(framework)
-    ranks = ranks_of(accelerator)
+    ranks = _ranks(accelerator)
     if ranks == 1:
-        name = accelerator.communication_backend_name()
-        not_claimed(f"{accelerator.device_count()} device for {MOST_RANKS} ranks, over {name}")
+        not_claimed(f"{accelerator.device_count()} device for {MOST_RANKS} ranks")
     return _started(framework, backend, parts, ranks=ranks)
 
 
 def wherever(framework: str, backend: str, accelerator: Accelerator, *parts: str) -> Launch:
     """The same in as many ranks as there are devices for, be it one."""
-    return _started(framework, backend, parts, ranks=ranks_of(accelerator))
+    return _started(framework, backend, parts, ranks=_ranks(accelerator))
+
+
+def _ranks(accelerator: Accelerator) -> int:
+    """A rank has a device of its own, whatever it communicates over: frameworks give the n-th the n-th."""
+    ranks = ranks_of(accelerator)
+    return min(ranks, accelerator.device_count()) if accelerator.is_accelerator() else ranks
 
 
 def _started(framework: str, backend: str, parts: tuple[str, ...], *, ranks: int) -> Launch:
