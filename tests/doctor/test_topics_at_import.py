@@ -32,6 +32,8 @@ def start_folder(tmp_path, monkeypatch) -> Path:
 def world(torch_world, start_folder, monkeypatch):
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     monkeypatch.setattr(torch_import, "_ours", False)
+    for name in ("sitecustomize", "usercustomize"):  # Debian's Python has the first
+        monkeypatch.delitem(sys.modules, name, raising=False)
     torch_world.set_path([torch_world.site])
     return torch_world
 

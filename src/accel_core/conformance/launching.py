@@ -52,9 +52,10 @@ def ranks_of(accelerator: Accelerator) -> int:
 
 
 def launch(module: str, *arguments: str, ranks: int, seconds: float, **variables: str) -> Launch:
-    """Run `python -m MODULE FOLDER ARGUMENTS` in so many ranks of this host, and wait for them.
+    """Run the module in so many ranks of this host, and wait for them.
 
-    They have torchrun's variables and `variables`; FOLDER is theirs for as long as they run. Those that still
+    It is given a folder, theirs for as long as they run, and `arguments`; they have torchrun's variables and
+    `variables`. Those that still
     run after `seconds` are ended.
     """
     with socket.socket() as taken:

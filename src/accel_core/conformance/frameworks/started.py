@@ -42,7 +42,7 @@ def _started(framework: str, backend: str, parts: tuple[str, ...], *, ranks: int
     _require_installed(framework)
     return launch(
         f"accel_core.conformance.frameworks.{framework}_program", *parts, ranks=ranks, seconds=_SECONDS,
-        DS_ACCELERATOR=backend, TORCHELASTIC_RUN_ID="accel-verify",
+        DS_ACCELERATOR=backend, TORCHELASTIC_RUN_ID="verify",
     )  # fmt: skip
 
 

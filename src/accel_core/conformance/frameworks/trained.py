@@ -30,7 +30,9 @@ __all__ = [
 
 #: Steps of the optimizer, after how many of them is saved, and samples in the batch, which is the same in
 #: each step: whoever shuffles it, or shares it among ranks, has the same mean.
-STEPS, SAVED_AT, BATCH = 6, 3, 16
+STEPS = 6
+SAVED_AT = 3
+BATCH = 16
 #: For AdamW. With torch's own `eps` a gradient near zero would be as good as its sign, and rounding the step.
 OPTIMIZER: dict[str, Any] = {"lr": 0.02, "betas": (0.9, 0.99), "eps": 1e-3, "weight_decay": 0.0}
 #: The norm that gradients are clipped to, which the first steps' are above.
