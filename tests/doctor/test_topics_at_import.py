@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import site
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pytest
 from accel_testing import layouts
 
 from accel_core._support import torch_import
+from accel_core.doctor import start_files as start_files_module
 from accel_core.doctor.records import Level, Visit
 from accel_core.doctor.start_files import start_files
 from accel_core.doctor.topics.at_import import TOPIC
@@ -32,10 +35,15 @@ def start_folder(tmp_path, monkeypatch) -> Path:
 def world(torch_world, start_folder, monkeypatch):
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     monkeypatch.setattr(torch_import, "_ours", False)
-    for name in ("sitecustomize", "usercustomize"):  # Debian's Python has the first
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(start_files_module, "find_spec", _not_pythons_own)
     torch_world.set_path([torch_world.site])
     return torch_world
+
+
+def _not_pythons_own(name: str) -> ModuleSpec | None:
+    """Debian's Python has a sitecustomize in its library."""
+    library = Path(os.__file__).parent
+    return PathFinder.find_spec(name, [folder for folder in sys.path if Path(folder) != library])
 
 
 def said(**variables: str):
@@ -156,6 +164,9 @@ def test_files_that_run_when_python_starts(world, start_folder):
     assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in failed.what
 
 
+@pytest.mark.skipif(
+    Path(os.__file__).with_name("sitecustomize.py").exists(), reason="this Python's own comes first"
+)
 def test_sitecustomize_counts_too(world):
     world.module("sitecustomize", "raise OSError('it is broken')")
     start, failed = said()
