@@ -1,4 +1,4 @@
-"""What each rank of level 3 runs: `python -m accel_core.conformance.ranks.program FOLDER BACKEND`.
+"""What each rank of level 3 runs: `python -m accel_core.conformance.ranks.program FOLDER PART BACKEND`.
 
 `accel_core.conformance.parts` does the parts and tells of each.
 """
@@ -29,8 +29,8 @@ __all__ = ["PARTS"]
 _PATIENCE = 20.0
 
 
-def main(folder: str, backend: str) -> None:
-    """Join the others and do all parts."""
+def main(folder: str, part: str, backend: str) -> None:
+    """Join the others and run one part, or `all` of them."""
 
     def begin() -> tuple[Accelerator, Path]:
         accelerator = accel_core.accelerator(backend)
@@ -39,7 +39,7 @@ def main(folder: str, backend: str) -> None:
         dist.init_process_group(name, timeout=timedelta(seconds=_PATIENCE))
         return accelerator, Path(folder)
 
-    do(Path(folder), begin, PARTS)
+    do(Path(folder), begin, PARTS if part == "all" else {part: _LOST[part]})
 
 
 def _same(given: torch.Tensor, expected: list[float], what: str) -> None:
@@ -165,6 +165,17 @@ def _checkpoints(a: Accelerator, folder: Path) -> None:
         require(same, f"{name} is another once it is loaded")
 
 
+#: What the ranks do together, in this order.
+PARTS: dict[str, Callable[[Accelerator, Path], None]] = {
+    "reductions": _reductions,
+    "exchanges": _exchanges,
+    "messages": _messages,
+    "data_parallel": _data_parallel,
+    "fully_sharded": _fully_sharded,
+    "checkpoints": _checkpoints,
+}
+
+
 def _lost(a: Accelerator, _: Path) -> None:
     dist.barrier()
     if dist.get_rank() == dist.get_world_size() - 1:
@@ -181,16 +192,7 @@ def _lost(a: Accelerator, _: Path) -> None:
     )
 
 
-#: What the ranks do together, in this order.
-PARTS: dict[str, Callable[[Accelerator, Path], None]] = {
-    "reductions": _reductions,
-    "exchanges": _exchanges,
-    "messages": _messages,
-    "data_parallel": _data_parallel,
-    "fully_sharded": _fully_sharded,
-    "checkpoints": _checkpoints,
-    "lost_rank": _lost,  # after which they are no longer together
-}
+_LOST = {"lost_rank": _lost}
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

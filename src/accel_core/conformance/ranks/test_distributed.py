@@ -23,7 +23,7 @@ class TestDistributed(Subject):
     def together(cls, backend_name: str, accelerator: Accelerator) -> Launch:
         """What each part gave, a line a rank: one start of the ranks for all of them."""
         _require_communication(accelerator)
-        return launch(_PROGRAM, backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
+        return launch(_PROGRAM, "all", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
 
     def test_reductions(self, together: Launch) -> None:
         """`all_reduce` and `reduce` add, and find the largest and smallest, in every claimed data type."""
@@ -49,9 +49,10 @@ class TestDistributed(Subject):
         """A distributed checkpoint that is saved is the same when it is loaded."""
         kept(together, "checkpoints")
 
-    def test_lost_rank(self, together: Launch) -> None:
+    def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:
         """Where a rank is lost the others get an error within the timeout: they do not wait for ever."""
-        told, codes, _ = together
+        _require_communication(accelerator)
+        told, codes, _ = launch(_PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
         if 13 not in codes:
             raise BrokenPromise(f"the rank that was to be lost ended with {codes[-1]}")
         problems = [line["problem"] for line in told.get("lost_rank", [])]

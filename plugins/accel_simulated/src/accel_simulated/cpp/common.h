@@ -31,8 +31,6 @@ using c10::DeviceIndex;
 
 constexpr auto kType = c10::DeviceType::SIM;
 constexpr bool kIsMps = kType == c10::DeviceType::MPS;
-// Gaudi's compiler orders work of all streams by the data that it depends on.
-constexpr bool kOrdersByData = kType == c10::DeviceType::HPU;
 // Metal as torch has it before 2.13: without statistics.
 inline const bool old_metal = kIsMps && std::getenv("ACCEL_SIMULATE_OLD_METAL");
 constexpr int kMaxDevices = 64;

@@ -104,7 +104,6 @@ inline thread_local c10::StreamId current_stream_id[kMaxDevices] = {};
 inline Queue& queue(c10::StreamId id, DeviceIndex device) {
   auto& made = streams[device];
   TORCH_CHECK(id >= 0 && size_t(id) < kStreamsPerDevice, "simulated device: there is no stream ", id);
-  if (kOrdersByData) id = 0;  // one queue: whatever depends on something comes after it
   if (auto* found = made[id].load(std::memory_order_acquire)) return *found;
   std::lock_guard<std::mutex> lock(streams_mutex);
   for (c10::StreamId each = 0; each <= id; ++each)
