@@ -80,6 +80,9 @@ def install(folder: Path) -> None:
         info = folder / f"accel_{name}-1.0.dist-info"
         (info / "METADATA").write_text(METADATA.format(name=name, more=broken.metadata))
         rows = [f"accel_{name}.py", f"{info.name}/METADATA", f"{info.name}/RECORD", *broken.files]
+        for file in broken.files:  # importlib.metadata tells of what is there alone, since Python 3.12
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).touch()
         (info / "RECORD").write_text("".join(f"{row},,\n" for row in rows))
 
 
