@@ -327,13 +327,12 @@ def release(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style (ruff), the import layers (import-linter) and the size of modules."""
+    """Check style (ruff) and the import layers (import-linter)."""
     prepare(session, "lint", project=False)
     paths = [str(path / "src") for path in PROJECTS]
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
-    session.run("python", "tools/line_counts.py")
 
 
 @nox.session

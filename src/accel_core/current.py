@@ -312,7 +312,7 @@ def _warn_of_fallback(record: Selection) -> None:
     from accel_core.detection import plain  # here, as most choices have nothing to say
 
     _warned = True
-    serious = bool(more) or any(map(plain.is_serious, news))
+    serious = bool(more) or any(v.needs_mending for v in news)
     if not _speaks_for_others(on_this_host=serious):
         return
     warning = AcceleratorFallbackWarning(plain.fallback(news, more, in_full=log.is_on()))

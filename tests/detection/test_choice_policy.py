@@ -68,6 +68,18 @@ def test_strict_refuses_the_cpu_where_hardware_is_there(torch_world, monkeypatch
     assert isinstance(error(ACCEL_STRICT="1"), BackendUnavailableError)
 
 
+def test_strict_refuses_the_cpu_where_two_distributions_declare_the_hardware_that_is_there(
+    torch_world, monkeypatch
+):
+    torch_world.backend("npu", 700, distribution="accel-npu")
+    torch_world.backend("npu", 600, distribution="better-npu")
+    card = devices.Evidence(nodes=("/dev/davinci0",))
+    monkeypatch.setattr(devices, "evidence", lambda backend: card if backend.name == "npu" else None)
+    found = error(ACCEL_STRICT="1")
+    assert "npu (accel-npu 1.0): conflict: better-npu 1.0 declares npu too" in str(found)
+    assert chosen(ACCEL_STRICT="1", ACCEL_BLOCK="@better-npu").chosen == "npu"
+
+
 def test_strict_has_nothing_against_what_the_user_ruled_out(torch_world, monkeypatch):
     torch_world.backend("npu", extra=NO_DEVICE)
     card = devices.Evidence(nodes=("/dev/davinci0",))

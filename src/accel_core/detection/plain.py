@@ -13,7 +13,6 @@ from accel_core.settings import normalize_distribution
 __all__ = [
     "fallback",
     "folded",
-    "is_serious",
     "is_uninstalled",
     "merely_absent",
     "merged",
@@ -31,18 +30,10 @@ def is_uninstalled(verdict: Verdict) -> bool:
     return verdict.status is Status.NOT_INSTALLED and not verdict.evidence
 
 
-def is_serious(verdict: Verdict) -> bool:
-    """Whether somebody should mend it: its hardware is here, or what is installed does not work."""
-    if verdict.usable or not verdict.is_news:
-        return False
-    failed = verdict.status.is_failure or verdict.broken or verdict.status is Status.CONFLICT
-    return failed or (bool(verdict.evidence) and verdict.status is not Status.STANDS_ASIDE)
-
-
 def merely_absent(verdict: Verdict) -> bool:
     """Whether there is nothing to mend, for its device is not here or its package is not installed."""
     absent = verdict.absent and verdict.status is Status.NO_DEVICE
-    return (absent or is_uninstalled(verdict)) and not is_serious(verdict)
+    return (absent or is_uninstalled(verdict)) and not verdict.needs_mending
 
 
 def none_found(hardware: Iterable[str]) -> str:
@@ -78,7 +69,7 @@ def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bo
     installed and broken.
     """
     news = [v for v in verdicts if v.is_news]
-    if in_full or missing or any(map(is_serious, news)):
+    if in_full or missing or any(v.needs_mending for v in news):
         return (
             f"No accelerator is usable, so the CPU is used:\n{reasons(news, missing)}\n"
             "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
@@ -103,7 +94,7 @@ def _in_one_line(news: Sequence[Verdict]) -> str:
 
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Why each accelerator that is installed or present is not used, a line each; what is here first."""
-    news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not is_serious(v)))
+    news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
     return "\n".join(f"  {line}" for line in [*missing, *_grouped(news)])
 
 

@@ -218,6 +218,17 @@ class Verdict(Record):
         """
         return (not self.builtin or self.status.is_failure) and self.status is not Status.BLOCKED
 
+    @property
+    def needs_mending(self) -> bool:
+        """Whether somebody should act: its hardware is present, or something installed for it does not work.
+
+        The one rule of the fallback's warning, of `ACCEL_STRICT`, of `accel list` and of `accel doctor`.
+        """
+        if self.usable or not self.is_news:
+            return False
+        present = bool(self.evidence) and self.status not in (Status.STANDS_ASIDE, Status.NOT_PROBED)
+        return present or self.broken or self.status.is_failure or self.status is Status.CONFLICT
+
     def is_about(self, other: Candidate | Unloaded | Verdict) -> bool:
         """Whether both are the same backend of the same distribution, of which there may be several."""
         return (self.name, self.provenance, self.priority) == (other.name, other.provenance, other.priority)

@@ -146,7 +146,7 @@ def _ranked(
     taken = chosen if isinstance(chosen, Candidate) else None
     spoiled = _untold(judge.autoload(taken, fallback=fallback), verdicts)
     error: AccelError | None = None
-    over = missing or spoiled or any(map(_forbids_fallback, verdicts))
+    over = missing or spoiled or any(v.needs_mending for v in verdicts)
     refuses_cpu = settings.strict == "always" or bool(settings.strict and over)
     if chosen is None or (how is How.FALLBACK and refuses_cpu):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
@@ -167,12 +167,6 @@ def _untold(spoilers: Iterable[Spoiler], verdicts: Iterable[Verdict]) -> tuple[s
 
 def _is_cpu(candidate: Candidate | Unloaded) -> bool:
     return candidate.builtin and candidate.name == "cpu"
-
-
-def _forbids_fallback(verdict: Verdict) -> bool:
-    """Whether a strict choice refuses the CPU over this: it is broken, or its hardware is here."""
-    failure = verdict.status.is_failure or verdict.broken
-    return verdict.status is not Status.BLOCKED and (failure or bool(verdict.evidence))
 
 
 def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:

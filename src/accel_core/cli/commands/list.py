@@ -122,7 +122,7 @@ def _place(verdict: Verdict, *, is_marked: bool) -> int:
         return 0
     if verdict.usable:
         return 1
-    if plain.is_serious(verdict):
+    if verdict.needs_mending:
         return 2
     return 3 if verdict.status is Status.NOT_PROBED else 4
 

@@ -199,15 +199,11 @@ class _Looker:
 
 
 def _level(verdict: Verdict, visit: Visit) -> Level:
-    """What is not here, or was blocked, is well; what is here, or asked for, and does not work is not."""
-    if verdict.usable or verdict.status is Status.BLOCKED:
+    """Absent and blocked backends are fine; a present or requested one that fails is an error."""
+    if not verdict.needs_mending:
         return Level.OK
     asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
-    present = bool(verdict.evidence) and verdict.status is not Status.STANDS_ASIDE
-    failed = verdict.status.is_failure or verdict.broken or verdict.status is Status.CONFLICT
-    if present or (asked and failed):
-        return Level.ERROR
-    return Level.WARNING if failed else Level.OK
+    return Level.ERROR if verdict.evidence or asked else Level.WARNING
 
 
 def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
