@@ -22,8 +22,8 @@ with atheris.instrument_imports(include=["accel_core"]):
     from accel_core.configuration import Found
     from accel_core.configuration.file import read
     from accel_core.detection import entry_points
+    from accel_core.doctor.elf import read_elf
     from accel_core.errors import SettingError
-    from accel_core.machine.elf import read_elf
     from accel_core.machine.visible_devices import parse_visible_devices
 
 KEYS = {variable.key: variable for variable in settings._IN_FILES}

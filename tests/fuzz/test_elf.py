@@ -11,8 +11,8 @@ import pytest
 from accel_testing.fuzzing import fuzzed
 from hypothesis import strategies as st
 
-from accel_core.machine.elf import Elf, architecture, read_elf
-from accel_core.machine.libraries import unmet_needs
+from accel_core.doctor.elf import Elf, architecture, read_elf
+from accel_core.doctor.libraries import unmet_needs
 
 _runs = itertools.count()
 #: Tags of the dynamic section that are read, and some that are not; numbers at the edges.

@@ -9,8 +9,8 @@ import pytest
 from accel_testing.fuzzing import fuzzed
 from hypothesis import strategies as st
 
+from accel_core.doctor.libraries import ld_cache
 from accel_core.machine import devices, host
-from accel_core.machine.libraries import ld_cache
 from accel_core.machine.placement import placement
 
 _runs = itertools.count()

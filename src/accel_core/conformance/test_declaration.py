@@ -150,7 +150,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     import threading
     import time
 
-    from accel_core.detection.footprint import changes, footprint
+    from accel_core.doctor.footprint import changes, footprint
 
     name = job["module"].partition(":")[0]
     stage(name)

@@ -38,7 +38,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
     """Import torch, then the vendor's package; what the latter changed, also where its import fails."""
     from importlib import import_module
 
-    from accel_core.detection.footprint import changes, footprint
+    from accel_core.doctor.footprint import changes, footprint
 
     stage("import of torch")
     import_torch()

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from accel_core._support.packages import package_folders
 from accel_core._support.torch_import import torch_build
 from accel_core.doctor.installed_files import owned_by
+from accel_core.doctor.libraries import NOT_FOUND, Unmet, unmet_needs
 from accel_core.machine import host
-from accel_core.machine.libraries import NOT_FOUND, Unmet, unmet_needs
 from accel_core.settings import normalize_distribution
 
 __all__ = [

@@ -13,10 +13,10 @@ from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, 
 from accel_core.cli.provenance import described, vendor_packages
 from accel_core.detection import plain
 from accel_core.detection.choose import choose
-from accel_core.detection.conduct import Misstep, conduct
 from accel_core.detection.messages import not_found
 from accel_core.detection.records import Selection, Verdict
 from accel_core.detection.survey import Survey, survey
+from accel_core.doctor.plugin_conduct import Misstep, conduct
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
 

@@ -61,7 +61,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     import torch
 
     from accel_core.current import accelerator
-    from accel_core.detection.footprint import changes, footprint
+    from accel_core.doctor.footprint import changes, footprint
 
     stage("import")
     import torch._dynamo

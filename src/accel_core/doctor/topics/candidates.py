@@ -13,6 +13,7 @@ from accel_core.detection.records import Candidate, Status, Unloaded, Verdict
 from accel_core.detection.survey import Survey
 from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_core.doctor.installed_files import Compared, compare
+from accel_core.doctor.libraries import NOT_FOUND, Unmet
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.torch_itself import torch_finding
 from accel_core.doctor.vendor_package import (
@@ -23,7 +24,6 @@ from accel_core.doctor.vendor_package import (
     vendor_package,
 )
 from accel_core.machine.devices import enumerated
-from accel_core.machine.libraries import NOT_FOUND, Unmet
 
 __all__ = ["TOPIC"]
 

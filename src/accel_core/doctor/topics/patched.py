@@ -12,12 +12,12 @@ from typing import Any
 
 from accel_core._support.packages import is_installed
 from accel_core._text import clean
-from accel_core.detection.conduct import Misstep, conduct, conducts
 from accel_core.detection.creation import installed_imports
-from accel_core.detection.footprint import Change
 from accel_core.detection.records import Candidate
 from accel_core.doctor.declared import declared
+from accel_core.doctor.footprint import Change
 from accel_core.doctor.in_child import import_vendor
+from accel_core.doctor.plugin_conduct import Misstep, conduct, conducts
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.machine import host
 from accel_core.settings import VARIABLES

@@ -6,6 +6,7 @@ that another one overrules.
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 
@@ -14,17 +15,19 @@ from accel_core.backend import Backend
 from accel_core.detection.records import Candidate, Status, Verdict
 from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.doctor.visibility import Step, Visibility, rewritten, visibility
 from accel_core.machine import devices, host
-from accel_core.machine.ancestors import origin_of_variable
-from accel_core.machine.visibility import Step, Visibility, rewritten, visibility
 
-__all__ = ["TOPIC"]
+__all__ = ["TOPIC", "origin_of_variable"]
 
 #: Grammars whose indices count the numbered device nodes. Of others a card has several devices (a Tecorigin
 #: card four), or the nodes are other makers' too.
 _ONE_NODE_EACH = ("cuda", "ascending", "mlu")
 
 _GPUS = "/proc/driver/nvidia/gpus"
+
+#: No process has more above it; also ends a walk over files that lie.
+_MOST_ANCESTORS = 64
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
@@ -203,6 +206,43 @@ def _numbering(candidate: Candidate, environ: Mapping[str, str]) -> Iterator[Fin
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
             candidate.name,
         )
+
+
+# --- Where a variable comes from ------------------------------------------------------------------------
+
+
+def origin_of_variable(name: str, value: str, root: str = "/", pid: int | None = None) -> str:
+    """Return the first process with it, and its parent: `"process 42 (raylet), started by process 1 (bash)"`.
+
+    /proc shows what a process was started with, and nothing that it has set since: the parent of the first
+    process that was started with a variable wrote it. Empty where /proc shows nothing, or this process was
+    not started with that value. `pid`: the process whose variable it is, in place of this one.
+    """
+    at = os.getpid() if pid is None else pid
+    first = above = 0
+    for _ in range(_MOST_ANCESTORS):
+        if f"{name}={value}" not in host.read_text(f"/proc/{at}/environ", root).split("\0"):
+            above = at
+            break
+        first, at = at, _parent(at, root)
+        if at == 0:
+            break
+    if not first:
+        return ""
+    giver = f", started by process {above} ({_command(above, root)})" if above else ""
+    return f"process {first} ({_command(first, root)}){giver}"
+
+
+def _parent(pid: int, root: str) -> int:
+    """Return the pid of the parent; 0 where there is none, or it is unknown."""
+    for line in host.read_text(f"/proc/{pid}/status", root).splitlines():
+        if line.startswith("PPid:"):
+            return host.parse_number(line.partition(":")[2].strip()) or 0
+    return 0
+
+
+def _command(pid: int, root: str) -> str:
+    return host.read_text(f"/proc/{pid}/comm", root) or "not known"
 
 
 TOPIC = Topic("visible-devices", "Visible devices", _examine)

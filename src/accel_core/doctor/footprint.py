@@ -1,4 +1,4 @@
-"""What importing something changes in the process, beyond its own modules.
+"""Changes that an import makes to the process, beyond its own modules.
 
 Functions of torch and of Python that are replaced, signal handlers and hooks, environment, locale, umask,
 folder, threads and processes: taken before, compared after. In a child process only: whoever takes it keeps

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from accel_core.doctor.elf import Elf, architecture, read_elf
 from accel_core.machine import host
-from accel_core.machine.elf import Elf, architecture, read_elf
 
 __all__ = ["NOT_FOUND", "Unmet", "ld_cache", "unmet_needs"]
 

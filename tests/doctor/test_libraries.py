@@ -17,8 +17,8 @@ from accel_testing.libraries import COMPILER, Libraries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel_core.machine.elf import architecture, read_elf
-from accel_core.machine.libraries import ld_cache, unmet_needs
+from accel_core.doctor.elf import architecture, read_elf
+from accel_core.doctor.libraries import ld_cache, unmet_needs
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's format")
 with_gcc = pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")
@@ -183,7 +183,7 @@ def test_the_loaders_cache_is_read_as_ldconfig_prints_it(tmp_path):
 
 @with_gcc
 def test_more_places_than_can_be_looked_in_end_the_search(libraries, monkeypatch):
-    monkeypatch.setattr("accel_core.machine.libraries._MOST_LOOKS", 50)
+    monkeypatch.setattr("accel_core.doctor.libraries._MOST_LOOKS", 50)
     libraries.build("gone/libgone.so")
     many = ":".join(f"/nowhere/{i}" for i in range(100))
     extension = libraries.build("_C.so", "gone/libgone.so", flags=(f"-Wl,-rpath,{many}",))

@@ -1,4 +1,4 @@
-"""What a plugin does while it is discovered and should leave: importing torch, starting a thread, and so on.
+"""Side effects of a plugin while it is discovered: importing torch, starting a thread, and so on.
 
 Found in a child process, by loading that one plugin as discovery does; no process that chooses comes here.
 """
@@ -16,9 +16,9 @@ from accel_core._support.guest import Guest
 from accel_core._support.record import Record
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.footprint import Footprint, changes, footprint
 from accel_core.detection.loading import load
 from accel_core.detection.records import Candidate
+from accel_core.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
 
