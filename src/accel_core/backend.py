@@ -7,9 +7,9 @@ vendor's package.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
-from accel_core._support.record import Record, dataclass
 from accel_core._text import clean, shown
 from accel_core.errors import InvalidBackendError
 
@@ -44,7 +44,7 @@ GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_'"
 
 
-class Provenance(Record):
+class Provenance(NamedTuple):
     """Where a backend came from: the distribution, its version and the entry point.
 
     `distribution` is empty for what accel-core itself brings.
@@ -59,7 +59,7 @@ class Provenance(Record):
         return clean(f"{self.distribution} {self.version}")
 
 
-class ProbeResult(Record):
+class ProbeResult(NamedTuple):
     """What `accel_probe` answers: usable or not, why, and what the user can do about it."""
 
     usable: bool
@@ -73,7 +73,7 @@ class ProbeResult(Record):
     stands_aside: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class Backend:
     """One kind of accelerator, as its plugin declares it.
 
@@ -167,48 +167,29 @@ class Backend:
     count_starts_device: bool = False
     provenance: Provenance | None = None
 
-    if not TYPE_CHECKING:  # checkers have the signature from the fields
+    def __new__(cls, *_: object, **given: object) -> Backend:
+        """Refuse fields that do not exist, all at once: `__init__` would name the first."""
+        known = [field.name for field in fields(cls)]
+        unknown = [repr(name) for name in sorted(given.keys() - set(known))]
+        if unknown:
+            fault = f"unknown field{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}"
+            raise _invalid(
+                given.get("name", "?"), given.get("api_level"), [fault], f"known fields: {', '.join(known)}"
+            )
+        return object.__new__(cls)
 
-        def __init__(self, **given):
-            _require_known(given)
-            values = self.__dict__
-            values.update(given)
-            if isinstance(self.vendor_import, str):
-                values["vendor_import"] = (self.vendor_import,)
-            faults = _faults(self)
-            if faults:
-                raise _invalid(self.name, self.api_level, faults)
-
-        def __setattr__(self, name, value):
-            from dataclasses import FrozenInstanceError
-
-            raise FrozenInstanceError(f"cannot assign to field {name!r}")
-
-        def __delattr__(self, name):
-            from dataclasses import FrozenInstanceError
-
-            raise FrozenInstanceError(f"cannot delete field {name!r}")
-
-        def __replace__(self, **changes):
-            return type(self)(**{**{name: getattr(self, name) for name in _NAMES}, **changes})
+    def __post_init__(self) -> None:
+        if isinstance(self.vendor_import, str):
+            object.__setattr__(self, "vendor_import", (self.vendor_import,))
+        faults = _faults(self)
+        if faults:
+            raise _invalid(self.name, self.api_level, faults)
 
     def _declared_by(self, provenance: Provenance) -> Backend:
-        """The same declaration, which was checked, with where it comes from."""
+        """Return the same declaration with its provenance; it was checked, and is not checked again."""
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, provenance=provenance)
         return copy
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, name) for name in _NAMES)
-
-    def __eq__(self, other: object) -> bool:
-        return self._values() == other._values() if isinstance(other, Backend) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        return f"Backend({', '.join(f'{n}={getattr(self, n)!r}' for n in _NAMES)})"
 
     @property
     def vendor_imports(self) -> tuple[str, ...]:
@@ -221,33 +202,63 @@ class Backend:
         return self.provenance.distribution if self.provenance else ""
 
 
-_NAMES = tuple(Backend.__annotations__)
-
-
-def _require_known(given: dict[str, Any]) -> None:
-    """Raise where a field is given that there is not, or one is missing that has no default."""
-    unknown = sorted(given.keys() - set(_NAMES))
-    if unknown:
-        fault = f"unknown field{'s' if len(unknown) > 1 else ''} {', '.join(map(repr, unknown))}"
-        known = f"known fields: {', '.join(_NAMES)}"
-        raise _invalid(given.get("name", "?"), given.get("api_level"), [fault], known)
-    missing = [name for name in ("name", "priority", "device_type") if name not in given]
-    if missing:
-        raise TypeError(f"Backend() is missing {', '.join(missing)}")
-
-
 def _invalid(name: object, level: object, faults: list[str], known: str = "") -> InvalidBackendError:
     """The error; a level that is newer than this accel-core explains every fault, and `known` no more."""
     newer = isinstance(level, int) and level > API_LEVEL
-    said = f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
-    told = "; ".join(filter(None, [*faults, said if newer else known]))
+    levels = f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
+    told = "; ".join(filter(None, [*faults, levels if newer else known]))
     hint = "pip install --upgrade accel-core" if newer else ""
     return InvalidBackendError(f"backend {shown(name)}: {told}", hint=hint)
 
 
+def _faults(backend: Backend) -> list[str]:
+    """Every fault of the declaration, in the order of its fields."""
+    faults = []
+    for field in fields(backend):
+        name, value = field.name, getattr(backend, field.name)
+        has_type, kind = _TYPES[str(field.type)]
+        if not has_type(value):
+            faults.append(f"{name} {shown(value)} is {type(value).__name__}, expected {kind}")
+        elif name in _FORMS and value != field.default:
+            fits, expected = _FORMS[name]
+            items = value if isinstance(value, tuple) else (value,)
+            faults += [
+                f"{name} {shown(item)} is malformed, expected {expected}" for item in items if not fits(item)
+            ]
+    if backend.vendor_import == ():
+        faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
+    if type(backend.api_level) is int and backend.api_level < 2:
+        newer = [name for name in _LEVEL_2 if getattr(backend, name)]
+        if newer:
+            # An older accel-core then says "upgrade me" instead of "unknown field".
+            faults.append(f"api_level {backend.api_level} has no {', '.join(newer)}, expected api_level=2")
+    return faults
+
+
+#: Fields that API level 1 does not have.
+_LEVEL_2 = (
+    "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
+    "container_hint", "granted_by", "hints", "visible_devices_filters", "count_starts_device",
+)  # fmt: skip
+
 #: Beyond it a number means nothing, and may have more digits than Python prints.
 _LARGEST = 10**9
 
+
+def _is_texts(value: object) -> bool:
+    return isinstance(value, tuple) and all(isinstance(item, str) for item in value)
+
+
+#: What a value of each annotation is, and that in words. `type is`, as True is an int to isinstance.
+_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "str": (lambda v: type(v) is str, "str"),
+    "bool": (lambda v: type(v) is bool, "bool"),
+    "int": (lambda v: type(v) is int and abs(v) <= _LARGEST, f"int from -{_LARGEST} to {_LARGEST}"),
+    "tuple[str, ...]": (_is_texts, "a tuple of str"),
+    "str | tuple[str, ...]": (_is_texts, "a tuple of str"),
+    "tuple[tuple[str, str], ...]": (lambda v: isinstance(v, tuple), "a tuple of pairs of str"),
+    "Provenance | None": (lambda v: v is None or isinstance(v, Provenance), "Provenance"),
+}
 
 # Predicates rather than regular expressions: every process that chooses declares two backends at least,
 # and compiling patterns would cost more than all the rest of it.
@@ -296,104 +307,34 @@ def _is_assignment(text: str) -> bool:
     return bool(equals) and _is_word(name)
 
 
-def _faults(backend: Backend) -> list[str]:
-    """Every fault of the declaration, in the order of its fields."""
-    faults = _type_faults(backend)
-    if faults:
-        return faults  # patterns cannot be tried on values of the wrong type
-
-    def check(field: str, fits: Callable[[str], bool], example: str, *, optional: bool = False) -> None:
-        value = getattr(backend, field)
-        for item in value if isinstance(value, tuple) else (value,):
-            if not (optional and not item) and not fits(item):
-                faults.append(f"{field} {shown(item)} is malformed, expected e.g. {example!r}")
-
-    check("name", _is_name, "npu")
-    check("device_type", _is_device_type, "npu")
-    check("vendor_import", _is_module, "torch_npu")
-    check("accelerator", _is_object, "accel_npu.accelerator:NPUAccelerator", optional=True)
-    check("device_nodes", _is_node, "/dev/davinci[0-9]*")
-    check("shared_nodes", _is_node, "/dev/dri/renderD*")
-    check("pci_ids", _is_pci, "10de/03")
-    check("driver_file", _is_node, "/proc/driver/nvidia/version", optional=True)
-    check("torch_builds", TORCH_BUILDS.__contains__, "cuda")
-    check("wrapped_by", _is_word, "spaces")
-    check("taken_over_by", _is_word, "torch_xmlir")
-    check("visible_devices", _is_word, "ASCEND_RT_VISIBLE_DEVICES")
-    check("visible_devices_filters", _is_word, "ROCR_VISIBLE_DEVICES")
-    faults.extend(
-        f"export_envs {shown(prefix)} is malformed or stands for too much, {EXPECTED_PREFIX}"
-        for prefix in backend.export_envs
-        if not is_variable_prefix(prefix)
-    )
-    check("environment", _is_assignment, "PT_HPU_LAZY_ACC_PAR_MODE=0")
-    check("impersonates", _is_device_type, "cuda", optional=True)
-    if backend.api_level < 1:
-        faults.append(f"api_level {backend.api_level} is not 1 or more")
-    elif backend.api_level < 2 and (newer := [name for name in _LEVEL_2 if getattr(backend, name)]):
-        # An older accel-core then says "upgrade me" instead of "unknown field".
-        faults.append(f"api_level {backend.api_level} has no {', '.join(newer)}, expected api_level=2")
-    if not backend.vendor_imports:
-        faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
-    faults += _pair_faults("hints", backend.hints, r"('lib(cuda)\\.so', 'install the driver')")
-    faults += _pair_faults("granted_by", backend.granted_by, "('kubernetes', 'nvidia.com/gpu')", GRANTORS)
-    if backend.visible_devices_grammar not in GRAMMARS:
-        faults.append(
-            f"visible_devices_grammar {shown(backend.visible_devices_grammar)} is unknown, "
-            f"expected one of {', '.join(GRAMMARS)}"
-        )
-    return faults
+def _is_pair(row: object) -> bool:
+    return isinstance(row, tuple) and len(row) == 2 and _is_texts(row)
 
 
-def _pair_faults(
-    field: str, pairs: tuple[tuple[str, str], ...], example: str, firsts: tuple[str, ...] = ()
-) -> list[str]:
-    """What is wrong with a table; patterns in it are compiled when an error is there to be explained."""
-    return [
-        f"{field}: {shown(row)} is malformed, expected e.g. {example}"
-        for row in pairs
-        if not (isinstance(row, tuple) and len(row) == 2 and all(isinstance(part, str) for part in row))
-        or (firsts and row[0] not in firsts)
-    ]
-
-
-#: Fields that API level 1 does not have.
-_LEVEL_2 = (
-    "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
-    "container_hint", "granted_by", "hints", "visible_devices_filters", "count_starts_device",
-)  # fmt: skip
-
-_TYPES: dict[str, type] = {
-    "priority": int, "api_level": int, "private_use1": bool, "isolated_probe": bool,
-    "count_starts_device": bool,
-}  # fmt: skip
-_TUPLES = (
-    "vendor_import", "requires", "follows_torch", "torch_builds", "wrapped_by", "taken_over_by", "platforms",
-    "device_nodes", "shared_nodes", "pci_ids", "visible_devices", "visible_devices_filters", "export_envs",
-    "environment",
-)  # fmt: skip
-
-
-def _type_faults(backend: Backend) -> list[str]:
-    faults = []
-    for name in filter(vars(backend).__contains__, _NAMES):  # the defaults fit
-        value = getattr(backend, name)
-        if name == "provenance":
-            if value is not None and not isinstance(value, Provenance):
-                faults.append(_misfit(name, value, "Provenance"))
-        elif name in ("hints", "granted_by"):
-            if not isinstance(value, tuple):
-                faults.append(_misfit(name, value, "a tuple of pairs of str"))
-        elif name in _TUPLES:
-            if not isinstance(value, tuple) or not all(isinstance(item, str) for item in value):
-                faults.append(_misfit(name, value, "a tuple of str"))
-        elif type(value) is not (expected := _TYPES.get(name, str)):
-            # `type is`: True is an int to isinstance, and a priority of True is a mistake.
-            faults.append(_misfit(name, value, expected.__name__))
-        elif isinstance(value, int) and abs(value) > _LARGEST:
-            faults.append(f"{name} is out of range, expected one from -{_LARGEST} to {_LARGEST}")
-    return faults
-
-
-def _misfit(name: str, value: object, expected: str) -> str:
-    return f"{name} {shown(value)} is {type(value).__name__}, expected {expected}"
+#: What each value, or each item of it, must look like, and that in words; an empty default fits too.
+_FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (_is_name, "e.g. 'npu'"),
+    "device_type": (_is_device_type, "e.g. 'npu'"),
+    "vendor_import": (_is_module, "e.g. 'torch_npu'"),
+    "accelerator": (_is_object, "e.g. 'accel_npu.accelerator:NPUAccelerator'"),
+    "api_level": (lambda level: level >= 1, "1 or more"),
+    "torch_builds": (TORCH_BUILDS.__contains__, f"one of {', '.join(TORCH_BUILDS)}"),
+    "wrapped_by": (_is_word, "e.g. 'spaces'"),
+    "taken_over_by": (_is_word, "e.g. 'torch_xmlir'"),
+    "device_nodes": (_is_node, "e.g. '/dev/davinci[0-9]*'"),
+    "shared_nodes": (_is_node, "e.g. '/dev/dri/renderD*'"),
+    "pci_ids": (_is_pci, "e.g. '10de/03'"),
+    "driver_file": (_is_node, "e.g. '/proc/driver/nvidia/version'"),
+    "granted_by": (
+        lambda row: _is_pair(row) and row[0] in GRANTORS,
+        "e.g. ('kubernetes', 'nvidia.com/gpu')",
+    ),
+    # Their patterns are compiled when an error is there to be explained.
+    "hints": (_is_pair, r"e.g. ('lib(cuda)\.so', 'install the driver')"),
+    "visible_devices": (_is_word, "e.g. 'ASCEND_RT_VISIBLE_DEVICES'"),
+    "visible_devices_filters": (_is_word, "e.g. 'ROCR_VISIBLE_DEVICES'"),
+    "visible_devices_grammar": (GRAMMARS.__contains__, f"one of {', '.join(GRAMMARS)}"),
+    "export_envs": (is_variable_prefix, EXPECTED_PREFIX.removeprefix("expected ")),
+    "environment": (_is_assignment, "e.g. 'PT_HPU_LAZY_ACC_PAR_MODE=0'"),
+    "impersonates": (_is_device_type, "e.g. 'cuda'"),
+}

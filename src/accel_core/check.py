@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-
-from accel_core._support.record import Record
+from typing import NamedTuple
 
 __all__ = ["LEVELS", "Check", "CheckResult", "Fix"]
 
@@ -13,7 +12,7 @@ __all__ = ["LEVELS", "Check", "CheckResult", "Fix"]
 LEVELS = ("ok", "warning", "error")
 
 
-class CheckResult(Record):
+class CheckResult(NamedTuple):
     """What a check found."""
 
     #: `"ok"`, `"warning"` or `"error"`.
@@ -26,7 +25,7 @@ class CheckResult(Record):
     facts: Mapping[str, str] = MappingProxyType({})
 
 
-class Fix(Record):
+class Fix(NamedTuple):
     """What would mend what a check found; nothing of it is done before a user has said yes."""
 
     #: What it would do, as a clause that follows "it would": "write /etc/acme.conf".
@@ -36,7 +35,7 @@ class Fix(Record):
     apply: Callable[[], object]
 
 
-class Check(Record):
+class Check(NamedTuple):
     """One thing that a plugin looks into."""
 
     #: For scripts, in lower case with hyphens: `"cann-variables"`.

@@ -11,10 +11,9 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from accel_core._support import log, simulation
-from accel_core._support.record import Record
 from accel_core.configuration import search
 from accel_core.errors import SettingError
 
@@ -28,7 +27,7 @@ __all__ = [
 T = TypeVar("T")
 
 
-class Pin(Record):
+class Pin(NamedTuple):
     """A backend by name, and by distribution where one was given: `name` or `name@distribution`.
 
     In a policy also without a name, which means every backend of the distribution: `@distribution`.
@@ -291,7 +290,7 @@ VARIABLES: tuple[Variable[object], ...] = (
 _IN_FILES = tuple(variable for variable in VARIABLES if variable.key)
 
 
-class Settings(Record):
+class Settings(NamedTuple):
     """What steers a choice, parsed."""
 
     pins: tuple[Pin, ...] = ()

@@ -36,7 +36,7 @@ def test_its_level_is_said_before_its_hooks_are_looked_at(world, extra):
     ("given", "said"),
     [
         ({"heat": "red"}, "unknown field 'heat'"),
-        ({"visible_devices_grammar": "heat"}, "visible_devices_grammar 'heat' is unknown"),
+        ({"visible_devices_grammar": "heat"}, "visible_devices_grammar 'heat' is malformed"),
         ({"visible_devices": "HEAT"}, "visible_devices 'HEAT' is str, expected a tuple of str"),
     ],
     ids=["a field", "a value", "a type"],

@@ -13,11 +13,11 @@ import os
 import sys
 from collections.abc import Iterator
 from types import ModuleType
+from typing import NamedTuple
 
 from accel_core._support import simulation
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.packages import package_folders
-from accel_core._support.record import Record
 from accel_core.errors import AccelError, BackendUnavailableError
 
 __all__ = [
@@ -115,7 +115,7 @@ def _import() -> ModuleType:
     return torch
 
 
-class TorchBuild(Record):
+class TorchBuild(NamedTuple):
     """What `torch/version.py` says about an installed torch."""
 
     version: str

@@ -10,8 +10,8 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from accel_core._support.record import Record
 from accel_core.errors import SettingError
 
 __all__ = ["LARGEST", "NAME", "Found", "search", "site_files", "user_file"]
@@ -28,7 +28,7 @@ _SAID = (b"tool.accel]", b"tool.accel.", b"tool.accel=", b"tool]", b"tool=")
 _TOPS = (".git", ".hg")
 
 
-class Found(Record):
+class Found(NamedTuple):
     """A configuration file that is there."""
 
     #: `"site"`, `"environment"` (of Python), `"user"`, `"project"`, or `"named"` by `ACCEL_CONFIG`.

@@ -8,8 +8,8 @@ stricter than what is so without it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from accel_core._support.record import Record
 from accel_core.configuration import Found
 from accel_core.configuration.file import Key, Value, read
 from accel_core.errors import SettingError
@@ -17,7 +17,7 @@ from accel_core.errors import SettingError
 __all__ = ["Layered", "layered"]
 
 
-class Layered(Record):
+class Layered(NamedTuple):
     """An environment in which the files have had their say."""
 
     environ: Mapping[str, str]

@@ -9,10 +9,9 @@ import contextlib
 import functools
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.record import Record
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin
@@ -57,7 +56,7 @@ def guest_of(candidate: Candidate) -> Guest | _Own:
     return Guest(candidate.provenance)
 
 
-class Group(Record):
+class Group(NamedTuple):
     """Candidates that are judged together, and the hooks of their plugins."""
 
     candidates: tuple[Candidate | Unloaded, ...]

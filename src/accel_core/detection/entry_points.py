@@ -17,9 +17,8 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import PathFinder
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.record import Record
 from accel_core._text import clean
 from accel_core.backend import Provenance
 from accel_core.settings import ACCEL_ONLY, normalize_distribution
@@ -51,7 +50,7 @@ _INFO = (".dist-info", ".egg-info")
 _OURS = "accel_core"
 
 
-class EntryPoint(Record):
+class EntryPoint(NamedTuple):
     """One line of a distribution's `entry_points.txt`, and the distribution."""
 
     name: str
@@ -85,7 +84,7 @@ def provenance(entry_point: EntryPoint) -> Provenance:
     return Provenance(distribution, version, entry_point.name, entry_point.value)
 
 
-class Unread(Record):
+class Unread(NamedTuple):
     """A distribution of which nobody can say what its entry points are."""
 
     distribution: str
@@ -94,7 +93,7 @@ class Unread(Record):
     reason: str
 
 
-class Scan(Record):
+class Scan(NamedTuple):
     """What one look at `sys.path` gave for a group."""
 
     entry_points: tuple[EntryPoint, ...]
@@ -102,7 +101,7 @@ class Scan(Record):
     unread: tuple[Unread, ...]
 
 
-class _Installed(Record):
+class _Installed(NamedTuple):
     """One distribution on the path; `text` is set where its entry points name the group."""
 
     normalized: str

@@ -12,8 +12,8 @@ import contextlib
 import os
 import stat
 import time
+from typing import NamedTuple
 
-from accel_core._support.record import Record
 from accel_core._text import clean
 from accel_core.backend import Provenance
 from accel_core.machine.folders import user_cache
@@ -33,7 +33,7 @@ _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK if hasattr(os, "lockf") el
 _UNFIT = (OSError, RuntimeError, ValueError)
 
 
-class Death(Record):
+class Death(NamedTuple):
     """The note of a process that did not survive what it tried."""
 
     distribution: str

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
-from accel_core._support.record import Record, Words
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import CAUGHT, AccelError, root_cause, root_place
@@ -31,7 +32,7 @@ __all__ = [
 ]
 
 
-class Status(Words):
+class Status(str, enum.Enum):
     """What probing a candidate gave."""
 
     USABLE = "usable"
@@ -61,7 +62,7 @@ class Status(Words):
         return self in (Status.BROKEN, Status.INVALID, Status.TIMED_OUT, Status.CRASHED, Status.INCOMPATIBLE)
 
 
-class Outcome(Record):
+class Outcome(NamedTuple):
     """What one step of the funnel gave."""
 
     status: Status
@@ -116,7 +117,7 @@ class _Known:
         return f"{self.name} ({self.provenance})"
 
 
-class _CandidateFields(Record):
+class _CandidateFields(NamedTuple):
     #: The declaration, with its provenance.
     backend: Backend
     #: What the entry point names: a module of hooks.
@@ -150,7 +151,7 @@ class Candidate(_Known, _CandidateFields):
         return self.backend.priority
 
 
-class _UnloadedFields(Record):
+class _UnloadedFields(NamedTuple):
     name: str
     provenance: Provenance
     outcome: Outcome
@@ -170,7 +171,7 @@ class Unloaded(_UnloadedFields, _Known):
         return _Known.__str__(self)
 
 
-class Verdict(Record):
+class Verdict(NamedTuple):
     """What probing one candidate gave, and what it took."""
 
     name: str
@@ -302,7 +303,7 @@ def _clause(text: str) -> str:
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
-class How(Words):
+class How(str, enum.Enum):
     """How a backend came to be chosen."""
 
     PINNED = "pinned"
@@ -329,7 +330,7 @@ _HOW = {
 }
 
 
-class Selection(Record):
+class Selection(NamedTuple):
     """The record of one choice; `print(selection)` explains it, `to_dict()` is for JSON."""
 
     #: The backend's name; `None` where the choice failed, and `problem` says why.
@@ -399,7 +400,7 @@ class Selection(Record):
         return printable("\n".join(lines))
 
 
-class Choice(Record):
+class Choice(NamedTuple):
     """A selection, the candidate it names and what else was considered; or the error it came to."""
 
     selection: Selection

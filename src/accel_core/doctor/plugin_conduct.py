@@ -10,10 +10,9 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from accel_core._support.guest import Guest
-from accel_core._support.record import Record
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.loading import load
@@ -23,7 +22,7 @@ from accel_core.doctor.footprint import Footprint, changes, footprint
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
 
 
-class Misstep(Record):
+class Misstep(NamedTuple):
     """One thing that every process pays for which only asks what accelerators there are."""
 
     #: As a clause, the plugin being who: `"starts a thread"`.

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import NamedTuple
 
 from accel_core._support import simulation
-from accel_core._support.record import Record
 from accel_core.backend import Backend
 from accel_core.machine import host
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 
-class PciDevice(Record):
+class PciDevice(NamedTuple):
     """One PCI function; the ids are lower-case hexadecimal without `0x`."""
 
     #: `"0000:00:04.0"`: domain, bus, slot, function.
@@ -46,7 +46,7 @@ class PciDevice(Record):
         return f"{self.vendor}:{self.device} at {self.address}"
 
 
-class Evidence(Record):
+class Evidence(NamedTuple):
     """Signs that a device is present; false when there are none."""
 
     #: Device nodes that exist: `"/dev/nvidia0"`.

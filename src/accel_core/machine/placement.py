@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from accel_core._support.record import Record
 from accel_core.backend import Backend
 from accel_core.machine import host
 
@@ -25,7 +25,7 @@ _SLURM_GPUS = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE")
 _APPTAINER, _SINGULARITY = "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"
 
 
-class Placement(Record):
+class Placement(NamedTuple):
     """The container and the job that this process is in; false where there is neither."""
 
     #: `"kubernetes"`, `"apptainer"`, `"podman"`, `"docker"`, `"container"` for another; empty outside.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
-from accel_core._support.record import Record
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
 from accel_core.settings import ACCEL_ONLY
@@ -17,7 +17,7 @@ from accel_core.settings import ACCEL_ONLY
 __all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins"]
 
 
-class KnownHardware(Record):
+class KnownHardware(NamedTuple):
     """An accelerator found on this machine, and the plugin that drives it."""
 
     #: For people: `"NVIDIA GPU"`.
@@ -31,7 +31,7 @@ class KnownHardware(Record):
     integrated: bool = False
 
 
-class Vendor(Record):
+class Vendor(NamedTuple):
     """One kind of device, and what on a machine belongs to it alone."""
 
     label: str

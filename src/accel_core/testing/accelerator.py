@@ -7,9 +7,8 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.record import Record
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import InvalidDeviceError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Call", "FakeAccelerator"]
 
 
-class Call(Record):
+class Call(NamedTuple):
     """One call of a member, by whom it was written for: not by accel-core itself."""
 
     member: str
