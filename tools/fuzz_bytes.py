@@ -22,7 +22,6 @@ with atheris.instrument_imports(include=["accel_core"]):
     from accel_core.configuration import Found
     from accel_core.configuration.file import read
     from accel_core.detection import entry_points
-    from accel_core.doctor.elf import read_elf
     from accel_core.errors import SettingError
     from accel_core.machine.visible_devices import parse_visible_devices
 
@@ -36,14 +35,6 @@ LIMITS = ("-max_len=4096", "-timeout=10", "-rss_limit_mb=2048")
 def _require(fulfilled: object) -> None:
     if not fulfilled:
         raise AssertionError("the error does not say what was given")
-
-
-def _elf(data: bytes) -> None:
-    FILE.write_bytes(data if data[:1] == b"x" else b"\x7fELF\x02\x01" + data)
-    try:
-        read_elf(str(FILE))
-    except (OSError, ValueError) as error:
-        _require(str(error))
 
 
 def _configuration(data: bytes) -> None:
@@ -78,7 +69,6 @@ def _entry_points(data: bytes) -> None:
 
 
 READERS: dict[str, Callable[[bytes], None]] = {
-    "elf": _elf,
     "configuration": _configuration,
     "visible-devices": _visible_devices,
     "lines": _lines,

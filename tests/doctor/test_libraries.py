@@ -1,24 +1,20 @@
-"""ELF headers and the search for libraries, on libraries that gcc builds; ldd is the judge."""
+"""The search for libraries that are missing, on libraries that gcc builds; ldd is the judge."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
+import re
 import struct
 import subprocess
 import sys
-import sysconfig
-import time
 from pathlib import Path
 
 import pytest
 from accel_testing.libraries import COMPILER, Libraries
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from accel_core.doctor.elf import architecture, read_elf
-from accel_core.doctor.libraries import ld_cache, unmet_needs
+from accel_core.doctor import libraries as libraries_under_test
+from accel_core.doctor.libraries import unmet_needs
+from accel_core.doctor.vendor_package import missing_libraries
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's format")
 with_gcc = pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")
@@ -46,15 +42,12 @@ def test_what_is_missing_is_what_ldd_misses_directly_and_through_others(librarie
     extension = libraries.build(
         "package/_C.so", "package/lib/libinner.so", "gone/libgone.so", flags=("-Wl,-rpath,$ORIGIN/lib",)
     )
-    elf = read_elf(extension)
-    assert (elf.soname, elf.rpath + elf.runpath) == ("_C.so", ("$ORIGIN/lib",))
-    assert elf.needed[:2] == ("libinner.so", "libgone.so")
     # ldd finds them as the loader does: now in LD_LIBRARY_PATH, then nowhere.
     gone = str(libraries.root / "gone")
     monkeypatch.setenv("LD_LIBRARY_PATH", gone)
     assert ldd_misses(extension) == names(unmet_needs([extension], os.environ)) == set()
     monkeypatch.delenv("LD_LIBRARY_PATH")
-    unmet = unmet_needs([extension], os.environ)
+    unmet = list(unmet_needs([extension], os.environ))
     assert ldd_misses(extension) == names(unmet) == {"libgone.so", "libfar.so"}
     inner = f"{libraries.root}/package/lib/libinner.so"
     assert {(u.name, u.needed_by, u.why) for u in unmet} == {
@@ -80,9 +73,7 @@ def test_versions_that_the_library_found_does_not_bring(libraries):
     both = "V1 { global: old; };\nV2 { global: base; } V1;\n"
     libraries.build("lib/libbase.so", versions=both)
     extension = libraries.build("_C.so", "lib/libbase.so", flags=("-Wl,-rpath,$ORIGIN/lib",))
-    assert read_elf(extension).requires["libbase.so"] == ("V2",)
-    assert {"V1", "V2"} <= read_elf(str(libraries.root / "lib/libbase.so")).provides
-    assert unmet_needs([extension], {}) == ()
+    assert list(unmet_needs([extension], {})) == []
     older = libraries.build("lib/libbase.so", versions="V1 { global: base; };\n")
     (unmet,) = unmet_needs([extension], {})
     assert (unmet.name, unmet.why) == ("libbase.so", f"{older} lacks V2")
@@ -99,96 +90,36 @@ def test_libraries_of_another_architecture_are_passed_over_and_cycles_end(librar
     foreign = bytearray(Path(libraries.root, "lib/liba.so").read_bytes())
     struct.pack_into("<H", foreign, 18, 183)  # e_machine: AArch64
     Path(libraries.root, "lib/liba.so").write_bytes(foreign)
-    own = architecture(extension)
     (unmet,) = unmet_needs([extension], {})
-    assert unmet.why == f"{libraries.root}/lib/liba.so is for {own.rpartition(' ')[0]} AArch64, not {own}"
+    assert re.fullmatch(f"{libraries.root}/lib/liba.so is for 64-bit AArch64, not 64-bit .*", unmet.why)
     Path(libraries.root, "lib/liba.so").write_bytes(b"\x7fELF, and no more")
     (unmet,) = unmet_needs([extension], {})
-    assert unmet.why.endswith("liba.so cannot be loaded: it ends within its first header")
+    assert f"{libraries.root}/lib/liba.so cannot be loaded: " in unmet.why
 
 
-def an_extension() -> str:
-    """One that Python itself brings, or the program: real, small, and everywhere."""
-    folder = Path(sysconfig.get_path("platstdlib"), "lib-dynload")
-    return str(next(iter(sorted(folder.glob("*.so"), key=lambda file: file.stat().st_size)), sys.executable))
-
-
-def test_a_real_file_cut_anywhere_is_an_error_that_says_so(tmp_path):
-    whole = Path(an_extension()).read_bytes()
-    elf = read_elf(an_extension())
-    assert elf.needed or elf.soname
+def test_a_file_that_is_no_library_is_reported_as_unreadable(tmp_path):
     cut = tmp_path / "cut.so"
-    outcomes = set()
-    for length in [*range(1200), *range(1200, len(whole), 997)]:
-        cut.write_bytes(whole[:length])
-        try:
-            outcomes.add(read_elf(str(cut)) == elf)
-        except ValueError as error:
-            outcomes.add(str(error).partition(" within")[0])
-    assert outcomes <= {True, "it ends"}
-    assert "it ends" in outcomes
-
-
-def test_what_is_no_library_is_an_error_at_once(tmp_path):
-    os.mkfifo(tmp_path / "fifo")
-    for path in (tmp_path / "fifo", tmp_path):
-        with pytest.raises(OSError, match="no regular file"):
-            read_elf(str(path))
-    with pytest.raises(OSError, match="No such file"):
-        read_elf(str(tmp_path / "nothing"))
-    (tmp_path / "text").write_bytes(b"no library at all, but long enough")
-    with pytest.raises(ValueError, match="it is no ELF file"):
-        read_elf(str(tmp_path / "text"))
-    assert unmet_needs([str(tmp_path / "text")], {}) == (
-        (str(tmp_path / "text"), "", "it cannot be read: it is no ELF file"),
-    )
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6)
-)
-def test_a_damaged_file_is_read_or_an_error_and_never_takes_long(tmp_path_factory, changes):
-    data = bytearray(Path(an_extension()).read_bytes())
-    for at, new in changes:
-        at %= min(len(data), 4096) if at % 2 else len(data)  # headers more often than code
-        data[at : at + len(new)] = new
-    file = tmp_path_factory.getbasetemp() / "damaged.so"
-    file.write_bytes(data)
-    start = time.perf_counter()
-    with contextlib.suppress(ValueError):
-        read_elf(str(file))
-    assert time.perf_counter() - start < 2
-
-
-def test_the_loaders_cache_is_read_as_ldconfig_prints_it(tmp_path):
-    program = shutil.which("ldconfig", path=f"{os.environ['PATH']}:/sbin:/usr/sbin")
-    if program is None or not Path("/etc/ld.so.cache").exists():
-        pytest.skip("this system has no loader's cache, or no ldconfig")
-    said = subprocess.run([program, "-p"], capture_output=True, text=True, check=True).stdout
-    theirs: dict[str, list[str]] = {}
-    for line in said.splitlines():
-        name, arrow, path = line.partition(" => ")
-        if arrow:
-            theirs.setdefault(name.split()[0], []).append(path)
-    assert ld_cache() == theirs
-    whole = Path("/etc/ld.so.cache").read_bytes()
-    (tmp_path / "etc").mkdir()
-    for length in (0, 10, 40, len(whole) // 20):
-        (tmp_path / "etc/ld.so.cache").write_bytes(whole[:length])
-        assert ld_cache(str(tmp_path)) == {}
-    (tmp_path / "etc/ld.so.cache").write_bytes(whole[:-100])  # whose last names are cut off
-    assert ld_cache(str(tmp_path)).keys() < theirs.keys()
+    for content in (b"no library at all, but long enough", Path(sys.executable).read_bytes()[:3000], b""):
+        cut.write_bytes(content)
+        (unmet,) = unmet_needs([str(cut)], {})
+        assert (unmet.name, unmet.needed_by) == (str(cut), "")
+        assert unmet.why.startswith("it cannot be read: ")
+    (unmet,) = unmet_needs([str(tmp_path / "gone.so")], {})
+    assert unmet.why == "it cannot be read: No such file or directory"
 
 
 @with_gcc
-def test_more_places_than_can_be_looked_in_end_the_search(libraries, monkeypatch):
-    monkeypatch.setattr("accel_core.doctor.libraries._MOST_LOOKS", 50)
-    libraries.build("gone/libgone.so")
-    many = ":".join(f"/nowhere/{i}" for i in range(100))
-    extension = libraries.build("_C.so", "gone/libgone.so", flags=(f"-Wl,-rpath,{many}",))
-    found = unmet_needs([extension, libraries.build("_D.so")], {})
-    assert [u.why for u in found] == [
-        *["too many places would have to be looked in"] * len(read_elf(extension).needed),
-        "it was not looked into: there are too many before it",
-    ]
+def test_the_loaders_cache_is_searched(libraries, monkeypatch):
+    if not libraries_under_test._ld_cache():
+        pytest.skip("this system has no loader's cache, or no ldconfig")
+    monkeypatch.setattr(libraries_under_test, "_DEFAULTS", ())
+    extension = libraries.build("_C.so", flags=("-Wl,--no-as-needed", "-lc"))
+    assert list(unmet_needs([extension], {})) == []
+    monkeypatch.setattr(libraries_under_test, "_ld_cache", dict)
+    assert names(unmet_needs([extension], {})) == {"libc.so.6"}
+
+
+def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypatch, tmp_path):
+    monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
+    assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
+    assert "pip install 'accel-core[doctor]'" in missing_libraries(())

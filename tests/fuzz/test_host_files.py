@@ -9,7 +9,6 @@ import pytest
 from accel_testing.fuzzing import fuzzed
 from hypothesis import strategies as st
 
-from accel_core.doctor.libraries import ld_cache
 from accel_core.machine import devices, host
 from accel_core.machine.placement import placement
 
@@ -128,27 +127,6 @@ def test_any_files_are_a_machine(base, files):
 def test_ranges_of_cores_are_numbers_or_nothing(text):
     cores = host.parse_ranges(text)
     assert cores is None or host.parse_ranges(host.format_ranges(cores)) == cores
-
-
-@fuzzed(
-    old=st.booleans(),
-    head=st.binary(max_size=64),
-    count=st.integers(0, 2**32 - 1),
-    rest=st.binary(max_size=200),
-)
-def test_any_cache_of_the_loader_is_read_or_passed_over(base, old, head, count, rest):
-    folder = base / str(next(_runs)) / "etc"
-    folder.mkdir(parents=True)
-    new = b"glibc-ld.so.cache1.1" + count.to_bytes(4, "little") + head[:24].ljust(24, b"\0") + rest
-    data = (
-        b"ld.so-1.7.0\0" + (count % 4).to_bytes(4, "little") + head[:48].ljust(12 * (count % 4), b"\0") + new
-        if old
-        else new
-    )
-    (folder / "ld.so.cache").write_bytes(data)
-    for name, paths in ld_cache(str(folder.parent)).items():
-        assert name
-        assert all(paths)
 
 
 def _backend():

@@ -25,7 +25,7 @@ def vendor_packages(verdict: Verdict) -> list[VendorPackage]:
     Of a single module, and of what no distribution has brought, nothing is known.
     """
     found = map(_package, verdict.vendor_import)
-    return [package for package in found if package is not None and package.info]
+    return [package for package in found if package is not None and package.distribution]
 
 
 @cache  # most backends share torch, and a command lives for one answer

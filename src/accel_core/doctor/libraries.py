@@ -1,249 +1,220 @@
-"""Shared libraries as the dynamic loader would find them, worked out from their headers: nothing is loaded.
+"""Libraries that a vendor's extension modules need and would not get, from ELF headers; nothing is loaded.
 
-The order is that of https://man7.org/linux/man-pages/man8/ld.so.8.html. Linux only.
+pyelftools reads the headers; it comes with `accel-core[doctor]`. Folders are searched in the order of
+https://man7.org/linux/man-pages/man8/ld.so.8.html. Linux only.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-import struct
+import shutil
+import subprocess
 import sys
 import sysconfig
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.doctor.elf import Elf, architecture, read_elf
 from accel_core.machine import host
 
-__all__ = ["NOT_FOUND", "Unmet", "ld_cache", "unmet_needs"]
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
+__all__ = ["NOT_FOUND", "Unmet", "unmet_needs", "why_unknown"]
 
 #: `Unmet.why` of most.
 NOT_FOUND = "it is not found"
+_WEAK = 2  # VER_FLG_WEAK: a version that is only wished for
 
 
 class Unmet(NamedTuple):
-    """A library that somebody needs, and would not get."""
+    """A library that another one needs, and would not get."""
 
     #: The name that is needed: `"libhccl.so"`; or the path of a library that cannot be read itself.
     name: str
-    #: The path of who needs it.
+    #: The path of the one that needs it.
     needed_by: str
     #: Why not, as a clause: `"it is not found"`, `"/usr/lib/libstdc++.so.6 lacks GLIBCXX_3.4.32"`.
     why: str
 
 
-#: No package that we know has a tenth as many; keeps what is made up from taking long.
-_MOST_FILES = 1000
-_MOST_LOOKS = 100_000
-#: Bytes of the loader's cache that are read; that of a full desktop has 200 KiB.
-_LARGEST_CACHE = 16 << 20
+def why_unknown() -> str:
+    """Return why libraries cannot be looked into, with the next step; empty where pyelftools is installed."""
+    return "" if find_spec("elftools") else "not known without pyelftools: pip install 'accel-core[doctor]'"
 
 
 def unmet_needs(
-    paths: Iterable[str], environ: Mapping[str, str], loaded: Sequence[str] = (), root: str = "/"
-) -> tuple[Unmet, ...]:
-    """What the libraries `paths`, and those that they need in turn, need and would not get.
+    paths: Iterable[str], environ: Mapping[str, str], loaded: Sequence[str] = ()
+) -> Iterator[Unmet]:
+    """Yield what the libraries `paths`, and those that they need in turn, need and would not get.
 
-    `environ`: where `LD_LIBRARY_PATH` is sought. `loaded`: folders of libraries that are loaded before, or by
-    their paths: what is not found, and has a name there, is there. `root`: the folder under which the
-    loader's own are sought. One that cannot be read is an answer too, not an error.
+    Each need once for each library that has it, nearest first; none without pyelftools (`why_unknown`).
+    `environ`: where `LD_LIBRARY_PATH` is read. `loaded`: folders of libraries that are loaded before, or by
+    their paths: a name in them is there. A library that cannot be read is reported as one that is needed.
     """
-    return tuple(_Walk(environ, loaded, root).unmet(paths))
+    if why_unknown():
+        return
+    there = {name for folder in loaded for name in host.names_in(folder)}
+    search = _Search(environ.get("LD_LIBRARY_PATH", ""))
+    seen: set[str] = set()
+    waiting = deque((path, search.of_python()) for path in paths)
+    while waiting:
+        path, inherited = waiting.popleft()
+        if (real := os.path.realpath(path)) in seen:
+            continue
+        seen.add(real)
+        try:
+            elf = search.read(path)
+        except Exception as error:  # whatever pyelftools meets in a damaged file
+            yield Unmet(path, "", f"it cannot be read: {_clause(error)}")
+            continue
+        search.known.setdefault(elf.soname, path)
+        # An rpath counts for all that is loaded in turn, a runpath for the library's own needs alone.
+        inherited = inherited if elf.runpath else (*elf.rpath, *inherited)
+        for name in elf.needed:
+            found, why = search.find(name, elf, () if elf.runpath else inherited)
+            if found:
+                search.known.setdefault(name, found)
+                provided = search.read(found).provides
+                missing = [v for v in elf.requires.get(name, ()) if v not in provided] if provided else []
+                if missing:
+                    yield Unmet(name, path, f"{found} lacks {', '.join(missing)}")
+                waiting.append((found, inherited))
+            elif name not in there:
+                yield Unmet(name, path, why)
 
 
-class _Loader(NamedTuple):
-    """A library on the way to be loaded, and who needs it."""
+class _Elf(NamedTuple):
+    """The parts of a library's headers that decide whether it can be loaded."""
 
-    path: str
-    elf: Elf
-    by: _Loader | None = None
+    #: `"64-bit x64"`: of two files that differ in it one cannot load the other.
+    architecture: str
+    #: The name under which others need it; empty where it has none.
+    soname: str
+    needed: tuple[str, ...]
+    #: Folders to look in. `rpath` counts only without `runpath`.
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
+    #: The versions that it needs of each library: `{"libc.so.6": ("GLIBC_2.34",)}`; and those that it brings.
+    requires: Mapping[str, tuple[str, ...]]
+    provides: frozenset[str]
 
 
-class _Walk:
-    def __init__(self, environ: Mapping[str, str], loaded: Sequence[str], root: str) -> None:
-        self._there = {name for folder in loaded for name in host.names_in(folder)}
-        variable = environ.get("LD_LIBRARY_PATH", "")
+def _read(path: str) -> _Elf:
+    from elftools.elf.elffile import ELFFile
+
+    with open(path, "rb") as file:  # noqa: PTH123
+        elf = ELFFile(file)
+        sections = dict(_sections(elf))
+        dynamic, needs, brings = map(sections.get, _SECTIONS)
+        tags = list(dynamic.iter_tags()) if dynamic else []
+        names = {
+            kind: tuple(getattr(tag, kind) for tag in tags if tag.entry.d_tag == f"DT_{kind.upper()}")
+            for kind in ("soname", "needed", "rpath", "runpath")
+        }
+        requires = {
+            library.name: tuple(v.name for v in versions if not v["vna_flags"] & _WEAK)
+            for library, versions in (needs.iter_versions() if needs else ())
+        }
+        return _Elf(
+            f"{elf.elfclass}-bit {elf.get_machine_arch()}",
+            "".join(names["soname"][:1]),
+            names["needed"],
+            _expanded(names["rpath"], path),
+            _expanded(names["runpath"], path),
+            requires,
+            frozenset(next(versions).name for _, versions in (brings.iter_versions() if brings else ())),
+        )
+
+
+_SECTIONS = ("SHT_DYNAMIC", "SHT_GNU_verneed", "SHT_GNU_verdef")
+
+
+def _sections(elf: ELFFile) -> Iterator[tuple[str, Any]]:
+    """Yield the sections of those types by type; others, as tables of hashes, would take long to read."""
+    from elftools.common.exceptions import ELFError, ELFParseError
+
+    for number in range(elf.num_sections()):
+        try:
+            section = elf.get_section(number, _SECTIONS)
+        except ELFParseError:
+            raise
+        except ELFError:  # of another type
+            continue
+        yield section["sh_type"], section
+
+
+def _expanded(lists: Iterable[str], path: str) -> tuple[str, ...]:
+    """Return the folders of `lists` ("a:b"), with the folder of `path` in the place of `$ORIGIN`."""
+    origin = os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+    folders = (folder for text in lists for folder in text.split(":") if folder)
+    return tuple(f.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for f in folders)
+
+
+class _Search:
+    """The loader's search for names, and what it has found so far."""
+
+    def __init__(self, variable: str) -> None:
         # An empty entry means the current folder.
         self._variable = [entry or "." for entry in variable.replace(";", ":").split(":")] if variable else []
-        self._cache = ld_cache(root)
-        self._defaults = [host.below(root, folder) for folder in _default_folders()]
-        self._main = _python()
-        self._looks = 0
-        #: Those that are found, by the names under which the loader knows them from then on.
-        self._found: dict[str, str] = {}
+        self._cache = _ld_cache()
+        self._read: dict[str, _Elf] = {}
+        #: Paths by the names under which the loader knows them from then on.
+        self.known: dict[str, str] = {}
 
-    def unmet(self, paths: Iterable[str]) -> Iterator[Unmet]:
-        """Each need once for each who has it, nearest first."""
-        waiting = deque((path, self._main) for path in paths)
-        seen: set[str] = set()
-        while waiting:
-            path, by = waiting.popleft()
-            if len(seen) >= _MOST_FILES or self._looks >= _MOST_LOOKS:
-                yield Unmet(path, "", "it was not looked into: there are too many before it")
-                return
-            if (real := os.path.realpath(path)) in seen:
-                continue
-            seen.add(real)
-            try:
-                loader = _Loader(path, read_elf(path), by)
-            except (OSError, ValueError) as error:
-                yield Unmet(path, by.path if by and by is not self._main else "", _unreadable(error))
-                continue
-            self._found.setdefault(loader.elf.soname, path)
-            for name in loader.elf.needed:
-                found, why = self._find(name, loader)
-                if not found:
-                    if name not in self._there:
-                        yield Unmet(name, path, why)
-                    continue
-                self._found.setdefault(name, found)
-                yield from _lacking(name, found, loader)
-                waiting.append((found, loader))
+    def read(self, path: str) -> _Elf:
+        if path not in self._read:
+            self._read[path] = _read(path)
+        return self._read[path]
 
-    def _find(self, name: str, loader: _Loader) -> tuple[str, str]:
-        """The path of the library, or why there is none."""
-        if name in self._found:
-            return self._found[name], ""
+    def of_python(self) -> tuple[str, ...]:
+        """Return the rpath of Python's own program, which counts for all that it loads; conda's has one."""
+        try:
+            return self.read(sys.executable).rpath
+        except Exception:  # no program of this system's own
+            return ()
+
+    def find(self, name: str, by: _Elf, inherited: Sequence[str]) -> tuple[str, str]:
+        """Return the path of the library that `by` gets for `name`, or why it gets none."""
+        if name in self.known:
+            return self.known[name], ""
         unsuitable = ""
-        for path in [name] if "/" in name else self._places(name, loader):
-            self._looks += 1
-            if self._looks > _MOST_LOOKS:
-                return "", "too many places would have to be looked in"
-            if not _is_regular(path):
+        folders = (*inherited, *self._variable, *by.runpath)
+        places = (f"{folder}/{name}" for folder in folders)
+        defaults = (f"{folder}/{name}" for folder in _DEFAULTS)
+        for path in [name] if "/" in name else (*places, *self._cache.get(name, ()), *defaults):
+            if not os.path.isfile(path):  # noqa: PTH113
                 continue
             try:
-                kind = architecture(path)
-            except (OSError, ValueError) as error:
-                # It is the first that would be taken, and its being damaged ends the search.
+                kind = self.read(path).architecture
+            except Exception as error:  # the loader takes it all the same, and fails
                 return "", f"{path} cannot be loaded: {_clause(error)}"
-            if kind == loader.elf.architecture:
+            if kind == by.architecture:
                 return path, ""
-            unsuitable = unsuitable or f"{path} is for {kind}, not {loader.elf.architecture}"
+            unsuitable = unsuitable or f"{path} is for {kind}, not {by.architecture}"
         return "", unsuitable or NOT_FOUND
 
-    def _places(self, name: str, loader: _Loader) -> Iterator[str]:
-        folders: list[str] = []
-        if not loader.elf.runpath:
-            above: _Loader | None = loader
-            while above is not None:
-                if not above.elf.runpath:
-                    folders += _expanded(above.elf.rpath, above.path)
-                above = above.by
-        folders += self._variable
-        folders += _expanded(loader.elf.runpath, loader.path)
-        yield from (f"{folder.rstrip('/')}/{name}" for folder in folders)
-        yield from self._cache.get(name, ())
-        yield from (f"{folder}/{name}" for folder in self._defaults)
+
+_TRIPLET = sysconfig.get_config_var("MULTIARCH") or "."
+#: Folders that every loader looks in: glibc's, Debian's for one architecture, and musl's.
+_DEFAULTS = (
+    f"/lib/{_TRIPLET}", "/lib64", "/lib", f"/usr/lib/{_TRIPLET}", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+)  # fmt: skip
 
 
-def _python() -> _Loader | None:
-    """This Python's own program, whose `rpath` counts for all that it loads; as conda's has one."""
-    try:
-        return _Loader(sys.executable, read_elf(sys.executable))
-    except (OSError, ValueError):
-        return None
-
-
-def _lacking(name: str, found: str, loader: _Loader) -> Iterator[Unmet]:
-    """The versions that `loader` needs of the library and that it does not have.
-
-    One that has no versions at all is taken as it is, with a warning of the loader's.
-    """
-    needed = loader.elf.requires.get(name, ())
-    if not needed:
-        return
-    try:
-        provides = read_elf(found).provides
-    except (OSError, ValueError):  # told when its own needs are looked at
-        return
-    missing = [version for version in needed if version not in provides] if provides else []
-    if missing:
-        yield Unmet(name, loader.path, f"{found} lacks {', '.join(missing)}")
-
-
-def _expanded(folders: Iterable[str], path: str) -> Iterator[str]:
-    """The folders with the loader's variables filled in."""
-    origin = os.path.dirname(os.path.realpath(path))  # noqa: PTH120 - pathlib would be imported for this alone
-    machine = os.uname().machine if hasattr(os, "uname") else ""
-    for folder in folders:
-        filled = folder
-        for variable, value in (("ORIGIN", origin), ("PLATFORM", machine)):
-            filled = filled.replace(f"${{{variable}}}", value).replace(f"${variable}", value)
-        if "$LIB" in filled or "${LIB}" in filled:
-            for value in _LIB:
-                yield filled.replace("${LIB}", value).replace("$LIB", value)
-        else:
-            yield filled
-
-
-_TRIPLET = sysconfig.get_config_var("MULTIARCH") or ""
-#: What `$LIB` stands for: it depends on the distribution.
-_LIB = ("lib64", "lib", *((f"lib/{_TRIPLET}",) if _TRIPLET else ()))
-
-
-def _default_folders() -> Iterator[str]:
-    """Those that every loader looks in: glibc's, Debian's for one architecture, and musl's."""
-    for folder in ("/lib", "/usr/lib"):
-        yield from ([f"{folder}/{_TRIPLET}"] if _TRIPLET else [])
-        yield from (f"{folder}64", folder)
-    yield "/usr/local/lib"
-
-
-def _is_regular(path: str) -> bool:
-    try:
-        return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116
-    except (OSError, ValueError):
-        return False
-
-
-def _unreadable(error: Exception) -> str:
-    return f"it cannot be read: {_clause(error)}"
-
-
-def _clause(error: Exception) -> str:
-    return (getattr(error, "strerror", None) or str(error)).rstrip(".")
-
-
-# --- The loader's cache --------------------------------------------------------------------------------
-# glibc, sysdeps/generic/dl-cache.h: `struct cache_file_new`, in old files behind a `struct cache_file`.
-
-_OLD, _NEW = b"ld.so-1.7.0", b"glibc-ld.so.cache1.1"
-_OLD_ENTRY, _HEADER, _ENTRY = 12, 48, 24
-
-
-def ld_cache(root: str = "/") -> dict[str, list[str]]:
-    """Paths by name, in the order in which the loader takes them; none where the cache is missing or bad."""
-    data = _cache_bytes(host.below(root, "/etc/ld.so.cache"))
-    start = 0
-    if data.startswith(_OLD):
-        (count,) = struct.unpack_from("=I", data.ljust(16, b"\0"), 12)
-        start = -(-(16 + count * _OLD_ENTRY) // 8) * 8  # the next is aligned
-    if data[start : start + len(_NEW)] != _NEW or start + _HEADER > len(data):
-        return {}
-    (count,) = struct.unpack_from("=I", data, start + len(_NEW))
-    if start + _HEADER + count * _ENTRY > len(data):
-        return {}
+def _ld_cache() -> dict[str, list[str]]:
+    """Return the paths of the loader's cache by name, in its order; none where there is no `ldconfig`."""
+    program = shutil.which("ldconfig", path=f"{os.environ.get('PATH', os.defpath)}:/sbin:/usr/sbin")
     paths: dict[str, list[str]] = {}
-    for _, key, value, _, _ in struct.iter_unpack("=iIIIQ", data[start + _HEADER :][: count * _ENTRY]):
-        name, path = _string(data, start + key), _string(data, start + value)
-        if name and path:
-            paths.setdefault(name, []).append(host.below(root, path))
+    if program:
+        done = subprocess.run([program, "-p"], capture_output=True, text=True, errors="replace", check=False)
+        for line in done.stdout.splitlines():
+            name, arrow, path = line.strip().partition(" => ")
+            if arrow:
+                paths.setdefault(name.partition(" ")[0], []).append(path)
     return paths
 
 
-def _cache_bytes(path: str) -> bytes:
-    try:
-        if not _is_regular(path):
-            return b""
-        with open(path, "rb") as file:  # noqa: PTH123
-            return file.read(_LARGEST_CACHE)
-    except OSError:
-        return b""
-
-
-def _string(data: bytes, at: int) -> str:
-    end = data.find(b"\0", at, at + 4096)
-    return os.fsdecode(data[at:end]) if 0 <= at < end else ""
+def _clause(error: Exception) -> str:
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from email import message_from_string
+from importlib import metadata
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
 from accel_core._support.packages import package_folders
 from accel_core._support.torch_import import torch_build
-from accel_core.doctor.installed_files import owned_by
-from accel_core.doctor.libraries import NOT_FOUND, Unmet, unmet_needs
+from accel_core.doctor.libraries import NOT_FOUND, Unmet, unmet_needs, why_unknown
 from accel_core.machine import host
 from accel_core.settings import normalize_distribution
 
@@ -27,21 +28,18 @@ __all__ = [
     "vendor_package",
 ]
 
-#: Bytes of a file of metadata that are read: requirements stand before the description.
-_MOST_BYTES = 1 << 18
 #: Extension modules that are looked into, and folders below a package in which they are sought.
 _MOST_EXTENSIONS = 50
 _DEEPEST = 1
 
 
 class VendorPackage(NamedTuple):
-    """One installed package, and the distribution that it belongs to, where that can be told."""
+    """One installed package, and the distribution that it belongs to, where that is known."""
 
     #: What is imported: `"habana_frameworks.torch"`.
     module: str
     folder: str
-    #: The folder of its metadata: `"/…/torch_npu-2.13.0.dist-info"`; it and what follows empty where unknown.
-    info: str
+    #: The distribution's name; it and what follows empty where unknown.
     distribution: str
     version: str
     #: Its requirements, as they are written.
@@ -50,56 +48,41 @@ class VendorPackage(NamedTuple):
     tags: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.distribution} {self.version}" if self.info else self.module
+        return f"{self.distribution} {self.version}" if self.distribution else self.module
 
 
 def vendor_package(module: str) -> VendorPackage | None:
-    """What is installed under that name; `None` where that is nothing, or no package."""
+    """Return what is installed under that name; `None` where that is nothing, or no package."""
     folder = next(iter(package_folders(module)), "")
     if not folder:
         return None
-    path = f"{module.replace('.', '/')}/"
-    site = Path(folder).parents[module.count(".")]
-    info = _info(str(site), module.partition(".")[0], path)
-    headers = _headers(f"{info}/METADATA") if info else []
-    wheel = _headers(f"{info}/WHEEL") if info else []
-    first = dict(reversed(headers))
+    site = str(Path(folder).parents[module.count(".")])
+    brought_by = _distribution(site, module)
+    about, wheel = (message_from_string(_text(brought_by, name)) for name in ("METADATA", "WHEEL"))
     return VendorPackage(
         module,
         folder,
-        info,
-        first.get("Name", ""),
-        first.get("Version", ""),
-        tuple(value for name, value in headers if name == "Requires-Dist"),
-        tuple(value for name, value in wheel if name == "Tag"),
+        about.get("Name", ""),
+        about.get("Version", ""),
+        tuple(about.get_all("Requires-Dist", [])),
+        tuple(wheel.get_all("Tag", [])),
     )
 
 
-def _info(site: str, top: str, path: str) -> str:
-    """The metadata of the distribution that brings it: that of its name, else whose `RECORD` has it."""
-    infos = sorted(name for name in host.names_in(site) if name.endswith(".dist-info"))
-    named = [
-        name
-        for name in infos
-        if normalize_distribution(name.partition("-")[0]) == normalize_distribution(top)
-    ]
-    for name in named or infos:
-        if named or owned_by(f"{site}/{name}", path):
-            return f"{site}/{name}"
-    return ""
+def _distribution(site: str, module: str) -> metadata.Distribution | None:
+    """Return the distribution that brings it: that of its name, else the one whose `RECORD` has it."""
+    own = metadata.distributions(name=module.partition(".")[0], path=[site])
+    path = f"{module.replace('.', '/')}/"
+    others = (d for d in metadata.distributions(path=[site]) if f"\n{path}" in f"\n{_text(d, 'RECORD')}")
+    return next(iter(own), None) or next(others, None)
 
 
-def _headers(path: str) -> list[tuple[str, str]]:
-    """Names and values of the lines before the first empty one."""
+def _text(distribution: metadata.Distribution | None, name: str) -> str:
+    """Return that file of its metadata; empty where it is missing or cannot be read."""
     try:
-        if not os.path.isfile(path):  # noqa: PTH113 - a FIFO would wait for somebody to write
-            return []
-        with open(path, "rb") as file:  # noqa: PTH123
-            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return []
-    lines = text.replace("\r\n", "\n").partition("\n\n")[0].splitlines()
-    return [(name, value) for name, colon, value in (line.partition(": ") for line in lines) if colon]
+        return (distribution and distribution.read_text(name)) or ""
+    except (OSError, ValueError):
+        return ""
 
 
 # --- Whether it fits -----------------------------------------------------------------------------------
@@ -192,7 +175,7 @@ def _is_extension(name: str) -> bool:
 
 
 def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple[Unmet, ...]:
-    """What the package's extension modules, and the libraries that they bring in, need and would not get.
+    """Return what the package's extension modules, and libraries that they bring in, need and would not get.
 
     torch's libraries are there, for torch is imported first; so are those that torch loads from NVIDIA's
     packages, and those of the package itself, which may load them by their paths.
@@ -207,17 +190,17 @@ def unmet_libraries(package: VendorPackage, environ: Mapping[str, str]) -> tuple
             *_folders_below(f"{site}/nvidia", 2),
             *_folders_below(f"{site}/torch.libs", 0),
         ]
-    return unmet_needs(extensions(package.folder), environ, loaded)
+    return tuple(unmet_needs(extensions(package.folder), environ, loaded))
 
 
 def missing_libraries(unmet: Iterable[Unmet]) -> str:
-    """Each library once, with who needs it first, and why it cannot be had where it is not merely missing."""
+    """Return each library once, with the first that needs it, and the reason unless it is missing."""
     lines: dict[str, str] = {}
     for need in unmet:
         why = "" if need.why == NOT_FOUND else f": {need.why}"
         by = f" (for {need.needed_by.rpartition('/')[2]}{why})" if need.needed_by else f" ({need.why})"
         lines.setdefault(need.name, f"{need.name}{by}")
-    return "; ".join(lines.values())
+    return "; ".join(lines.values()) or why_unknown()
 
 
 def _folders_below(folder: str, depth: int) -> Iterator[str]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 
-from accel_core._support.metadata import metadata_folder
 from accel_core.detection import plain
 from accel_core.detection.messages import unknown
 from accel_core.detection.records import Candidate, Status, Unloaded, Verdict
 from accel_core.detection.survey import Survey
 from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
-from accel_core.doctor.installed_files import Compared, compare
-from accel_core.doctor.libraries import NOT_FOUND, Unmet
+from accel_core.doctor.libraries import NOT_FOUND, Unmet, why_unknown
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.torch_itself import torch_finding
 from accel_core.doctor.vendor_package import (
@@ -26,12 +23,6 @@ from accel_core.doctor.vendor_package import (
 from accel_core.machine.devices import enumerated
 
 __all__ = ["TOPIC"]
-
-#: Bytes above which a vendor's file is not read through, and seconds that all of them may take; with `-v` all
-#: are read. A plugin's are always.
-_LARGEST = 1 << 20
-_SECONDS = 0.3
-_SECONDS_FOR_ALL = 60.0
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
@@ -78,14 +69,12 @@ class _Looker:
         self._visit = visit
         self._packages: dict[str, VendorPackage | None] = {}
         self._unmet: dict[str, tuple[Unmet, ...]] = {}
-        self._compared: dict[str, Compared] = {}
         self._told: set[object] = set()
-        self._end = time.monotonic() + (_SECONDS_FOR_ALL if visit.thorough else _SECONDS)
 
     def findings(self, candidate: Candidate | Unloaded, verdict: Verdict) -> Iterator[Finding]:
         """What there is to say of one candidate: its verdict with all facts, and what is odd besides."""
         packages = list(self._packages_of(verdict))
-        unmet = [need for package in packages for need in self._needs(package)]
+        unmet = [need for package in packages for need in self._needs(package)] if _fails(verdict) else []
         level = _level(verdict, self._visit)
         facts = dict(self._facts(candidate, verdict, packages, unmet))
         yield Finding(
@@ -98,7 +87,6 @@ class _Looker:
         )
         yield from self._misfits(verdict, packages)
         yield from self._lost(candidate)
-        yield from self._altered(verdict, packages)
 
     # --- what is looked at once ---
 
@@ -113,14 +101,6 @@ class _Looker:
         if package.folder not in self._unmet:
             self._unmet[package.folder] = unmet_libraries(package, self._visit.environ)
         return self._unmet[package.folder]
-
-    def _comparison(self, folder: str, *, of_plugin: bool) -> Compared:
-        if folder not in self._compared:
-            thorough = self._visit.thorough
-            largest = None if of_plugin or thorough else _LARGEST
-            left = _SECONDS if of_plugin else max(0.0, self._end - time.monotonic())
-            self._compared[folder] = compare(folder, largest, left)
-        return self._compared[folder]
 
     # --- the parts of a finding ---
 
@@ -138,7 +118,7 @@ class _Looker:
         yield "root cause", verdict.cause
         yield "raised by", verdict.where
         yield "symbol", _demangled(verdict.cause)
-        yield "missing libraries", missing_libraries(unmet)
+        yield "missing libraries", missing_libraries(unmet) if packages and _fails(verdict) else ""
         if isinstance(candidate, Candidate):
             named = [value for value in toolkit(candidate.backend, environ).values() if value]
             lying = lying_about({need.name for need in unmet}, named) if unmet else {}
@@ -169,34 +149,6 @@ class _Looker:
                 step = f"correct {name}, or unset it"
                 yield Finding(Level.WARNING, "candidates.toolkit", what, step, candidate.name)
 
-    def _altered(self, verdict: Verdict, packages: list[VendorPackage]) -> Iterator[Finding]:
-        """Files of the plugin and of the vendor's package that are not as they were installed."""
-        source = verdict.provenance
-        sources = [(metadata_folder(source.distribution), source.distribution, source.version, True)]
-        sources += [
-            (package.info, package.distribution, package.version, False)
-            for package in packages
-            if package.module != "torch" or self._visit.thorough  # which has 12,000 files
-        ]
-        for folder, distribution, version, of_plugin in sources:
-            if not folder or not self._once(folder):
-                continue
-            found = self._comparison(folder, of_plugin=of_plugin)
-            told = f"{found.compared} compared, {found.left_out} left out (-v looks at all)"
-            if found.problem:
-                what = f"whether files of {distribution} {version} were changed is not known: {found.problem}"
-                yield Finding(Level.OK, "candidates.files-unknown", what, "", verdict.name)
-            elif found.altered:
-                names = enumerated(tuple(f"{name} ({how})" for name, how in found.altered), 3)
-                what = f"{distribution} {version} is not as it was installed: {names}"
-                step = f"pip install --force-reinstall --no-deps '{distribution}=={version}'"
-                yield Finding(
-                    Level.WARNING, "candidates.files-altered", what, step, verdict.name, {"files": told}
-                )
-            else:
-                what = f"the files of {distribution} {version} are as they were installed"
-                yield Finding(Level.OK, "candidates.files", what, "", verdict.name, {"files": told})
-
 
 def _level(verdict: Verdict, visit: Visit) -> Level:
     """Absent and blocked backends are fine; a present or requested one that fails is an error."""
@@ -204,6 +156,10 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
         return Level.OK
     asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
+
+
+def _fails(verdict: Verdict) -> bool:
+    return verdict.status.is_failure or verdict.broken
 
 
 def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
@@ -228,8 +184,10 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
 
 def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
     """What else the libraries lack: the loader's message names the first alone."""
-    if not (verdict.status.is_failure or verdict.broken):
+    if not _fails(verdict):
         return ""
+    if "shared object file" in verdict.cause and (without := why_unknown()):
+        return f"; what else is missing is {without}"
     missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
     others = tuple(name for name in missing if name not in verdict.reason)
     clauses = [f"{enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
