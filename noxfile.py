@@ -31,7 +31,6 @@ from environments import (  # noqa: E402
     shared,
     torch_home,
 )
-from told import ABOUT_THE_TESTS, AFTER_THE_DEMO, step  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -69,6 +68,23 @@ TORCHFREE = [f"--ignore=tests/{name}" for name in ("faults", "soak")]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
 
+AFTER_THE_DEMO = """
+What next?  {activate} puts `accel` and this Python on your path. Then
+
+  accel why                  why this one was chosen, and why not each other
+  accel info                 what it is and can do
+  DS_ACCELERATOR=cpu python examples/train_digits.py       the same on a backend that you name
+
+README.md, "Use", has the four lines for a program of your own. `./dev test` runs the tests.
+"""
+
+ABOUT_THE_TESTS = """
+This takes some 10 minutes on two cores, and some more the first time: it fills environments in .nox/.
+Sessions: docs, lint, types, tests, wheels, and without torch on Python {python}.
+Left out, as each has an environment of its own: {apart}.
+`.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one. For a CUDA or ROCm device: `./dev gpu`.
+"""
+
 
 # ---------------------------------------------------------------------------- for users
 
@@ -77,9 +93,10 @@ NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/c
 def demo(session: nox.Session) -> None:
     """List the backends, and train a small network on the one that is chosen."""
     prepare(session, "example", torch=True)
-    step("1/2  Which backends are there, and which one is chosen?", "accel list")
+    print("\n1/2  Which backends are there, and which one is chosen?\n     $ accel list\n", flush=True)
     session.run("accel", "list", log=False)
-    step("2/2  Train on it: 1,797 real images of digits", "python examples/train_digits.py")
+    train = "python examples/train_digits.py"
+    print(f"\n2/2  Train on it: 1,797 real images of digits\n     $ {train}\n", flush=True)
     said = {"PYTHONWARNINGS": "ignore:No accelerator is usable:UserWarning"}  # by the list, just now
     session.run("python", "examples/train_digits.py", *session.posargs, env=said, log=False)
     script = os.path.relpath(Path(session.bin) / "activate")
@@ -135,7 +152,7 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def faults(session: nox.Session) -> None:
-    """Run the fault matrix: thousands of cells in half an hour; records them and writes their page."""
+    """Run the fault matrix: thousands of cells in half an hour; records them for their page."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch")
     several = [*SEVERAL, "-m", "faults", "tests/faults"]
@@ -146,7 +163,6 @@ def faults(session: nox.Session) -> None:
         session.run("python", *PYTEST, *several, *session.posargs, env=env)
     finally:  # what is not as promised goes onto the page too
         session.run("python", "tools/fault_record.py", seen)
-        session.run("python", "tools/fault_page.py", "--write")
 
 
 @nox.session(venv_backend="shared")
@@ -203,7 +219,6 @@ def cards(session: nox.Session) -> None:
     """Write the score card of every backend here, which the docs tell and session simulated compares."""
     prepare(session, *WITH_TORCH, torch=True)
     session.run("python", "tools/cards.py", *session.posargs, env=CLEAN)
-    session.run("python", "tools/score_page.py", "--write", env=CLEAN)
 
 
 @nox.session(venv_backend="shared")
@@ -280,7 +295,6 @@ def frameworks(session: nox.Session) -> None:
     # One of Accelerate's scripts needs it; not beside the other packages, which look for it.
     home = in_own_folder(session, "torchdata", "torchdata==0.11.0")
     session.run("python", "tools/framework_runs.py", *session.posargs, env={**CLEAN, "PYTHONPATH": str(home)})
-    session.run("python", "tools/framework_page.py", "--write")
 
 
 @nox.session(venv_backend="shared")
@@ -360,9 +374,8 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for name in ("backend", "member", "fault", "opinfo", "framework", "conformance", "score"):
-        tool = "backend_pages" if name == "backend" else f"{name}_page"
-        session.run("python", f"tools/{tool}.py", *write, env=CLEAN)
+    for name in ("backend_pages", "member_page"):
+        session.run("python", f"tools/{name}.py", *write, env=CLEAN)
     session.run("python", "tools/interface_snapshot.py", "--check", env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]

@@ -1,6 +1,17 @@
 """The documentation's site, made by Sphinx: `./dev docs` builds it into site/. It needs no network."""
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
 from accel_core import __version__
+from accel_core.conformance.catalogue import checks
+from accel_core.conformance.groups import LEVELS
+
+HERE = Path(__file__).parent
 
 project = "accel"
 author = "the accel developers"
@@ -35,3 +46,45 @@ autodoc_preserve_defaults = True
 autodoc_default_options = {"members": True, "undoc-members": True}
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
+
+
+# ---------------------------------------------------------------------------- pages that show a record
+
+
+def read(path: str) -> Any:
+    """Read a record: JSON, by its path from this folder."""
+    return json.loads((HERE / path).read_text(encoding="utf-8"))
+
+
+def folder(path: str) -> dict[str, Any]:
+    """Read every record of a folder, by its file's name."""
+    return {file.stem: read(str(file)) for file in sorted((HERE / path).glob("*.json"))}
+
+
+def rows(nested: dict[str, Any], depth: int) -> list[tuple[Any, ...]]:
+    """Flatten dictionaries within dictionaries: the keys on the way, and the value."""
+
+    def walk(value: Any, left: int) -> Iterator[tuple[Any, ...]]:
+        if not left:
+            yield (value,)
+            return
+        for key, inner in value.items():
+            yield from ((key, *row) for row in walk(inner, left - 1))
+
+    return list(walk(nested, depth))
+
+
+def fill_in(_app: object, _name: str, source: list[str]) -> None:
+    """Fill in a page that begins with a comment of Jinja's."""
+    if source[0].startswith("{#"):
+        environment = jinja2.Environment(
+            trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False,
+            extensions=["jinja2.ext.do"],
+        )  # fmt: skip
+        environment.globals.update(read=read, folder=folder, rows=rows, checks=checks, levels=LEVELS)
+        source[0] = environment.from_string(source[0]).render()
+
+
+def setup(app: Any) -> None:
+    """Fill in the pages as Sphinx reads them."""
+    app.connect("source-read", fill_in)

@@ -1,5 +1,6 @@
 """Run `accel verify` on every backend here, and keep the cards: tests/conformance/cards. `./dev cards`.
 
+Without arguments it also asks each simulated device what it can do, and keeps docs/reference/simulated.json.
 The simulated devices, and the processor. npu's on the real torch_npu is written in session npu_real.
 Names of simulated devices, or `cpu`, run those alone.
 """
@@ -16,6 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from accel_testing.cards import RECORDS, SIMULATED, run_processor, run_simulated  # noqa: E402
+from accel_testing.on_simulated import run_on  # noqa: E402
+
+from accel_simulated import DEVICES  # noqa: E402
 
 ALL = [*SIMULATED, "cpu"]
 
@@ -29,10 +33,18 @@ def main(names: list[str]) -> int:
     RECORDS.mkdir(exist_ok=True)
     with ThreadPoolExecutor(2) as pool:
         for name, card in zip(names or ALL, pool.map(_card, names or ALL), strict=True):
-            text = json.dumps(card, indent=1, ensure_ascii=False) + "\n"
-            (RECORDS / f"{name}.json").write_text(text, encoding="utf-8", newline="\n")
+            _keep(RECORDS / f"{name}.json", card)
             print(f"{name}: {card['score']}", flush=True)
+    if not names:
+        check = "simulated_checks.capabilities:slow"
+        names = [name for name, vendor in DEVICES.items() if not vendor.plays]
+        told = {name: run_on(name, check, name, timeout=300).answer for name in names}
+        _keep(ROOT / "docs/reference/simulated.json", told)
     return 0
+
+
+def _keep(path: Path, record: dict[str, Any]) -> None:
+    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", newline="\n")
 
 
 def _card(name: str) -> dict[str, Any]:

@@ -20,8 +20,6 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-import opinfo_page
-
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "docs/explanation/simulated-operators.json"
 #: Seconds that one variant of one case may take.
@@ -210,8 +208,6 @@ def main() -> int:
 
     record = merged(record, found, metadata.version("torch"))
     given.record.write_text(written(record), encoding="utf-8", newline="\n")
-    if given.record == RECORD:
-        opinfo_page.main([])
     failed_now = [each for each in record["failures"] if tuple(each[:3]) in found and each[3]]
     for each in failed_now:
         print("; ".join(each))

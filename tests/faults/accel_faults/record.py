@@ -1,4 +1,4 @@
-"""What was seen, as `docs/explanation/fault-matrix.json` keeps it and `tools/fault_page.py` shows it."""
+"""What was seen, as `docs/explanation/fault-matrix.json` keeps it."""
 
 from __future__ import annotations
 
