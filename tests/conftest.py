@@ -46,15 +46,13 @@ _NEEDS_TORCH = re.compile(r"\btorch(run)?\b")
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the person who runs the tests has set must not decide what they see."""
     for variable in settings.VARIABLES:
         monkeypatch.delenv(variable.name, raising=False)
     for name in list(os.environ):  # nor what put them there
         if name.startswith(("SLURM_", "KUBERNETES_", "APPTAINER_", "SINGULARITY_")):
             monkeypatch.delenv(name)
-    # The user's own file; children see this variable too, and a record of a choice does not tell of it.
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.getbasetemp() / "no-configuration"))
 
 
 def _is_third_party(entry: str) -> bool:

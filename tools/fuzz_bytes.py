@@ -9,25 +9,18 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import atheris
 
 with atheris.instrument_imports(include=["accel_core"]):
-    from accel_core import settings
     from accel_core._support import child
     from accel_core.backend import GRAMMARS
-    from accel_core.configuration import Found
-    from accel_core.configuration.file import read
     from accel_core.detection import entry_points
     from accel_core.errors import SettingError
     from accel_core.machine.visible_devices import parse_visible_devices
 
-KEYS = {variable.key: variable for variable in settings._IN_FILES}
 NONCE = "0123456789abcdef"
-FILE = Path(tempfile.mkdtemp(), "given")
 #: Bytes of an input at most, and seconds and MiB that reading it may take.
 LIMITS = ("-max_len=4096", "-timeout=10", "-rss_limit_mb=2048")
 
@@ -35,15 +28,6 @@ LIMITS = ("-max_len=4096", "-timeout=10", "-rss_limit_mb=2048")
 def _require(fulfilled: object) -> None:
     if not fulfilled:
         raise AssertionError("the error does not say what was given")
-
-
-def _configuration(data: bytes) -> None:
-    file = FILE.with_suffix(".toml")
-    file.write_bytes(data)
-    try:
-        read(Found("named", str(file)), KEYS)
-    except SettingError as error:
-        _require(str(file) in str(error))
 
 
 def _visible_devices(data: bytes) -> None:
@@ -69,7 +53,6 @@ def _entry_points(data: bytes) -> None:
 
 
 READERS: dict[str, Callable[[bytes], None]] = {
-    "configuration": _configuration,
     "visible-devices": _visible_devices,
     "lines": _lines,
     "entry-points": _entry_points,

@@ -180,7 +180,7 @@ def interface(root: Path = ROOT) -> Interface:
         "verdicts": {status.value: "status" for status in Status},
         "how": {how.value: "how" for how in How},
         "json": json_keys(root),
-        "variables": {variable.name: variable.key or "no key" for variable in VARIABLES},
+        "variables": {variable.name: "variable" for variable in VARIABLES},
         "entry-point groups": entry_point_groups(root),
     }
     return {title: dict(sorted(names.items())) for title, names in sections.items()}

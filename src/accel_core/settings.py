@@ -1,8 +1,7 @@
-"""Every setting of accel_core: one table, one parser each, for environment variables and configuration files.
+"""Every setting of accel_core: one table of environment variables, with one parser each.
 
-`read()` turns an environment, and the files that it leads to, into a frozen `Settings`; nothing else in the
-core looks at `os.environ` for its behaviour. Values are stripped and case is forgiven; an empty variable
-counts as unset.
+`read()` turns an environment into a frozen `Settings`; nothing else in the core looks at `os.environ` for its
+behaviour. Values are stripped and case is forgiven; an empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -11,18 +10,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from accel_core._support import log, simulation
-from accel_core.configuration import search
 from accel_core.errors import SettingError
 
-if TYPE_CHECKING:
-    from accel_core.configuration.layers import Layered
-
-__all__ = [
-    "VARIABLES", "Pin", "Settings", "Variable", "handed_on", "normalize_distribution", "parse_pin", "read",
-]  # fmt: skip
+__all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "parse_pin", "read"]
 
 T = TypeVar("T")
 
@@ -126,35 +119,16 @@ def _frameworks(text: str) -> tuple[str, ...]:
 
 
 class Variable(Generic[T]):
-    """One setting: its environment variable, its parser, its default and a line for people.
+    """One setting: its environment variable, its parser, its default and a line for people."""
 
-    `key`: its name in configuration files, and `types` the types that it may have there; empty for what only
-    the environment says. `for_projects`: whether a project's file may set it too.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        parse: Callable[[str], T],
-        default: T,
-        help: str,  # noqa: A002
-        *,
-        key: str = "",
-        types: tuple[type, ...] = (),
-        for_projects: bool = True,
-    ) -> None:
+    def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str) -> None:  # noqa: A002
         self.name, self.parse, self.default, self.help = name, parse, default, help
-        self.key, self.types, self.for_projects = key, types, for_projects
 
     def read(self, environ: Mapping[str, str]) -> T:
-        """The parsed value, of `environ` or else of a file, or the default where it is unset or empty.
+        """Return the parsed value in `environ`, or the default where it is unset or empty.
 
-        Raises `SettingError` that names the variable or file, the value and what is accepted.
+        Raises `SettingError` that names the variable, the value and what is accepted.
         """
-        return self.of(_layered(environ)[0] if self.key else environ)
-
-    def of(self, environ: Mapping[str, str]) -> T:
-        """The same of an environment in which the files have had their say."""
         text = environ.get(self.name, "").strip()
         if not text:
             return self.default
@@ -172,51 +146,36 @@ DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
     _pins,
     (),
     "Pin a backend: name, name@distribution, or a preference list by comma.",
-    key="accelerator",
-    types=(str, list),
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
     _strictness,
     "",
     "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
-    key="strict",
-    types=(bool, str),
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW",
     _rules,
     (),
     "Only these backends may be chosen (the CPU too must be named).",
-    key="allow",
-    types=(list,),
 )
 ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_BLOCK",
     _rules,
     (),
     "These backends are never chosen: name, name@distribution, or @distribution.",
-    key="block",
-    types=(list,),
 )
 ACCEL_PROBE = Variable(
     "ACCEL_PROBE",
     _probe_mode,
     "inline",
     "isolated: import each vendor in a child process first.",
-    key="probe",
-    types=(str,),
 )
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT",
     _seconds,
     10.0,
     "Seconds that an isolated probe may take.",
-    key="probe-timeout",
-    types=(int, float),
-)
-ACCEL_CONFIG = Variable(
-    "ACCEL_CONFIG", str, "", "A configuration file to read instead of the user's and the project's, or none."
 )
 ACCEL_LOG = Variable(
     "ACCEL_LOG", log.parse, False, "1: say on stderr what is tried, and when, as accel -v does."
@@ -226,22 +185,14 @@ ACCEL_CACHE = Variable(
     str,
     "",
     "Folder for what is compiled here [default: accel-core in the user's cache].",
-    key="cache",
-    types=(str,),
-    for_projects=False,
 )
 ACCEL_COMPILE = Variable(
     "ACCEL_COMPILE",
     _flag,
     False,
     "1: compile operators for the processor at their first use; else what starts at once serves until then.",
-    key="compile",
-    types=(bool,),
 )
 XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
-XDG_CONFIG_HOME = Variable(
-    "XDG_CONFIG_HOME", str, "", "Your configuration folder on Linux [default: ~/.config]."
-)
 ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
     "ACCEL_INTEGRATIONS",
     _frameworks,
@@ -256,8 +207,6 @@ ACCEL_VENDOR_DEFAULTS = Variable(
     _flag,
     True,
     "0: leave the variables and modes alone that a vendor wants set (Gaudi's), also when activating.",
-    key="vendor-defaults",
-    types=(bool,),
 )
 RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
 WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
@@ -279,15 +228,11 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_CONFIG,
-    ACCEL_LOG, ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, XDG_CONFIG_HOME, ACCEL_INTEGRATIONS,
-    ACCEL_COMMUNICATION_BACKEND, ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, ACCEL_ONLY, LOCAL_SIZE, LOCAL_RANK,
-    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_LOG,
+    ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
+    ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, ACCEL_ONLY, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR,
+    MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
 )  # type: ignore[assignment]  # fmt: skip
-
-
-#: Those that configuration files may hold.
-_IN_FILES = tuple(variable for variable in VARIABLES if variable.key)
 
 
 class Settings(NamedTuple):
@@ -304,12 +249,6 @@ class Settings(NamedTuple):
     probe_timeout: float = 10.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()
-    #: Where values come from that the environment alone does not say, by variable, as pairs.
-    sources: tuple[tuple[str, str], ...] = ()
-    #: What a configuration file says and is not obeyed in, as sentences.
-    notes: tuple[str, ...] = ()
-    #: Of `block`, who says each rule, as pairs, where files have a say.
-    blocking: tuple[tuple[str, str], ...] = ()
     #: What this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one.
     simulated: str = ""
 
@@ -323,66 +262,21 @@ class Settings(NamedTuple):
         """Whether `block` names the distribution as a whole, whose code is then not to be imported at all."""
         return any(not rule.name and rule.matches("", distribution) for rule in self.block)
 
-    def source(self, variable: Variable[T], otherwise: str = "") -> str:
-        """For messages, who says so: `"block = ['npu'] in /etc/accel/accel.toml, line 3"`.
-
-        `otherwise`, or else the variable's name, where the environment does.
-        """
-        return dict(self.sources).get(variable.name) or otherwise or variable.name
-
-    def blocked_by(self, name: str, distribution: str) -> tuple[Pin, str]:
-        """The rule that blocks this backend, and for messages who says so."""
-        rule = next(rule for rule in self.block if rule.matches(name, distribution))
-        return rule, dict(self.blocking).get(str(rule)) or ACCEL_BLOCK.name
-
 
 def read(environ: Mapping[str, str] | None = None) -> Settings:
-    """The settings in `environ` (the process's by default) and in the files it leads to.
-
-    Raises `SettingError`.
-    """
-    given = os.environ if environ is None else environ
-    env, sources, notes, blocking = _layered(given)
+    """Return the settings in `environ`, the process's by default; raises `SettingError`."""
+    env = os.environ if environ is None else environ
     return Settings(
-        pins=DS_ACCELERATOR.of(env),
-        asked=sources.get(DS_ACCELERATOR.name)
-        or f"{DS_ACCELERATOR.name}={env.get(DS_ACCELERATOR.name, '')!r}",
-        allow=ACCEL_ALLOW.of(env),
-        block=ACCEL_BLOCK.of(env),
-        strict=ACCEL_STRICT.of(env),
-        isolated=ACCEL_PROBE.of(env) == "isolated",
-        probe_timeout=ACCEL_PROBE_TIMEOUT.of(env),
-        misspelt=_misspelt(given),
-        sources=tuple(sources.items()),
-        notes=notes,
-        blocking=tuple(blocking.items()),
-        simulated=simulation.told(given),
+        pins=DS_ACCELERATOR.read(env),
+        asked=f"{DS_ACCELERATOR.name}={env.get(DS_ACCELERATOR.name, '')!r}",
+        allow=ACCEL_ALLOW.read(env),
+        block=ACCEL_BLOCK.read(env),
+        strict=ACCEL_STRICT.read(env),
+        isolated=ACCEL_PROBE.read(env) == "isolated",
+        probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
+        misspelt=_misspelt(env),
+        simulated=simulation.told(env),
     )
-
-
-def handed_on(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables by which another process, elsewhere, has the settings that files give here.
-
-    It is told to search for no files of its own; what its own site locks holds there all the same. None where
-    no file has a say. Raises `SettingError`.
-    """
-    env, sources, _, _ = _layered(os.environ if environ is None else environ)
-    if not sources and not env.get(ACCEL_CONFIG.name, "").strip():
-        return {}
-    said = {name: env[name] for name in sources if env[name]}
-    return {**said, ACCEL_CONFIG.name: "none"}
-
-
-def _layered(
-    environ: Mapping[str, str],
-) -> Layered | tuple[Mapping[str, str], Mapping[str, str], tuple[str, ...], Mapping[str, str]]:
-    """The environment with what files say under it; who says what, and what is not obeyed."""
-    found = search(environ)
-    if not found:
-        return environ, {}, (), {}
-    from accel_core.configuration.layers import layered  # here, as most processes have no file to read
-
-    return layered(found, environ, _IN_FILES)
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -23,7 +23,7 @@ answer = json.dumps(dict(
     same=theirs is accel_core.get_accelerator(), total=total.item(), arguments=sys.argv[1:],
     backend=torch.distributed.get_backend(), visible=os.environ.get("ACME_VISIBLE_DEVICES"),
     others="CUDA_VISIBLE_DEVICES" in os.environ,
-    settings=[os.environ.get("ACCEL_PROBE_TIMEOUT"), os.environ.get("ACCEL_CONFIG")],
+    timeout=os.environ.get("ACCEL_PROBE_TIMEOUT"),
 ))
 sys.stdout.write(f"ANSWER {answer}\\n")  # one write, for the other rank writes too
 torch.distributed.destroy_process_group()
@@ -162,11 +162,8 @@ sys.exit(max(process.wait() for process in running))
 
 @pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("acme", "accl")])
 def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device, backend, folder):
-    """Their shells have nothing but what the launcher exports; on the CPU `import torch` is broken there.
-
-    What a configuration file says on this host is among it.
-    """
-    (folder / "accel.toml").write_text("probe-timeout = 77\n")
+    """Their shells have nothing but what the launcher exports; on the CPU `import torch` is broken there."""
+    variables = {**variables, "ACCEL_PROBE_TIMEOUT": "77"}
     if device == "cpu":
         groups = {"torch.backends": {"bad": "torch_bad:autoload"}}
         layouts.dist_info(
@@ -182,4 +179,4 @@ def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device
     answers = launch(options, {**variables, "PATH": path})
     assert ranks(answers, name=device, same=True, total=2.0, backend=backend) == [0, 1]
     assert [answer["node"] for answer in answers] == ["0", "1"]
-    assert [answer["settings"] for answer in answers] == [["77", "none"]] * 2
+    assert [answer["timeout"] for answer in answers] == ["77"] * 2

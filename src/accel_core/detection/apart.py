@@ -19,7 +19,7 @@ from accel_core.detection.plugin import Unimported
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import InvalidBackendError
 from accel_core.machine import host
-from accel_core.settings import ACCEL_PROBE, read
+from accel_core.settings import read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
@@ -100,8 +100,7 @@ def _ended(entry_point: EntryPoint, report: ChildReport, timeout: float) -> Outc
 
 def no_child(purpose: str, error: OSError) -> Outcome:
     """The outcome where no child can be started."""
-    settings = read()
-    hint = f"unset {settings.source(ACCEL_PROBE)} to probe in this process" if settings.isolated else ""
+    hint = "unset ACCEL_PROBE to probe in this process" if read().isolated else ""
     return Outcome(Status.CRASHED, f"no process could be started to {purpose}: {error}", hint, error=error)
 
 

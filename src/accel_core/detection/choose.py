@@ -15,7 +15,7 @@ from accel_core.detection.records import Candidate, Choice, Outcome, Unloaded, V
 from accel_core.detection.select import select
 from accel_core.detection.trying import Note
 from accel_core.machine.vendors import missing_plugins
-from accel_core.settings import VARIABLES, XDG_CONFIG_HOME, Settings
+from accel_core.settings import VARIABLES, Settings
 
 if TYPE_CHECKING:
     from accel_core.detection.autoload import Spoiler
@@ -94,7 +94,7 @@ def choose(
 
 def recorded(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
     """The choice with what its record says of this process: its number, its variables, the milliseconds."""
-    names = [v.name for v in VARIABLES if v is not XDG_CONFIG_HOME]  # a file there is named by itself
+    names = [v.name for v in VARIABLES]
     for candidate in choice.considered:
         if isinstance(candidate, Candidate):
             names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices

@@ -196,7 +196,7 @@ def builtin_candidates() -> tuple[Candidate, ...]:
     Not the latter where `ACCEL_ONLY` hides plugins: it would take what one of them claims.
     """
     ours = Provenance("accel-core", __version__)
-    brought = (builtin.CPU,) if ACCEL_ONLY.of(os.environ) else (builtin.CPU, builtin.GENERIC)
+    brought = (builtin.CPU,) if ACCEL_ONLY.read(os.environ) else (builtin.CPU, builtin.GENERIC)
     return tuple(Candidate(backend._declared_by(ours), builtin) for backend in brought)
 
 

@@ -137,7 +137,7 @@ def scan(group: str) -> Scan:
 
 def scan_all(groups: tuple[str, ...]) -> dict[str, Scan]:
     """The same of several groups, for which each file is read once."""
-    only = ACCEL_ONLY.of(os.environ)
+    only = ACCEL_ONLY.read(os.environ)
     key = (only, *_key())
     unknown = tuple(group for group in groups if group not in _memo or _memo[group][0] != key)
     if unknown:

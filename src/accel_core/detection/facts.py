@@ -22,7 +22,7 @@ from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
-from accel_core.settings import ACCEL_ALLOW, Settings
+from accel_core.settings import Settings
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -102,11 +102,11 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
 
 def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
     if candidate.matches(settings.block):
-        rule, source = settings.blocked_by(candidate.name, candidate.distribution)
-        return Outcome(Status.BLOCKED, f"{source} names it", f"take {rule} out of {source}")
+        rule = next(pin for pin in settings.block if candidate.matches((pin,)))
+        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {rule} out of ACCEL_BLOCK")
     if settings.allow and not candidate.matches(settings.allow):
-        source = settings.source(ACCEL_ALLOW)
-        return Outcome(Status.BLOCKED, f"{source} does not name it", f"add {candidate.name} to {source}")
+        hint = f"add {candidate.name} to ACCEL_ALLOW"
+        return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", hint)
     return None
 
 

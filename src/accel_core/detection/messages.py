@@ -8,7 +8,7 @@ from accel_core.detection import plain
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
-from accel_core.settings import ACCEL_STRICT, Pin, Settings
+from accel_core.settings import Pin, Settings
 
 __all__ = [
     "conflict",
@@ -99,9 +99,8 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """The message for a strict choice that comes to the CPU."""
     reasons = plain.reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
-    strict = settings.source(ACCEL_STRICT, f"ACCEL_STRICT={settings.strict}")
     return (
-        f"{strict} refuses the CPU, and no accelerator is usable:\n{reasons}\n"
+        f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n{reasons}\n"
         "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 

@@ -12,7 +12,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.errors import CAUGHT, AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
-from accel_core.settings import DS_ACCELERATOR, Pin
+from accel_core.settings import Pin
 
 __all__ = [
     "CAUGHT",
@@ -354,16 +354,8 @@ class Selection(NamedTuple):
     #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
     #: it was looked for, and no verdict says it.
     autoload: tuple[str, ...] = ()
-    #: Where values come from that configuration files give, by variable: `"block = ['npu'] in …, line 3"`.
-    sources: Mapping[str, str] = MappingProxyType({})
     #: What the process simulates, `"acme:2 by accel-simulated 0.1.0"`; empty where devices are real.
     simulated: str = ""
-
-    @property
-    def how_in_words(self) -> str:
-        """How it came to be chosen, as a clause; a pin with the file that it stands in."""
-        name = DS_ACCELERATOR.name
-        return self.how.words.replace(name, self.sources.get(name, name))
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -375,7 +367,6 @@ class Selection(NamedTuple):
             "pid": self.pid,
             "ms": round(self.ms, 3),
             "environ": dict(self.environ),
-            "sources": dict(self.sources),
             "missing_plugins": list(self.missing_plugins),
             "problem": self.problem,
             "notes": list(self.notes),
@@ -388,12 +379,11 @@ class Selection(NamedTuple):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how_in_words}."]
+            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
         if self.simulated:
             lines.append(f"  simulated, no real device: {self.simulated}")
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
-        lines += [f"  {name}: {source}" for name, source in self.sources.items()]
         if self.environ:
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")

@@ -75,12 +75,9 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
     notes = _notes(settings, choice)
-    if not (notes or settings.sources or settings.simulated):
+    if not (notes or settings.simulated):
         return choice
-    selection = choice.selection._replace(
-        notes=notes, sources=dict(settings.sources), simulated=settings.simulated
-    )
-    return choice._replace(selection=selection)
+    return choice._replace(selection=choice.selection._replace(notes=notes, simulated=settings.simulated))
 
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
@@ -88,7 +85,6 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     notes = [
         f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
-    notes += settings.notes
     if settings.pins:  # then the others are not looked at
         notes += _without_its_device(settings, choice)
         return tuple(notes)
@@ -100,8 +96,7 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
             close = get_close_matches(name, [each for each in names if each[0] == name[0]], n=1)
             if close:
                 notes.append(
-                    f"{settings.source(variable)} names {name}, which is not installed. "
-                    f"Did you mean {close[0]!r}?"
+                    f"{variable.name} names {name}, which is not installed. Did you mean {close[0]!r}?"
                 )
     return tuple(notes)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accel_core.errors import LaunchError
 from accel_core.machine import devices, host
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR, handed_on
+from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR
 
 __all__ = [
     "Cores",
@@ -217,7 +217,7 @@ def common_variables(machine: Machine, arguments: argparse.Namespace) -> dict[st
     """The variables that every rank gets from the launcher's environment."""
     communication = _communication(machine, arguments)
     chosen = {DS_ACCELERATOR.name: machine.pin, ACCEL_COMMUNICATION_BACKEND.name: communication}
-    return {**handed_on(), **machine.defaults, **machine.kept, **chosen}
+    return {**machine.defaults, **machine.kept, **chosen}
 
 
 def _communication(machine: Machine, arguments: argparse.Namespace) -> str:

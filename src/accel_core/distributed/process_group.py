@@ -359,7 +359,7 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
 
 def _asked(selection: Selection) -> str:
     name = DS_ACCELERATOR.name
-    return selection.sources.get(name) or f"{name}={selection.environ.get(name, '')!r}"
+    return f"{name}={selection.environ.get(name, '')!r}"
 
 
 _HOW = {

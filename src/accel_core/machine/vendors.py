@@ -165,7 +165,7 @@ def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
 
     None where `ACCEL_ONLY` hides plugins: whether one is installed for it is not to be seen.
     """
-    if ACCEL_ONLY.of(os.environ):
+    if ACCEL_ONLY.read(os.environ):
         return ()
     covered = {name.partition(".")[0] for name in names}
     return tuple(

@@ -24,7 +24,7 @@ from accel_core.detection.builtin import CPU, GENERIC
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.plugin import declarations
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.settings import ACCEL_CONFIG, ACCEL_ONLY, normalize_distribution
+from accel_core.settings import ACCEL_ONLY, normalize_distribution
 from accel_core.testing import layers, plugins
 from accel_core.testing.distributions import write_distribution
 from accel_core.testing.fakes import Fake
@@ -124,8 +124,8 @@ def installed(
 
     Nothing is chosen where the block begins, and what was chosen before is chosen again where it ends; only
     what `use_accelerator` overrides stays. `variables` are set in the block, or unset where they are `None`.
-    With `isolated`, variables `ACCEL_…` and `DS_…`, configuration files of the user's and the project's,
-    other plugins and hardware count as not there: the CPU is what is left. What a site's file locks holds.
+    With `isolated`, variables `ACCEL_…` and `DS_…`, other plugins and hardware count as not there: the CPU
+    is what is left.
 
     The entry of `sys.path`, the variables (`PYTHONPATH` and `ACCEL_ONLY` among them) and the choice are the
     process's: other threads see them too. Blocks may be nested, and end in any order.
@@ -259,11 +259,11 @@ def _variables(
     """What is set, or unset, in the block."""
     path = [folder, *filter(None, [{**os.environ, **given}.get("PYTHONPATH")])]
     found: dict[str, str | None] = {}
-    only = ACCEL_ONLY.of(os.environ)
+    only = ACCEL_ONLY.read(os.environ)
     if isolated:
         steering = [name for name in os.environ if name.startswith(layers.STEERING)]
         found |= dict.fromkeys(name for name in steering if not name.startswith(_OF_THE_PROCESS))
-        found |= {ACCEL_CONFIG.name: "none", ACCEL_ONLY.name: distribution}
+        found |= {ACCEL_ONLY.name: distribution}
     elif only:  # within a block that is isolated
         found[ACCEL_ONLY.name] = f"{only},{distribution}"
     return {**found, **given, "PYTHONPATH": os.pathsep.join(path)}

@@ -184,8 +184,6 @@ class Known:
 
     def file(self, pattern: str, beside: Path) -> bool:
         """Whether a path that is named is there: from the tree, from a package, beside the document."""
-        if pattern.endswith("accel.toml"):  # the user's and the site's, of which a test has its own
-            return True
         pattern = re.sub(r"<[^>]*>", "*", pattern)
         suffixes = ("", ".md") if beside.suffix == ".md" else ("",)  # a table of contents leaves it out
         core = self.root / "src/accel_core"

@@ -192,7 +192,7 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cel
     if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
     if choice.candidate is not None:
-        return f"* {choice.candidate.name} would be chosen: {choice.selection.how_in_words}. {more}", ""
+        return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
     if any(verdict.usable for verdict in surveyed.verdicts):
         # What is usable and yet not chosen is the CPU, which the settings refuse.
         return f"Nothing would be chosen: {choice.selection.problem.partition(chr(10))[0]} {more}", "yellow"

@@ -80,9 +80,6 @@ def _choice_page(selection: Selection) -> list[Part]:
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
-    if selection.sources:
-        parts.append(Heading("Configuration files"))
-        parts.append(Facts([(name, text.clean(source)) for name, source in selection.sources.items()]))
     return parts
 
 
@@ -94,7 +91,7 @@ def _autoload(lines: tuple[str, ...]) -> list[Part]:
 
 def _headline(selection: Selection) -> list[Cell]:
     if selection.chosen:
-        how = f" ({selection.provenance}) would be chosen: {selection.how_in_words}."
+        how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
     return [("Nothing can be chosen. ", "bold red"), (text.clean(selection.problem.partition("\n")[0]), "")]

@@ -10,7 +10,7 @@ from accel_core.detection.autoload import spoilers
 from accel_core.distributed.environment import kept_from_others, why_kept
 from accel_core.errors import IntegrationError
 from accel_core.integrations.deepspeed import _children, activate
-from accel_core.settings import handed_on, read
+from accel_core.settings import read
 
 __all__ = ["launch"]
 
@@ -26,7 +26,6 @@ def launch(arguments: Sequence[str]) -> None:
     if spoiled := spoilers(accelerator.backend, read().probe_timeout):
         sys.stderr.write(f"{why_kept(spoiled)}\n\n")
         os.environ.update(kept_from_others())
-    os.environ.update(handed_on())  # DeepSpeed gives every node what begins with ACCEL_
     # The launcher's parser takes its name from here, and its autotuner repeats the command.
     sys.argv[:] = ["accel deepspeed", *arguments]
     from deepspeed.launcher.runner import main
