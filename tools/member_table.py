@@ -1,50 +1,74 @@
 """Write docs/reference/members-by-backend.md: who serves each member on which backend.
 
-The plugins run on recorders of their vendors' surfaces (tests/contracts/accel_contracts/serving.py), so torch
-is needed and no vendor's package.
+Read from the plugins' classes, accel-core's table of bindings and the vendors' surfaces; no vendor's package
+is needed.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
 
 from generated import settled, wants_check
 
+from accel_core import Accelerator, Backend, TorchAccelerator
+from accel_core.accelerators._binding import ROWS, Needs
+from accel_core.detection.plugin import declarations
+
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/support"))
+from accel_testing import surfaces  # noqa: E402
+
 PAGE = "docs/reference/members-by-backend.md"
-SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·", "unsupported": "—"}
+SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}
 HEAD = """# Members by backend
 
-Who serves each member, where the device is there and its vendor's package has everything that its surface
-(`surfaces/` of accel-simulated) records: found by calling each member on a recorder of the vendor's module.
-Written by `tools/member_table.py`; `./dev docs` compares.
+Who serves each member, if the device is there and its vendor's package has everything that its surface
+(`surfaces/` of accel-simulated) records: read from the plugin's class, from accel-core's table of bindings
+and from the surface.
+`tools/member_table.py` writes this page; `./dev docs` compares.
 
 | sign | who |
 |---|---|
-| V | the vendor's module, `torch.<device_type>` |
+| V | the vendor's module, `torch.<device_type>`, has a function of that name |
 | T | `torch.accelerator`, which stands in where the vendor's module lacks it |
 | P | the plugin's class overrides it, and says in its docstring why |
-| · | accel-core's default, built on the other members |
-| — | `UnsupportedError`: the device has none |
+| · | accel-core's default, built on the other members; `UnsupportedError` if the device has none |
 
 """
 
 
+def serving(backend: Backend) -> dict[str, str]:
+    """Who serves each member of `backend`."""
+    module, _, name = backend.accelerator.partition(":")
+    kind = getattr(importlib.import_module(module), name)
+    own = {each for base in kind.__mro__[: kind.__mro__.index(TorchAccelerator)] for each in vars(base)}
+    surface = surfaces.for_backend(backend)
+    vendors = surface.modules[f"torch.{backend.device_type}"] if surface else {}
+    # torch.accelerator's streams are no use beside a device without them.
+    lacking = () if "Stream" in vendors else (Needs.STREAMS,)
+    bound = {row.name: "" if row.needs in lacking else row.in_torch for row in ROWS}
+    bound |= {"Stream": "", "Event": ""}
+
+    def who(member: str) -> str:
+        if member in own:
+            return "plugin"
+        if member in bound and member in vendors:
+            return "vendor"
+        return "torch" if bound.get(member) else "default"
+
+    return {member: who(member) for member in dir(Accelerator) if not member.startswith("_")}
+
+
 def reports() -> list[dict[str, Any]]:
-    """Run the plugins, and give what serves what, highest priority first."""
+    """What serves what on each backend of our plugins, highest priority first."""
     projects = sorted(ROOT.glob("plugins/accel_*/pyproject.toml"))
-    # Of a distribution that declares no backend there is nothing to ask.
-    folders = [str(p.parent / "src") for p in projects if '"accel.backends"' in p.read_text(encoding="utf-8")]
-    paths = [str(ROOT / "tests/contracts"), str(ROOT / "tests/support"), str(ROOT / "src"), *folders]
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, "-m", "accel_contracts.serving", *folders]
-    done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, text=True, check=True)
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+    # A distribution that declares no backend has nothing to ask.
+    names = [p.parent.name for p in projects if '"accel.backends"' in p.read_text(encoding="utf-8")]
+    backends = [backend for name in names for backend in declarations(importlib.import_module(name))]
+    found = [{"backend": b.name, "priority": b.priority, "serves": serving(b)} for b in backends]
     return sorted(found, key=lambda report: (-report["priority"], report["backend"]))
 
 

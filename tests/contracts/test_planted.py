@@ -1,4 +1,4 @@
-"""A wrong name, or a call that does not fit, planted into a copy of any plugin, fails both contracts."""
+"""A wrong name, or a call that does not fit, planted into a copy of any plugin, is found in its source."""
 
 from __future__ import annotations
 
@@ -19,13 +19,3 @@ def test_reading_passes_over_what_is_looked_for(plugin, tmp_path):
     whole, device = everything(plugin)
     found = scan(plant(plugin, tmp_path / "src", MARKED).read_text(), whole, device).violations
     assert not any("empty_casket" in violation for violation in found)
-
-
-@pytest.mark.slow
-def test_running_finds_each_and_passes_over_what_is_looked_for(plugin, runs):
-    kept = [each.get("violations", []) for each in runs["planted"][plugin.name]]
-    assert kept
-    for violations in kept:
-        assert any("empty_cashe is not in" in v for v in violations)
-        assert any("device_count" in v for v in violations)
-        assert not any("empty_casket" in v for v in violations)

@@ -6,7 +6,10 @@ That its hooks fit and its module is inert is level 0 of the kit: tests/simulate
 from __future__ import annotations
 
 import ast
+import importlib
+from types import SimpleNamespace
 
+import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 
 from accel_core.detection.plugin import Hooks
@@ -49,6 +52,16 @@ def test_it_explains_only_what_it_knows(plugin):
     for backend in declared(plugin):
         found = hooks.of(module, "accel_explain", backend=backend, error=ValueError("nothing known"))
         assert found == []
+
+
+@pytest.mark.parametrize("installed", [True, False])
+@pytest.mark.parametrize("name", ["MLUAccelerator", "SUPAAccelerator", "XPUAccelerator"])
+def test_triton_where_it_is_installed(name, installed, monkeypatch):
+    module = importlib.import_module(f"accel_{name.removesuffix('Accelerator').lower()}.accelerator")
+    monkeypatch.setattr(module, "is_installed", lambda package: installed)
+    for available in (True, False):
+        asked = getattr(module, name).is_triton_supported(SimpleNamespace(is_available=lambda: available))  # noqa: B023
+        assert asked is (installed and available)
 
 
 def _lines_of_code(source: str) -> int:

@@ -39,14 +39,6 @@ class TestCPUBuild:
         assert not any(flags.values())
         assert {type(flag) for flag in flags.values()} == {bool}
 
-    def test_amounts_are_zero(self, acc):
-        for member in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_cached"):
-            assert getattr(acc, member)() == 0
-        assert set(acc.memory_stats().values()) == {0}
-
-    def test_only_float32_is_left(self, acc):
-        assert acc.supported_dtypes() == [torch.float32]
-
     def test_no_graphs(self, acc):
         with pytest.warns(UserWarning, match="there are no graphs here"):
             assert acc.create_graph() is None
@@ -55,27 +47,6 @@ class TestCPUBuild:
         with acc.capture_to_graph(acc.create_graph()):
             ran.append(True)
         assert ran
-
-    def test_no_communication_library(self, acc):
-        assert acc.communication_backend_version() is None
-
-    def test_host_memory_is_not_registered(self, acc):
-        assert acc.register_host_memory(0, 4096) is False
-        acc.unregister_host_memory(0)
-
-    def test_ranges_never_raise(self, acc):
-        for domain in (None, "a domain"):
-            acc.range_push("work", domain=domain, category="c")
-            acc.range_pop(domain=domain)
-        acc.range_pop()
-        with acc.range("work"):
-            pass
-
-    def test_what_needs_a_device_says_so(self, acc):
-        with pytest.raises(ValueError, match="no devices visible"):
-            acc.set_device(0)
-        with pytest.raises(AssertionError, match="not compiled with CUDA"):
-            acc.current_device()
 
 
 class At(CUDAAccelerator):
@@ -135,17 +106,11 @@ def test_rules_by_capability(at, monkeypatch, capability, fp16, fp8, triton, gro
     assert acc.prefer_triton_grouped_mm() is grouped
 
 
-@pytest.mark.parametrize(("value", "supported"), [("1", True), ("0", False), ("", False)])
-def test_fp16_on_capability_6_must_be_asked_for(at, monkeypatch, value, supported):
-    monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
-    assert at(6, 0).is_fp16_supported() is supported
-    assert at(5, 0).is_fp16_supported() is False
-
-
-@pytest.mark.parametrize(("value", "supported"), [("true", True), (" ON ", True), ("off", False)])
+@pytest.mark.parametrize(("value", "supported"), [("1", True), ("", False), (" ON ", True), ("off", False)])
 def test_fp16_on_capability_6_is_a_setting_like_the_others(at, monkeypatch, value, supported):
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", value)
     assert at(6, 0).is_fp16_supported() is supported
+    assert at(5, 0).is_fp16_supported() is False
     monkeypatch.setenv("DS_ALLOW_DEPRECATED_FP16", "perhaps")
     with pytest.raises(SettingError, match=r"DS_ALLOW_DEPRECATED_FP16='perhaps' is not valid"):
         at(6, 0).is_fp16_supported()
@@ -164,14 +129,6 @@ def test_without_triton(at, monkeypatch):
     assert at(8, 0).prefer_triton_grouped_mm() is False
 
 
-def test_counting_that_fails_means_not_available(acc):
-    def fails() -> int:
-        raise RuntimeError("HIP_VISIBLE_DEVICES contains more devices than ROCR_VISIBLE_DEVICES")
-
-    acc.device_count = fails
-    assert acc.is_available() is False
-
-
 class TestROCm:
     @pytest.fixture
     def backend(self):
@@ -180,14 +137,6 @@ class TestROCm:
     @pytest.fixture
     def rocm(self, at):
         return at(9, 4)
-
-    def test_the_variable_that_wins_comes_first(self, rocm):
-        assert rocm.visible_devices_envs() == ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]
-
-    def test_only_one_variable_is_written(self, rocm):
-        env: dict[str, str] = {}
-        rocm.set_visible_devices_envs(env, [2, 3])
-        assert env == {"HIP_VISIBLE_DEVICES": "2,3"}
 
     def test_the_grouped_kernel_is_not_measured_there(self, rocm):
         assert rocm.prefer_triton_grouped_mm() is False
@@ -242,31 +191,6 @@ def test_the_uuid_is_written_as_the_vendor_writes_it(described, name, uuid, writ
     acc = described(name=name, uuid=uuid, pci_domain_id=0, pci_bus_id=0x3B, pci_device_id=0)
     properties = acc.device_properties(0)
     assert (properties.uuid, properties.pci_address) == (written, "0000:3b:00.0")
-
-
-@pytest.mark.parametrize(
-    ("value", "ids"),
-    [
-        (None, None),
-        ("", ()),
-        ("-1", ()),
-        ("1,0", (1, 0)),
-        ("GPU-8932f937,GPU-74b0", ("GPU-8932f937", "GPU-74b0")),
-        ("MIG-GPU-8932f937-d72c/1/0", ("MIG-GPU-8932f937-d72c/1/0",)),
-    ],
-)
-def test_visible_device_ids(acc, monkeypatch, value, ids):
-    if value is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    assert acc.visible_device_ids() == ids
-
-
-def test_visible_devices_are_written_with_uuids(acc):
-    env = {"PATH": "/bin"}
-    acc.set_visible_devices_envs(env, ["GPU-8932f937", "GPU-74b0"])
-    assert env == {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "GPU-8932f937,GPU-74b0"}
 
 
 @pytest.fixture

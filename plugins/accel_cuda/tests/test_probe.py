@@ -101,36 +101,10 @@ def test_a_torch_for_the_other_maker(machine, build, backend, reason):
     assert "https://pytorch.org/" in found.hint
 
 
-def test_nothing_stands_against_it(machine):
-    machine("dev/nvidia0")
-    assert obstacle(machine, CUDA) is None
-
-
 @pytest.mark.parametrize("node", ["/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu0"])
 def test_every_kind_of_node_will_do(machine, node):
     machine(node)
     assert obstacle(machine, CUDA) is None
-
-
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
-        ("", "CUDA_VISIBLE_DEVICES='' hides every device"),
-        ("-1", "CUDA_VISIBLE_DEVICES='-1' hides every device: '-1' ends the list"),
-        ("0,0", "CUDA_VISIBLE_DEVICES='0,0' hides every device: '0' is there twice"),
-    ],
-)
-def test_every_device_is_hidden(machine, value, reason):
-    machine("dev/nvidia0")
-    found = obstacle(machine, CUDA, {"CUDA_VISIBLE_DEVICES": value})
-    assert (found.reason, found.devices) == (reason, 0)
-    assert found.hint.startswith("unset CUDA_VISIBLE_DEVICES")
-
-
-@pytest.mark.parametrize("value", ["0", "0,-1", "GPU-8932f937", "MIG-c7384736-a75d-5afc-978f-d2f1294409fd"])
-def test_some_device_is_visible(machine, value):
-    machine("dev/nvidia0")
-    assert obstacle(machine, CUDA, {"CUDA_VISIBLE_DEVICES": value}) is None
 
 
 def test_the_other_makers_variables_do_not_count(machine):
@@ -167,22 +141,6 @@ def test_no_device_for_rocm(machine):
     assert obstacle(machine, ROCM).reason.endswith("is a ROCm build, and this machine has no AMD GPU")
 
 
-def test_no_driver(machine):
-    machine.nvidia()
-    found = obstacle(machine, CUDA)
-    assert found.reason == (
-        "an NVIDIA GPU is on the bus (PCI 10de:2335 at 0000:00:04.0), but its driver is not loaded"
-    )
-    assert "nvidia-smi" in found.hint
-
-
-def test_no_driver_for_rocm(machine):
-    machine.amd()
-    found = obstacle(machine, ROCM)
-    assert found.reason.startswith("an AMD GPU is on the bus (PCI 1002:74a1 at 0000:00:05.0)")
-    assert "rocminfo" in found.hint
-
-
 @pytest.mark.parametrize(
     ("mark", "name", "step"),
     [
@@ -199,17 +157,6 @@ def test_a_container_without_its_devices(machine, mark, name, step):
     found = obstacle(machine, CUDA)
     assert f"{name} has no /dev/nvidia" in found.reason
     assert step in found.hint
-
-
-def test_a_driver_that_has_not_made_its_nodes_yet(machine):
-    machine.nvidia()
-    machine("proc/driver/nvidia/version", "NVRM version: 580.65.06\n")
-    assert obstacle(machine, CUDA) is None
-
-
-def test_outside_linux_only_torch_and_the_variables_tell(machine, monkeypatch):
-    monkeypatch.setattr("sys.platform", "win32")
-    assert obstacle(machine, CUDA) is None
 
 
 PROBE = (

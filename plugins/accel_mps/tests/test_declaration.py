@@ -1,11 +1,14 @@
-"""The declaration, that finding the plugin changes nothing, verdicts and hints."""
+"""What is Metal's own: its declaration, which machines and torches it is for, the next step after its errors.
+
+What its members do is told by its score card and by `tests/simulated/test_metal.py`.
+"""
 
 from __future__ import annotations
 
-import sys
+from types import SimpleNamespace
 
 import pytest
-from accel_testing import children, layouts
+from accel_testing import layouts
 
 from accel_core import hint_for
 from accel_mps import BACKEND
@@ -17,21 +20,10 @@ MAC = (
 
 
 def test_the_declaration():
-    assert (BACKEND.name, BACKEND.priority, BACKEND.device_type) == ("mps", 500, "mps")
-    assert BACKEND.vendor_imports == ("torch",)
+    assert BACKEND.requires == ("torch>=2.6",)
     assert BACKEND.platforms == ("darwin-arm64",)
     assert BACKEND.visible_devices == BACKEND.device_nodes == BACKEND.pci_ids == ()
     assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("", "inductor")
-
-
-def test_importing_it_is_inert():
-    code = (
-        "import json, os, sys, threading; before = dict(os.environ)\n"
-        "import accel_core, accel_mps; accel_core.hint_for(OSError('x'), accel_mps.BACKEND.hints)\n"
-        "print(json.dumps([[m for m in ('torch', 'accel_mps.accelerator') if m in sys.modules],"
-        " before == dict(os.environ), threading.active_count()]))"
-    )
-    assert children.run(code, [p for p in sys.path if p]).answer == [[], True, 1]
 
 
 class TestVerdicts:
@@ -50,13 +42,6 @@ class TestVerdicts:
         (found,), _ = judge("mps", code=MAC.format(machine="arm64") + "; sys.modules['torch'] = None")
         assert (found["status"], found["reason"]) == ("not_installed", "torch is not installed")
         assert "arm64" in found["hint"]
-
-    def test_a_torch_that_is_too_old(self, site, judge):
-        (site / "torch-2.99.0.dist-info" / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: torch\nVersion: 2.5.1\n"
-        )
-        (found,), imported = judge("mps", code=MAC.format(machine="arm64"))
-        assert (found["status"], imported) == ("incompatible", [])
 
     def test_a_torch_without_the_module(self, judge):
         (found,), _ = judge("mps", code=MAC.format(machine="arm64"))
@@ -88,3 +73,17 @@ def test_known_errors(message, hint):
 )
 def test_other_errors_get_no_hint(message):
     assert hint_for(RuntimeError(message), BACKEND.hints) is None
+
+
+@pytest.mark.parametrize("since_14", [True, False])
+def test_bfloat16_is_known_from_the_release_of_macos(since_14):
+    """Without a start of the device, which a trial would be."""
+    pytest.importorskip("torch")
+    from accel_mps.accelerator import MPSAccelerator
+
+    asked = []
+    metal = SimpleNamespace(is_macos_or_newer=lambda *release: not asked.append(release) and since_14)
+    torch = SimpleNamespace(backends=SimpleNamespace(mps=metal))
+    mac = SimpleNamespace(_torch=torch, is_available=lambda: True)
+    assert MPSAccelerator.is_bf16_supported(mac) is since_14
+    assert asked == [(14, 0)]

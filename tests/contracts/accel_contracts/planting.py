@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accel_contracts.plugins import declared
 
-__all__ = ["FAULTS", "MARKED", "SWALLOWED", "plant"]
+__all__ = ["FAULTS", "MARKED", "plant"]
 
 FAULTS = {
     "a wrong name": "self.device_module.empty_cashe()",
@@ -19,8 +19,6 @@ FAULTS = {
         "with contextlib.suppress(Exception):\n        self.device_module.device_count(1, 2, nothing=3)"
     ),
 }
-#: What running could miss; an error that comes out is seen anyway.
-SWALLOWED = {name: fault for name, fault in FAULTS.items() if "swallowed" in name}
 MARKED = "getattr(self.device_module, 'empty_casket', bool)()"
 
 

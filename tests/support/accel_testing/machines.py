@@ -1,21 +1,17 @@
-"""For the tests of plugins: a vendor's package as it may be found on a machine, and a device to drive."""
+"""For the tests of plugins: a vendor's package as it may be found on a machine."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-
-import pytest
 
 from accel_testing import children, layouts
 
 REPOSITORY = Path(__file__).parents[3]
 
-__all__ = ["Machine", "simulated"]
+__all__ = ["Machine"]
 
 _PROBE = """
 import json, os, sys
@@ -54,14 +50,6 @@ class Machine:
         """The vendor's package, whose import runs `source`."""
         layouts._write(self.site, {f"{self.vendor}/__init__.py": source})
 
-    def working(self, devices: int) -> str:
-        """Source of a vendor's package that counts so many devices."""
-        return (
-            f"import types, torch\ntorch._C.private_use1 = {self.name!r}\n"
-            f"torch.{self.name} = types.ModuleType('torch.{self.name}')\n"
-            f"torch.{self.name}.device_count = lambda: {devices}\n"
-        )
-
     def probe(
         self,
         *nodes: str,
@@ -80,18 +68,3 @@ class Machine:
             code, path, variables, bare=False, strict=False, traced=False
         ).answer
         return answer
-
-
-@contextmanager
-def simulated(vendor: str) -> Iterator[tuple[ModuleType, Any]]:
-    """`torch.<vendor>` and its recorder: a module with the surface's names and signatures, and no other."""
-    torch = pytest.importorskip("torch")
-    from accel_testing.recorder import Recorder
-    from accel_testing.surfaces import load
-
-    recorder = Recorder(load(vendor), conditional=True)
-    module = recorder.modules[f"torch.{vendor}"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, vendor, module, raising=False)
-        yield module, recorder
-    assert recorder.violations == []

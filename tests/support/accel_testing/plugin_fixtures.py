@@ -1,4 +1,4 @@
-"""Fixtures of the plugins' tests: a simulated machine, a device to drive, the vendor's surface, a child.
+"""Fixtures of the plugins' tests: a simulated machine to judge on, and a child.
 
 A plugin's `conftest.py` imports those that its tests use.
 """
@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from accel_testing import children, layouts, surfaces
-from accel_testing.machines import Machine, simulated
+from accel_testing import children, layouts
 
 _JUDGE = """
 import json, sys
@@ -62,31 +60,6 @@ def judge(site: Path) -> Callable[..., Any]:
         return verdicts, imported
 
     return run
-
-
-@pytest.fixture
-def surface() -> Callable[[str, str], dict[str, surfaces.Entry]]:
-    """`surface(vendor, module)`: the names that the vendor's own package has there."""
-    return lambda vendor, module: surfaces.users_names(vendor)[module]
-
-
-@pytest.fixture
-def machine(tmp_path: Path, request: pytest.FixtureRequest) -> Machine:
-    """A machine with the plugin whose tests these are, and what a test puts on it."""
-    plugin = _plugin(request)
-    return Machine(tmp_path, plugin, plugin.replace("accel_", "torch_"))
-
-
-@pytest.fixture
-def device(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, Any]]:
-    """`(torch.mlu, recorder)`: simulated, with the names and signatures of the vendor's surface."""
-    with simulated(_plugin(request).removeprefix("accel_")) as found:
-        yield found
-
-
-def _plugin(request: pytest.FixtureRequest) -> str:
-    """The package whose tests these are: `plugins/accel_mlu/tests/...`."""
-    return request.path.parents[1].name
 
 
 @pytest.fixture
