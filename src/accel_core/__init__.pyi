@@ -154,6 +154,7 @@ from accel_core.errors import (
 from accel_core.errors import (
     UnsupportedError as UnsupportedError,
 )
+from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.machine.devices import (
     Evidence as Evidence,
 )
@@ -172,7 +173,6 @@ from accel_core.machine.visible_devices import (
 from accel_core.machine.visible_devices import (
     parse_visible_devices as parse_visible_devices,
 )
-from accel_core.marker import hookimpl as hookimpl
 from accel_core.ops.builder import OpBuilder as OpBuilder
 from accel_core.ops.catalogue import OpCandidate as OpCandidate
 from accel_core.ops.catalogue import Operator as Operator

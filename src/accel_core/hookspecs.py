@@ -14,9 +14,11 @@ import pluggy
 from accel_core.backend import PROJECT, Backend, ProbeResult
 from accel_core.check import Check
 
-__all__ = ["hookspec"]
+__all__ = ["hookimpl", "hookspec"]
 
 hookspec = pluggy.HookspecMarker(PROJECT)
+#: Marks a plugin's functions as implementations of the hooks below.
+hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec

@@ -1,7 +1,7 @@
 """A plugin's declarations, and its hooks once somebody asks for them.
 
-Discovery needs one hook of every plugin, its declarations, and reads the mark that pluggy left on it without
-importing pluggy. pluggy comes in when a hook is called for a backend, and not before.
+Discovery needs one hook of every plugin, its declarations, and reads the mark that pluggy left on it. A
+`PluginManager` is made when another hook is called for a backend, and not before.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from typing import Any
 from accel_core._support.packages import package_folders
 from accel_core._support.quiet import captured_stdout
 from accel_core.backend import Backend
+from accel_core.hookspecs import hookimpl
 from accel_core.integrations.deepspeed import _foreign, _installed
-from accel_core.marker import hookimpl
 from accel_core.ops.providers import OpProvider
 
 __all__ = [
