@@ -56,15 +56,17 @@ ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.ver
 # One more than cores, as many tests wait for processes that they have started.
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # Needs no built wheels; on several cores. Devices and real vendors have sessions: a process each, minutes.
+# Fuzzing and load take their time by night.
 APART = [
     f"--ignore=tests/{name}"
-    for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site")
+    for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site", "fuzz", "soak")
 ]
-ORDINARY = "not wheel and not gpu and not faults and not soak"
+ORDINARY = "not wheel and not gpu and not faults and not nightly"
+BY_DAY = ["-m", "not nightly"]
 SEVERAL = ["-n", WORKERS, "--dist", "worksteal"]
 EVERYTHING = [*SEVERAL, "-m", ORDINARY, *APART]
 # What needs no torch and whose children nobody measures runs without torch alone.
-TORCHFREE = [f"--ignore=tests/{name}" for name in ("faults", "soak")]
+TORCHFREE = ["--ignore=tests/faults"]
 # Without torch, everything runs on the oldest Python here; tests/README.md says why this is enough on others.
 NEWEST = [*EVERYTHING, "--ignore=tests/cli/test_agreement.py", "--ignore=tests/cli/test_list.py"]
 
@@ -183,14 +185,17 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def simulated(session: nox.Session) -> None:
-    """Run every plugin on its simulated device (needs a C++ compiler; built once and kept)."""
+    """Run every plugin on its simulated device (needs a C++ compiler; built once and kept).
+
+    With `-m nightly tests/simulated`: what the simulator itself promises, and the rest of the trainings.
+    """
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
     staged = "tests/simulated/test_staged.py"
-    session.run("python", *PYTEST, *SEVERAL, "tests/simulated", f"--ignore={staged}", env=CLEAN)
+    session.run("python", *PYTEST, *SEVERAL, *BY_DAY, "tests/simulated", f"--ignore={staged}", env=CLEAN)
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
     measured(session, [*SEVERAL, staged], CLEAN, f"--include={STAGING}/*", "--fail-under=85")
 
@@ -242,7 +247,10 @@ def ipex_real(session: nox.Session) -> None:
 
 @nox.session
 def deepspeed(session: nox.Session) -> None:
-    """Train with DeepSpeed on our accelerators: the CPU, and a simulated device nobody has heard of."""
+    """Train with DeepSpeed on our accelerators: a simulated device nobody has heard of, and others by night.
+
+    With `-m nightly tests/deepspeed`: the CPU, a device with less than a GPU, and all of level 4.
+    """
     prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")
     # DeepSpeed asks every extension of that name that it finds.
@@ -252,7 +260,7 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    measured(session, [*SEVERAL, *own], env, f"--include={INTEGRATIONS}/deepspeed/*")
+    measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={INTEGRATIONS}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
     pages = ("README.md", "docs/deepspeed.md", "docs/tutorial/deepspeed.md", "docs/howto/from-deepspeed.md")
     session.run("python", "tools/run_documents.py", *pages, env=env)

@@ -41,7 +41,7 @@ def variables(request, device):
     return request.getfixturevalue(f"on_{device}")
 
 
-@pytest.mark.parametrize("device", ["cpu", "acme"])
+@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "acme"])
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_use_ours(child, variables, device, method, folder):
     (folder / "main.py").write_text(MAIN.format(method=method))

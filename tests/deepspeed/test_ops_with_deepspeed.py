@@ -272,7 +272,7 @@ answer(used=lion.used.provider, reason=first.reason, first=first.provider)
     assert found["used"] == "accel-core portable"
 
 
-@pytest.mark.parametrize("device", ["cpu", "acme"])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("acme", marks=pytest.mark.nightly)])
 def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     variables = request.getfixturevalue(f"on_{device}")
     done = child(["-m", "accel_core", "ops", "--json"], variables)

@@ -16,7 +16,7 @@ yaml = pytest.importorskip("yaml")
 
 ACTION = Path(__file__).parents[2] / ".github/actions/simulate/action.yml"
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, str]]:

@@ -15,7 +15,7 @@ from accel_testing.on_disk import install_plugin
 
 from accel_simulated import DEVICES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 RUN = """
 import sys

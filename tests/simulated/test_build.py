@@ -189,6 +189,7 @@ print(json.dumps([torch.ones(2, device="acme:1").sum().item(), os.environ["ACCEL
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     """No compiler, no home, nothing in the cache: what `accel simulate --build --output FOLDER` wrote."""
     try:

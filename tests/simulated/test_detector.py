@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 from accel_simulated import CannotBuildError, build
 from accel_simulated.detector.gather import gather
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 #: A line's comment is what is to be found there, how often, and whether it raises (`!`); lines without one
 #: are for every device, or torch's own.

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 IN_BLOCKS = """
 import json, time, torch

@@ -62,6 +62,7 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
@@ -79,6 +80,7 @@ def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Pat
     assert re.match(f"ERROR: --accel:? {said}", ended.stderr)
 
 
+@pytest.mark.nightly
 def test_an_option_without_a_count_takes_what_is_simulated_already(tmp_path: Path) -> None:
     """It stands in the settings of a project, which is run under `accel simulate acme:3` too."""
     variables = clean_environment() | {"ACCEL_SIMULATE": "acme:3"}

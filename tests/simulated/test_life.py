@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 from accel_simulated import OWN_DEVICES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)

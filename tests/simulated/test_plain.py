@@ -38,6 +38,7 @@ def test_stand_ins_serve_for_what_it_lacks(
     }
 
 
+@pytest.mark.nightly
 def test_digits_equal_cpu(
     tmp_path: Path, digits_on_cpu: dict[str, Any], train_digits: Callable[..., dict[str, Any]]
 ) -> None:

@@ -60,6 +60,7 @@ def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., An
     assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("vendor", REAL)
 def test_digits_equal_cpu(
     vendor: str,

@@ -16,7 +16,7 @@ from accel_testing.surfaces import Entry
 
 from accel_simulated import OWN_DEVICES
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 #: What torch itself asks of every device module, whether or not a surface file has it.
 ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 #: What the two ranks have after all_to_all, gather, scatter, reductions, a batch, and what has other shapes.
 MOVED = [

@@ -64,7 +64,6 @@ def test_an_interrupt_leaves_nothing(machine, program):
     _interrupt(machine, program, 5)
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("program", _PROGRAMS)
 def test_sixty_interrupts_leave_nothing(machine, program):
     _interrupt(machine, program, 60)

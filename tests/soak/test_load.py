@@ -55,7 +55,6 @@ def test_many_processes_at_once_choose_the_same(machine):
     agree(machine, together(machine, 24, children.SIMULATED))
 
 
-@pytest.mark.soak
 def test_64_processes_at_once_choose_the_same_with_the_real_torch(machine, libraries):
     began = time.monotonic()
     agree(machine, together(machine, 64, libraries[1]))
@@ -108,7 +107,6 @@ def test_choosing_again_and_again_leaks_nothing(machine):
 
 
 @linux
-@pytest.mark.soak
 @pytest.mark.parametrize(
     ("warm", "count", "probe"), [(1_000, 10_000, ""), (20, 200, "isolated")], ids=["here", "isolated"]
 )

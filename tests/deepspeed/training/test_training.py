@@ -19,7 +19,8 @@ from ds_training.runs import BACKENDS, RANKS, Trainings
 pytestmark = pytest.mark.slow
 
 Record = Callable[[str, str, str], None]
-OURS = BACKENDS[1:]
+#: By day one device; the CPU, and one with less than a GPU, by night.
+OURS = [name if name == "acme" else pytest.param(name, marks=pytest.mark.nightly) for name in BACKENDS[1:]]
 #: Where other arithmetic is done on purpose, and how far losses may then be off, relatively. DeepSpeed's
 #: `multi_tensor_adam` for CPU is C++ with fused multiply-adds; ours for other devices is made of torch's
 #: operators, each of which rounds.
@@ -96,7 +97,7 @@ def test_equals_deepspeeds_own_cpu(name: str, backend: str, trainings: Trainings
         assert not differs, f"{name} on {backend}: {differs}"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [pytest.param(BACKENDS[0], marks=pytest.mark.nightly), *OURS])
 @pytest.mark.parametrize("name", SAVED)
 def test_other_processes_go_on_from_a_checkpoint(
     name: str, backend: str, trainings: Trainings, record: Record
