@@ -8,6 +8,7 @@ the context is asked.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import threading
@@ -16,7 +17,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from accel_core._support import log
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     ]
 
 __all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
+
+_log = logging.getLogger(__name__)
 
 #: What `get_accelerator()` returns at once; `None` before the choice and while an override is active.
 _fast: Accelerator | None = None
@@ -315,7 +317,7 @@ def _warn_of_fallback(record: Selection) -> None:
     serious = bool(more) or any(v.needs_mending for v in news)
     if not _speaks_for_others(on_this_host=serious):
         return
-    warning = AcceleratorFallbackWarning(plain.fallback(news, more, in_full=log.is_on()))
+    warning = AcceleratorFallbackWarning(plain.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO)))
     warning.merely_absent = not more and all(map(plain.merely_absent, news))
     warnings.warn(warning, stacklevel=_levels_to_caller())
 

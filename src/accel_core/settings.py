@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from accel_core._support import log, simulation
+from accel_core._support import simulation
 from accel_core.errors import SettingError
 
 __all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "parse_pin", "read"]
@@ -177,9 +177,6 @@ ACCEL_PROBE_TIMEOUT = Variable(
     10.0,
     "Seconds that an isolated probe may take.",
 )
-ACCEL_LOG = Variable(
-    "ACCEL_LOG", log.parse, False, "1: say on stderr what is tried, and when, as accel -v does."
-)
 ACCEL_CACHE = Variable(
     "ACCEL_CACHE",
     str,
@@ -228,7 +225,7 @@ DS_ALLOW_DEPRECATED_FP16 = Variable(
 
 #: The whole table, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_LOG,
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
     ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
     ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, ACCEL_ONLY, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR,
     MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,

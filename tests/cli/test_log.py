@@ -17,13 +17,29 @@ def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
     said = [line.partition("] ")[2] for line in lines]
     assert "load the plugin accel_npu of accel-npu 1.0" in said
     assert "try npu (accel-npu 1.0) in a child process, for at most 10 s" in said
-    assert "npu: import of vendor_of_ours" in said  # in the child
+    assert "npu (accel-npu 1.0): import of vendor_of_ours" in said  # in the child
     assert any(re.match(r"npu: usable, after [\d.]+ ms", line) for line in said)
     assert any(line.startswith("choose npu, after ") for line in said)
     assert len({line.partition("] ")[0].split()[-1] for line in lines}) >= 2
-    for value in ("0", "no", ""):
-        assert accel("list", "--no-probe", ACCEL_LOG=value).stderr == ""
-    assert "load the plugin" in accel("list", "--no-probe", ACCEL_LOG="1").stderr
+
+
+def test_a_program_that_logs_at_info_hears_what_its_children_try(accel):
+    """By its own handlers; the last line before a child's end names who ended it."""
+    accel.world.module("vendor_that_dies", "__import__('os')._exit(3)")
+    accel.world.backend("npu", 990, vendor_import="vendor_that_dies", isolated_probe=True)
+    code = """
+import json, logging
+import accel_core
+logging.basicConfig(level=logging.INFO, format="%(name)s %(process)d %(message)s")
+print(json.dumps([__import__("os").getpid(), accel_core.selection().chosen]))
+"""
+    done = accel.world.child(code, strict=False)
+    me, chosen = done.answer
+    assert chosen == "cpu"
+    lines = [line.split(" ", 2) for line in done.stderr.splitlines() if line.startswith("accel_core.")]
+    last = [said for _, process, said in lines if process != str(me)][-1]
+    assert last == "npu (accel-npu 1.0): import of vendor_that_dies"
+    assert any(process == str(me) and said.startswith("choose cpu, after ") for _, process, said in lines)
 
 
 def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):

@@ -121,8 +121,8 @@ def two_ways(world, first: str, second: str, **fields: object) -> None:
         ("torch has neither", "torch has neither", "torch has neither"),
     ],
 )
-def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, first, second, told):
-    monkeypatch.setenv("ACCEL_LOG", "1")  # in full
+def test_two_declarations_of_one_backend_share_a_line(torch_world, monkeypatch, caplog, first, second, told):
+    caplog.set_level("INFO", "accel_core")  # in full
     two_ways(torch_world, first, second)
     with pytest.warns(AcceleratorFallbackWarning) as caught:
         accel_core.get_accelerator()
@@ -169,7 +169,7 @@ def warned() -> list[warnings.WarningMessage]:
     return caught
 
 
-def test_where_there_merely_is_no_device_one_line_says_so(torch_world, monkeypatch):
+def test_where_there_merely_is_no_device_one_line_says_so(torch_world, caplog):
     cards(torch_world, "acme", "other")
     for name in ("mlu", "sdaa", "supa"):
         torch_world.backend(name, vendor_import=f"torch_{name}")
@@ -178,7 +178,7 @@ def test_where_there_merely_is_no_device_one_line_says_so(torch_world, monkeypat
         "No accelerator is usable, so the CPU is used: no Acme or Other GPU found. `accel why` says more; "
         "DS_ACCELERATOR=cpu says that the CPU is meant."
     )
-    monkeypatch.setenv("ACCEL_LOG", "1")
+    caplog.set_level("INFO", "accel_core")
     (caught,) = warned()
     for words in ("/dev/acme[0-9]*", "vendor's package not installed: mlu, sdaa, supa", "other (accel-other"):
         assert words in str(caught.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 import sys
@@ -58,22 +59,12 @@ def test_a_disk_that_is_full_leaves_nothing_behind_and_the_old_file_whole(tmp_pa
     assert (tmp_path / "visit.zip").read_bytes() == b"old"
 
 
-def test_the_log_is_recorded_and_everything_is_as_it_was(monkeypatch, capsys):
-    from accel_core._support import log
-
-    monkeypatch.delenv("ACCEL_LOG", raising=False)
-    before = sys.stderr
+def test_the_log_is_recorded_and_everything_is_as_it_was(capsys):
+    log = logging.getLogger("accel_core.somewhere")
     with recorded() as lines:
-        log.say("a line")
-        sys.stderr.write("a vendor's words\n")
-    log.say("not asked for")
+        log.info("a %s", "line")
+        log.debug("not asked for")
+    log.info("not asked for")
     assert [line.partition("] ")[2] for line in lines] == ["a line"]
-    assert sys.stderr is before
-    assert "ACCEL_LOG" not in os.environ
-    assert capsys.readouterr().err == "a vendor's words\n"
-    monkeypatch.setenv("ACCEL_LOG", "1")
-    with recorded() as lines:
-        log.say("shown too")
-    assert len(lines) == 1
-    assert "shown too" in capsys.readouterr().err
-    assert os.environ["ACCEL_LOG"] == "1"
+    assert capsys.readouterr().err == ""
+    assert logging.getLogger("accel_core").handlers == []

@@ -85,7 +85,7 @@ LITERALS = {
     "a command in a sentence": ("'Try accel inof. It'", "'Try accel info. It'", "accel has no command inof"),
     "an option": ("'run accel list --jsno'", "'run accel list --json'", "accel has no option --jsno"),
     "an f-string": ("f'`accel why {x} --jsno`'", "f'`accel why {x} --json`'", "--jsno"),
-    "a docstring": ("'''Read ACCEL_LOK.'''", "'''Read ACCEL_LOG.'''", "ACCEL_LOK"),
+    "a docstring": ("'''Read ACCEL_PROBF.'''", "'''Read ACCEL_PROBE.'''", "ACCEL_PROBF"),
     "a setting": ("f'set {x}, or ACCEL_STRICT=allways.'", "f'set {x}, or ACCEL_STRICT=always.'", "always"),
     "a requirement": ("requires = ('torchh>=2.6',)", "requires = ('torch>=2.6',)", "torchh"),
     "a hint": ("hint = 'pip install torch-nqu'", "hint = 'pip install torch-npu'", "torch-nqu"),
@@ -119,13 +119,13 @@ def test_a_literal(judge, outside, what):
 def test_a_record_that_nobody_needs(judge):
     from accel_truth.judge import Judge, Outside
 
-    written = '[[source]]\nfrom = "x"\nvariable = ["ACCEL_LOG", "NOBODYS_NAME", "ACCEL_LOG"]\n'
+    written = '[[source]]\nfrom = "x"\nvariable = ["ACCEL_PROBE", "NOBODYS_NAME", "ACCEL_PROBE"]\n'
     outside = Outside(written)
     assert outside.unused() == [
-        "variable ACCEL_LOG: on record, and nobody names it",
+        "variable ACCEL_PROBE: on record, and nobody names it",
         "variable NOBODYS_NAME: on record, and nobody names it",
     ]
     assert Judge(judge.known, outside).superfluous() == [
-        "variable ACCEL_LOG: on record twice",
-        "variable ACCEL_LOG: on record as others', and this tree has it",
+        "variable ACCEL_PROBE: on record twice",
+        "variable ACCEL_PROBE: on record as others', and this tree has it",
     ]

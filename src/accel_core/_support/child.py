@@ -132,6 +132,7 @@ def run(
         "seconds": timeout,
         "grace": _GRACE,
         "each_stage": each_stage,
+        "log": log.is_on(),
         "arguments": arguments,
     })  # fmt: skip
     # Files, not pipes: a grandchild that keeps a pipe open would keep us waiting past the child's end.
@@ -166,11 +167,14 @@ def run(
             process.wait()
             _running.discard(process)
         lines = list(_lines(out.text(), nonce))
+        for line in lines:
+            if "log" in line:
+                log.received(line)
         stage = next((line["stage"] for line in reversed(lines) if "stage" in line), "start")
         answer = next((line["answer"] for line in lines if "answer" in line), None)
         if code != 0 or not isinstance(answer, dict):
             answer = None  # who dies with the answer on the lips has not done what was asked
-        return ChildReport(answer, code, stage, _said(err.text()))
+        return ChildReport(answer, code, stage, err.text()[-2000:].strip())
 
 
 def _unnamed_file() -> IO[bytes]:
@@ -299,16 +303,6 @@ def end_all(*, for_good: bool = False) -> None:
         end_group(process)
 
 
-def _said(text: str) -> str:
-    """The end of what the child said; the lines of `ACCEL_LOG` among it go on to our own stderr."""
-    if not log.is_on():
-        return text[-2000:].strip()
-    lines = text.splitlines()
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        sys.stderr.writelines(f"{line}\n" for line in lines if line.startswith(log.MARK))
-    return "\n".join(line for line in lines if not line.startswith(log.MARK))[-2000:].strip()
-
-
 def _lines(text: str, nonce: str) -> Iterator[dict[str, Any]]:
     """What the child said: the objects on lines that begin with the nonce.
 
@@ -327,5 +321,11 @@ def _is_of_ours(line: object) -> bool:
     """Whether a line has the form in which the child speaks: whatever runs in the child can write one too."""
     if not isinstance(line, dict) or not isinstance(line.get("stage", ""), str):
         return False
+    if "log" in line and [type(line.get(key)) for key in ("log", "name", "at", "process")] != _LOGGED:
+        return False
     seconds = line.get("seconds", 0)
     return type(seconds) in (int, float) and 0 <= seconds < float("inf")
+
+
+#: Types of what a child says of a record of its log.
+_LOGGED = [str, str, float, int]

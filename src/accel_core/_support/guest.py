@@ -10,15 +10,16 @@ from __future__ import annotations
 # The C modules below `signal` and `locale`: to ask those of 64 signals costs ten times as much.
 import _locale
 import _signal  # type: ignore[import-not-found]
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from accel_core._support import log
-
 __all__ = ["Guest"]
+
+_log = logging.getLogger(__name__)
 
 
 class Guest:
@@ -51,7 +52,7 @@ class Guest:
         if not self._watched:
             changed = _put_back(self._noted, to_the_vendor=self.stays and failure is None)
             if changed:
-                log.say(f"{self.who} changed {', '.join(changed)}: put back")
+                _log.info("%s changed %s: put back", self.who, ", ".join(changed))
         if failure is not None and not isinstance(failure, (Exception, SystemExit, KeyboardInterrupt)):
             raise RuntimeError(f"{self.who} raised {type(failure).__name__}") from failure
 

@@ -39,6 +39,12 @@ def main() -> None:
 
     end_after(job["seconds"] + job["grace"])
     say(stage="start")
+    if job["log"]:
+        from accel_core._support.log import LOGGER, Relay
+
+        LOGGER.addHandler(Relay(say))
+        LOGGER.setLevel("INFO")
+        LOGGER.propagate = False  # a vendor's own set-up of logging would show it twice
     module, _, name = job["function"].partition(":")
     from importlib import import_module
 

@@ -1,40 +1,55 @@
-"""`ACCEL_LOG`: what is tried, a line each on stderr, with the time of day and the process.
-
-The variable, not a flag of this process: the child processes that try a vendor's package say what they do
-too.
-"""
+"""The log of what is tried, at INFO under the logger "accel_core": as lines, and out of child processes."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
-import time
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
 
-__all__ = ["MARK", "VARIABLE", "is_on", "parse", "say"]
+__all__ = ["LINES", "LOGGER", "Relay", "handled_by", "is_on", "received"]
 
-#: As in the table of `accel_core.settings`, which is above this module.
-VARIABLE = "ACCEL_LOG"
-#: How every line begins.
-MARK = "[accel "
-
-
-def parse(text: str) -> bool:
-    """Whether the variable's value asks for it: anything but a no."""
-    return text.strip().lower() not in ("", "0", "false", "no", "off")
+LOGGER = logging.getLogger("accel_core")
+#: A record as `accel -v` shows it, and as a bundle of the doctor keeps it.
+LINES = logging.Formatter("[accel %(asctime)s.%(msecs)03d %(process)d] %(message)s", "%H:%M:%S")
 
 
 def is_on() -> bool:
-    """Whether what is tried is to be said."""
-    return parse(os.environ.get(VARIABLE, ""))
+    """Return whether somebody wants to know what is tried."""
+    return LOGGER.isEnabledFor(logging.INFO)
 
 
-def say(what: str) -> None:
-    """Say `what`, which is tried now or came of it; a stderr that is closed or full is no reason to fail."""
-    if not is_on():
-        return
-    now = time.time()
-    clock = f"{time.strftime('%H:%M:%S', time.localtime(now))}.{int(now % 1 * 1000):03d}"
-    with contextlib.suppress(AttributeError, OSError, ValueError):
-        sys.stderr.write(f"{MARK}{clock} {os.getpid()}] {' '.join(what.split())}\n")
-        sys.stderr.flush()
+@contextlib.contextmanager
+def handled_by(handler: logging.Handler) -> Iterator[None]:
+    """Give `handler` all records at INFO and above within the block."""
+    before = LOGGER.level
+    handler.setFormatter(LINES)
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(before)
+        LOGGER.removeHandler(handler)
+
+
+class Relay(logging.Handler):
+    """In a child process: says each record to the parent, whose `received` logs it there."""
+
+    def __init__(self, say: Callable[..., None]) -> None:
+        super().__init__()
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it, with the child's own time and number."""
+        self._say(log=record.getMessage(), name=record.name, at=record.created, process=record.process)
+
+
+def received(line: dict[str, Any]) -> None:
+    """Log what a `Relay` said."""
+    at = line["at"]
+    told = {"name": line["name"], "msg": line["log"], "created": at, "msecs": at % 1 * 1e3}
+    record = logging.makeLogRecord(
+        {**told, "levelno": logging.INFO, "levelname": "INFO", "process": line["process"]}
+    )
+    logging.getLogger(record.name).handle(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from collections import UserDict
 from importlib import import_module
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from accel_core._support import log
 from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
-from accel_core.settings import ACCEL_LOG, VARIABLES
+from accel_core.settings import VARIABLES
 
 __all__ = ["accel"]
 
@@ -97,12 +98,13 @@ class _Group(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="accel-core %(version)s")
-@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when (ACCEL_LOG=1).")
-def accel(*, verbose: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when.")
+@click.pass_context
+def accel(ctx: click.Context, *, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
 
     accel finds the installed backends, tries each in a process of its own, and says why one is chosen and
     the others are not. Listing works without torch.
     """
     if verbose:
-        os.environ[ACCEL_LOG.name] = "1"  # the variable: child processes read it too
+        ctx.with_resource(log.handled_by(logging.StreamHandler()))

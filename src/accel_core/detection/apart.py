@@ -7,10 +7,10 @@ of its own, and the guilty one is `Unloaded` with how its child ended.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support import log
 from accel_core._text import clean
 from accel_core.detection import passing
 from accel_core.detection.entry_points import EntryPoint, name_of, provenance
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
 __all__ = ["Apart", "declare_in_child", "ended", "no_child"]
+
+_log = logging.getLogger(__name__)
 
 
 class Apart:
@@ -50,7 +52,7 @@ class Apart:
     def _load(self, entry_points: list[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
         from accel_core._support import child  # here, as there may be no plugin
 
-        log.say(f"load {len(entry_points)} plugins in a child process")
+        _log.info("load %d plugins in a child process", len(entry_points))
         together = self._in_child(entry_points)
         if isinstance(together, list):
             return together

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from accel_core._support import log
 from accel_core.detection.builtin import announced
 from accel_core.detection.discovery import find, loader
 from accel_core.detection.probe import Group, in_full, inspect, probe
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from accel_core.detection.autoload import Spoiler
 
 __all__ = ["Prober", "choose", "recorded"]
+
+_log = logging.getLogger(__name__)
 
 
 class Prober:
@@ -99,6 +101,6 @@ def recorded(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
         if isinstance(candidate, Candidate):
             names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
     chosen = choice.selection.chosen
-    log.say(f"{f'choose {chosen}' if chosen else 'nothing can be chosen'}, after {ms:.1f} ms")
+    _log.info("%s, after %.1f ms", f"choose {chosen}" if chosen else "nothing can be chosen", ms)
     mattered = {name: environ[name] for name in dict.fromkeys(names) if name in environ}
     return choice._replace(selection=choice.selection._replace(pid=os.getpid(), environ=mattered, ms=ms))

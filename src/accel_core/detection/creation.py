@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from accel_core._support import log
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import (
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
 
 __all__ = ["create", "impersonated", "installed_imports", "private_use1_is_free", "taken_over_by"]
+
+_log = logging.getLogger(__name__)
 
 
 def create(
@@ -49,7 +51,7 @@ def create(
     backend = candidate.backend
 
     def begin(text: str) -> None:
-        log.say(f"{candidate.name}: {text}")
+        _log.info("%s: %s", candidate, text)
         step(text)
 
     with stdout_to_stderr():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from accel_core._support import child, log
+from accel_core._support import child
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin, passing
 from accel_core.detection.apart import ended, no_child
@@ -15,6 +16,8 @@ from accel_core.detection.loading import load
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 
 __all__ = ["answer_in_child", "ask_child"]
+
+_log = logging.getLogger(__name__)
 
 
 def ask_child(candidate: Candidate, group: Group, timeout: float, *, pinned: bool) -> Outcome:
@@ -27,7 +30,7 @@ def ask_child(candidate: Candidate, group: Group, timeout: float, *, pinned: boo
         "refused": [c.name for c in group.refused()],
         "pinned": pinned,
     }
-    log.say(f"try {candidate} in a child process, for at most {timeout:g} s")
+    _log.info("try %s in a child process, for at most %g s", candidate, timeout)
     try:
         report = child.run(answer_in_child, job, timeout)
     except OSError as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from accel_core._support import log
 from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._text import clean
@@ -31,6 +31,8 @@ __all__ = [
     "unloaded",
 ]
 
+_log = logging.getLogger(__name__)
+
 #: What each entry point declares, in their order.
 Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
 
@@ -46,7 +48,7 @@ def load(
     source = provenance(entry_point)
     guest = guest or Guest()
     guest.who = source
-    log.say(f"load the plugin {entry_point.value} of {source}")
+    _log.info("load the plugin %s of %s", entry_point.value, source)
     importing, declaring = steps(entry_point)
     step(importing)
     try:

@@ -6,9 +6,9 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 from __future__ import annotations
 
 import functools
+import logging
 import time
 
-from accel_core._support import log
 from accel_core.detection import builtin
 from accel_core.detection.creation import installed_imports, private_use1_is_free
 from accel_core.detection.device import Group, ask_device, plugin_answer
@@ -20,13 +20,15 @@ from accel_core.settings import Settings
 
 __all__ = ["Group", "can_be_broken", "in_full", "inspect", "probe"]
 
+_log = logging.getLogger(__name__)
+
 
 def inspect(candidate: Candidate | Unloaded, settings: Settings, otherwise: Outcome) -> Verdict:
     """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
     evidence = _evidence(candidate)
     ruled_out, _ = examine(candidate, settings, evidence)
     if ruled_out is not None:
-        log.say(f"{candidate.name}: {ruled_out.status.words}. {ruled_out.reason}")
+        _log.info("%s: %s. %s", candidate.name, ruled_out.status.words, ruled_out.reason)
     return verdict(candidate, ruled_out or otherwise, evidence)
 
 
@@ -62,7 +64,7 @@ def probe(
         why = absence or outcome  # what was seen without the vendor says more than its count
         outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
     found = verdict(candidate, outcome, evidence, (time.perf_counter() - start) * 1e3)
-    log.say(f"{found.name}: {found.status.words}, after {found.ms:.1f} ms. {found.reason}")
+    _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
     return found
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from accel_core._support import log
 from accel_core._text import clean
@@ -82,46 +81,20 @@ def _link(made: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[list[str]]:
-    """The lines of `ACCEL_LOG`, of this process and its children; they do not reach stderr unless asked for.
-
-    For a command, whose process is its own: the variable and `sys.stderr` are another's meanwhile.
-    """
+    """Keep the lines of the log, of this process and its children, within the block."""
     lines: list[str] = []
-    was, shown = os.environ.get(log.VARIABLE), log.is_on()
-    original = sys.stderr
-    os.environ[log.VARIABLE] = "1"
-    sys.stderr = _Recorder(original, lines, shown=shown)
-    try:
+    with log.handled_by(_Keeper(lines)):
         yield lines
-    finally:
-        sys.stderr = original
-        if was is None:
-            del os.environ[log.VARIABLE]
-        else:
-            os.environ[log.VARIABLE] = was
 
 
-class _Recorder(io.TextIOBase):
-    """A stderr that keeps the lines of the log."""
+class _Keeper(logging.Handler):
+    """Keeps the first lines of the log."""
 
-    def __init__(self, original: TextIO, lines: list[str], *, shown: bool) -> None:
-        self._original = original
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__()
         self._lines = lines
-        self._shown = shown
 
-    def write(self, text: str) -> int:
-        if not text.startswith(log.MARK):
-            return self._original.write(text)
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep it, as a line."""
         if len(self._lines) < _MOST_LINES:
-            self._lines.append(text.rstrip("\n"))
-        return self._original.write(text) if self._shown else len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(AttributeError, OSError, ValueError):
-            self._original.flush()
-
-    def fileno(self) -> int:
-        return self._original.fileno()
-
-    def isatty(self) -> bool:
-        return self._original.isatty()
+            self._lines.append(self.format(record))

@@ -43,7 +43,7 @@ _CLOSING = 5.0
 #: What differs between ranks of one host by design: ranks are bound to cores of their own; memory is in use.
 _OF_A_RANK = ("cores", "memory", "time of cores")
 #: Variables that tell a rank which one it is.
-_PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "ACCEL_LOG")
+_PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
 #: Rank 0's word that no script may start.
 _REFUSED = "refused"
 #: The most that a rank's record may hold, in characters of one text and in facts.
