@@ -1,3 +1,5 @@
+"""The processor's own ways. What it answers beside DeepSpeed's class, and its score card, tell the rest."""
+
 from __future__ import annotations
 
 import sys
@@ -10,18 +12,6 @@ from accel_core import SettingError, UnsupportedError
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.machine import host
 
-# Nature
-
-
-def test_calls_return_when_their_work_is_done(cpu: CPUAccelerator) -> None:
-    assert cpu.is_synchronized_device() is True
-    assert cpu.use_host_timers() is True
-    assert cpu.resolves_data_dependency() is True
-    assert cpu.handles_memory_backpressure() is True
-    assert cpu.supports_nvtx_domain is False
-    assert cpu.get_compile_backend() == "inductor"
-
-
 # Devices
 
 
@@ -30,13 +20,6 @@ def test_torch_knows_one_cpu_whatever_the_index(cpu: CPUAccelerator, index: int 
     assert cpu.device_name(index) == cpu.current_device_name() == "cpu"
     assert cpu.device(index) == torch.device("cpu")
     assert cpu.device() is cpu.device(1)
-
-
-def test_indices_are_int_under_a_launcher(cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCAL_SIZE", "4")
-    monkeypatch.setenv("LOCAL_RANK", "3")
-    assert (cpu.device_count(), cpu.current_device()) == (4, 3)
-    assert type(cpu.device_count()) is type(cpu.current_device()) is int
 
 
 def test_more_ranks_than_devices_share_them(cpu: CPUAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,16 +63,6 @@ def test_no_variable_hides_the_cpu(cpu: CPUAccelerator, monkeypatch: pytest.Monk
 # Streams and events
 
 
-def test_streams_take_what_a_script_for_a_gpu_gives_them(cpu: CPUAccelerator) -> None:
-    side, main = cpu.Stream(priority=-1), cpu.current_stream()
-    assert main is cpu.default_stream()
-    event = cpu.Event()
-    event.record(side)
-    event.wait(main)
-    with side as entered:
-        assert entered is side
-
-
 def test_the_classes_are_torchs_with_what_it_lacks(cpu: CPUAccelerator) -> None:
     assert issubclass(cpu.Stream, torch.cpu.Stream)
     assert issubclass(cpu.Event, torch.cpu.Event)
@@ -123,12 +96,6 @@ def test_the_cpu_has_nothing_to_gain_from_pinned_memory(cpu: CPUAccelerator) -> 
 def test_pinned_memory_is_host_memory(cpu: CPUAccelerator, device: str) -> None:
     with pytest.raises(ValueError, match=f"must be 'cpu', not '{device}'"):
         cpu.pin_empty(1, dtype=torch.float32, device=device)
-
-
-def test_registering_host_memory_is_not_for_the_cpu(cpu: CPUAccelerator) -> None:
-    assert cpu.register_host_memory(0x1000, 4096) is False
-    assert cpu.unregister_host_memory(0x1000) is None
-    assert cpu.pin_memory_alignment() == 1
 
 
 # Data types
@@ -182,20 +149,6 @@ def test_a_graph_that_would_replay_nothing_is_loud_once(cpu: CPUAccelerator) -> 
         cpu.replay_graph(graph)
     assert weight.item() == 1
     assert cpu.create_graph() is None  # where warnings are errors, as here: nothing is said again
-
-
-def test_triton_is_not_for_the_cpu(cpu: CPUAccelerator) -> None:
-    assert cpu.is_triton_supported() is cpu.prefer_triton_grouped_mm() is False
-
-
-def test_ranges_show_in_the_profile(cpu: CPUAccelerator) -> None:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        cpu.range_push("outer", domain="d", category="c")
-        with cpu.range("inner"):
-            torch.ones(1)
-        cpu.range_pop(domain="d")
-    names = {event.key for event in profile.key_averages()}
-    assert {"outer", "inner"} <= names
 
 
 def test_ranges_never_raise(cpu: CPUAccelerator) -> None:

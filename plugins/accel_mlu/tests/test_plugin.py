@@ -45,12 +45,13 @@ def test_other_errors_get_no_hint(message):
     assert hint_for(RuntimeError(message), BACKEND.hints) is None
 
 
-def test_a_build_without_cncl():
+def test_the_version_of_cncl_where_the_build_has_it():
     pytest.importorskip("torch")
     from accel_mlu.accelerator import MLUAccelerator
 
-    def version() -> None:
+    def fails() -> None:
         raise AttributeError("module 'torch_mlu._MLUC' has no attribute '_cncl_version'")
 
-    built = SimpleNamespace(device_module=SimpleNamespace(cncl=SimpleNamespace(version=version)))
-    assert MLUAccelerator.communication_backend_version(built) is None
+    for version, expected in ((lambda: [1, 20, 1], (1, 20, 1)), (fails, None)):
+        built = SimpleNamespace(device_module=SimpleNamespace(cncl=SimpleNamespace(version=version)))
+        assert MLUAccelerator.communication_backend_version(built) == expected
