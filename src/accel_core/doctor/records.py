@@ -69,15 +69,11 @@ class Visit:
         settings: Settings,
         environ: Mapping[str, str],
         names: tuple[Pin, ...] = (),
-        *,
-        thorough: bool = False,
     ) -> None:
         self.settings = settings
         self.environ = environ
         #: The backends that were asked for; empty for all of them.
         self.names = names
-        #: Whether to look also where it takes long: into the large files of vendors' packages.
-        self.thorough = thorough
         self._load = Apart(settings.probe_timeout)
         self._discovering = threading.Lock()
         self._candidates: tuple[Candidate | Unloaded, ...] | None = None

@@ -25,7 +25,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 @click.command("doctor")
 @options.backend_names
-@click.option("-v", "--verbose", is_flag=True, help="All findings and what was seen; looks longer.")
+@click.option("-v", "--verbose", is_flag=True, help="All findings, and what was seen.")
 @click.option(
     "--topic",
     "topics",
@@ -60,7 +60,7 @@ def command(
     outlets.check(as_json=as_json)
     mend.check(as_json=as_json)
     with answering(as_json=as_json) as output:
-        visit = Visit(options.read_settings(timeout), dict(os.environ), names, thorough=verbose)
+        visit = Visit(options.read_settings(timeout), dict(os.environ), names)
         if mend.listing:
             mending.write_list(visit, TOPICS, output, as_json=as_json)
             ctx.exit(0)

@@ -1,0 +1,46 @@
+"""The doctor asks the real Accelerate, Transformers and Lightning what they would choose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from accel_testing.on_simulated import Run
+
+DOCTOR = """
+import sys
+from accel_core.cli import main
+
+sys.argv[1:] = ["doctor", "--topic", "others", "--json", "--timeout", "50"]
+main()
+"""
+
+
+def asked(on_acme: Callable[..., Run], **environ: str) -> dict[str, tuple[str, str, str]]:
+    """Code, device and next step by framework."""
+    [ended] = on_acme(DOCTOR, environ=environ, check=False).ended
+    [topic] = json.loads(ended.stdout)["topics"]
+    found = {}
+    for finding in topic["findings"]:
+        who, _, device = finding["what"].partition(" would choose ")
+        found[who.rpartition(" ")[0]] = (finding["code"], device.partition(",")[0], finding["step"])
+    return found
+
+
+def test_a_device_that_they_do_not_know_and_the_variable_that_names_it(on_acme: Callable[..., Run]) -> None:
+    found = asked(on_acme)
+    assert {name: row[:2] for name, row in found.items()} == {
+        "Accelerate": ("others.differs", "cpu"),
+        "Transformers' Trainer": ("others.differs", "cpu"),
+        "Lightning": ("others.differs", "cpu"),
+    }
+    step = "export ACCELERATE_TORCH_DEVICE=acme"
+    assert (found["Accelerate"][2], found["Transformers' Trainer"][2]) == (step, step)
+    named = asked(on_acme, ACCELERATE_TORCH_DEVICE="acme")
+    assert named["Accelerate"][:2] == named["Transformers' Trainer"][:2] == ("others.same", "acme too")
+
+
+def test_on_the_cpu_they_agree_also_in_a_rank(on_acme: Callable[..., Run]) -> None:
+    found = asked(on_acme, DS_ACCELERATOR="cpu", RANK="1", LOCAL_RANK="1", WORLD_SIZE="2")
+    assert {row[:2] for row in found.values()} == {("others.same", "cpu too")}
+    assert len(found) == 3
