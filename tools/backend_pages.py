@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -242,13 +242,12 @@ def declaration() -> str:
     """What the fields of `Backend` are for, from its docstring."""
     from accel_core import Backend
 
-    parameters = inspect.signature(Backend).parameters
-    _, _, fields = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")
-    told = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", fields, re.MULTILINE)
+    defaults = {field.name: field.default for field in fields(Backend)}
+    _, _, listed = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")
+    told = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", listed, re.MULTILINE)
     lines = []
     for name, text in told:
-        default = parameters[name].default
-        shown = "required" if default is inspect.Parameter.empty else f"`{default!r}`"
+        shown = "required" if defaults[name] is MISSING else f"`{defaults[name]!r}`"
         lines.append([f"`{name}`", " ".join(text.split()).replace("|", "\\|"), shown])
     head = ("field", "set it", "without it")
     return f"""# What a declaration says

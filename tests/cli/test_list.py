@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from accel_testing.plugins import hook
 
@@ -34,16 +36,6 @@ def test_json_holds_every_backend_in_rank_order(accel, backend):
 def test_the_cpu_is_what_is_left(accel):
     document = accel.json("list")
     assert (document["chosen"], document["how"]) == ("cpu", "fallback")
-    assert "* cpu would be chosen: the fall-back" in accel("list").stdout
-    assert "* cpu would be chosen: the fall-back" in accel("list", ACCEL_STRICT="1").stdout
-
-
-def test_a_strict_choice_that_refuses_the_cpu_is_no_choice(accel):
-    accel.world.plugin("bad", "raise ImportError('libfoo.so')")
-    document = accel.json("list", ACCEL_STRICT="1")
-    assert (document["chosen"], document["how"]) == (None, None)
-    assert not any(b["marked"] for b in document["backends"])
-    assert "Nothing would be chosen: ACCEL_STRICT=1 refuses the CPU" in accel("list", ACCEL_STRICT="1").stdout
 
 
 BROKEN = {
@@ -54,17 +46,23 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_plugin_is_a_row_and_hides_no_other(accel, backend, case):
-    body, status, reason = BROKEN[case]
-    accel.world.plugin("bad", body)
+def test_broken_plugins_are_rows_and_hide_no_other(accel, backend):
+    for name, (body, *_) in BROKEN.items():
+        accel.world.plugin(name, body)
     accel.install("good")
-    document = accel.json("list")
-    bad = backend(document, "bad")
-    assert bad["status"] == status
-    assert reason in bad["reason"]
-    assert bad["hint"]
+    accel.install("dying", "__import__('os').abort()", priority=995)
+    accel.install("hanging", "__import__('time').sleep(60)", priority=994)
+    document = accel.json("list", "--timeout", "1")
+    for name, (_, status, reason) in BROKEN.items():
+        bad = backend(document, name)
+        assert bad["status"] == status
+        assert reason in bad["reason"]
+        assert bad["hint"]
     assert backend(document, "good")["status"] == "usable"
+    assert backend(document, "dying")["status"] == "crashed"
+    assert "SIGABRT" in backend(document, "dying")["reason"]
+    assert backend(document, "hanging")["status"] == "timed_out"
+    assert "no answer within 1 s" in backend(document, "hanging")["reason"]
 
 
 LOUD = """
@@ -78,26 +76,23 @@ sys.__stdout__.write("past the redirection\\n")
 """
 
 
-@pytest.mark.parametrize("command", ["list", "why", "info"])
+@pytest.mark.parametrize("command", ["list", "info"])
 def test_what_plugins_print_goes_to_stderr(accel, command):
     accel.install_card()
     module = accel.world.site / "accel_card.py"
     module.write_text(LOUD + module.read_text())
-    document = accel.json(command)
+    done = accel(command, "--json")
+    document = json.loads(done.stdout)
     assert "card" in (document.get("chosen"), document.get("name"))
-    done = accel(command)
-    assert "hello" not in done.stdout
-    assert "goodbye" not in done.stdout
     for words in ("python says hello", "C says hello", "a shell says hello", "past the"):
         assert words in done.stderr
     assert "goodbye" not in done.stderr  # nor do exit handlers run, which may hang
 
 
-@pytest.mark.parametrize("options", [[], ["--no-probe"]], ids=str)
-def test_two_distributions_with_one_name_are_a_conflict(accel, backend, options):
+def test_two_distributions_with_one_name_are_a_conflict(accel, backend):
     accel.install("npu", distribution="first-npu")
     accel.install("npu", distribution="second-npu")
-    document = accel.json("list", *options)
+    document = accel.json("list", "--no-probe")
     first = backend(document, "npu", "first-npu")
     assert first["status"] == "conflict"
     assert "second-npu" in first["reason"]
@@ -111,7 +106,7 @@ def test_a_reason_in_a_pipe_is_one_line_and_whole(accel):
     assert " ".join(long.split()) + " second line; hint: update it" in row
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [40, 200])
 def test_a_page_is_as_wide_as_asked_and_whole(accel, columns):
     name, distribution = "a_backend_with_a_very_long_name", "its-distribution-is-long-too"
     accel.install(name, f"ProbeResult(False, {'reason ' * 30!r}, 'the last word')", distribution=distribution)
@@ -176,60 +171,23 @@ def test_no_probe_asks_no_plugin(accel, backend):
     assert "Not probed" in accel("list", "--no-probe").stdout
 
 
-@pytest.mark.slow
-def test_a_hanging_probe_ends_at_the_deadline(accel, backend):
-    accel.install("npu", "__import__('time').sleep(60)")
-    found = backend(accel.json("list", "--timeout", "1"), "npu")
-    assert found["status"] == "timed_out"
-    assert "no answer within 1 s" in found["reason"]
-
-
-def test_a_probe_that_kills_its_process_is_a_verdict(accel, backend):
-    accel.install("npu", "__import__('os').abort()")
-    found = backend(accel.json("list"), "npu")
-    assert found["status"] == "crashed"
-    assert "SIGABRT" in found["reason"]
-
-
 PINS = {
-    "npu": ("npu", "pinned", "* pinned by DS_ACCELERATOR='npu'; `accel why`"),
-    " NPU@Accel_Npu ": ("npu", "pinned", "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`"),
-    "gone,off,npu": ("npu", "preferred", "* preferred by DS_ACCELERATOR='gone,off,npu'"),
-    "off": (None, "pinned", "which cannot be honoured"),
-    "gone": (None, None, "DS_ACCELERATOR='gone' names no backend that could be chosen"),
-    "gone,off": (None, None, "DS_ACCELERATOR='gone,off' names no backend that could be chosen"),
-    "twice": (None, None, "DS_ACCELERATOR='twice' names no backend that could be chosen"),
-    "twice@first-twice": ("twice", "pinned", "* pinned by DS_ACCELERATOR='twice@first-twice'; `accel why`"),
-    "cpu": ("cpu", "pinned", "* pinned by DS_ACCELERATOR='cpu'; `accel why`"),
+    " NPU@Accel_Npu ": "* pinned by DS_ACCELERATOR=' NPU@Accel_Npu '; `accel why`",
+    "gone,off,npu": "* preferred by DS_ACCELERATOR='gone,off,npu'",
+    "off": "which cannot be honoured",
+    "gone": "DS_ACCELERATOR='gone' names no backend that could be chosen",
 }
 
 
-@pytest.mark.parametrize("pin", PINS)
-def test_a_pin_moves_the_mark_and_no_verdict(accel, backend, pin):
+def test_a_note_says_what_a_pin_did(accel):
     accel.install("top", priority=999)
     accel.install("npu", priority=1)
     accel.install("off", "ProbeResult(False, 'switched off', stands_aside=True)")
-    accel.install("twice", distribution="first-twice")
-    accel.install("twice", distribution="second-twice")
-    accel.install("cpu", distribution="bold-cpu")
-    chosen, how, note = PINS[pin]
-    document = accel.json("list", DS_ACCELERATOR=pin)
-    assert (document["chosen"], document["how"]) == (chosen, how)
-    assert backend(document, "top")["status"] == "usable"
-    assert note in accel("list", DS_ACCELERATOR=pin).stdout
-
-
-def test_a_pinned_backend_needs_no_device(accel, backend):
-    accel.install("npu", "ProbeResult(False, 'no card', devices=0)")
-    document = accel.json("list", DS_ACCELERATOR="npu")
-    assert document["chosen"] == "npu"
-    assert backend(document, "npu")["status"] == "no_device"
+    for pin, note in PINS.items():
+        assert note in accel("list", DS_ACCELERATOR=pin).stdout
 
 
 def test_nothing_usable_is_said(accel):
-    document = accel.json("list", ACCEL_ALLOW="nothing")
-    assert document["chosen"] is None
-    assert {b["status"] for b in document["backends"]} == {"blocked"}
     assert "Nothing is usable; `accel why` says more." in accel("list", ACCEL_ALLOW="nothing").stdout
 
 
@@ -244,9 +202,7 @@ def test_without_torch_it_lists_all_the_same_and_says_what_to_do(accel, backend)
     assert "torch is not installed, so no backend can be used: pip install torch" in done.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments", [["list"], ["list", "--no-probe"], ["why"], ["why", "npu"], ["why", "generic"]], ids=" ".join
-)
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--no-probe"], ["why", "npu"]], ids=" ".join)
 def test_this_process_imports_neither_torch_nor_a_vendor(accel, arguments):
     accel.world.module("vendor_of_ours", "")
     accel.world.backend("npu", 990, vendor_import="vendor_of_ours")

@@ -87,9 +87,7 @@ def test_the_document_holds_every_candidate_in_order(card):
     assert [c["used"] for c in table["CPUAdamBuilder"]].count(True) == 1
 
 
-@pytest.mark.parametrize(
-    "name", ["FusedLion", "fused_lion", "FusedLionBuilder", "fused-lion", "FUSEDLIONBUILDER"]
-)
+@pytest.mark.parametrize("name", ["FusedLion", "fused-lion"])
 def test_one_operator_is_found_by_any_of_its_names(card, name):
     assert list(ops(card.json("ops", name))) == ["FusedLionBuilder"]
 
@@ -185,14 +183,6 @@ def test_another_backend_is_named_by_an_option(card):
     unknown = card("ops", "--backend", "cpuu")
     assert unknown.returncode == 1
     assert "Did you mean 'cpu'?" in unknown.stderr
-
-
-def test_the_fall_back_warns_in_words(accel):
-    accel.install("npu", "ProbeResult(False, 'switched off')")
-    done = accel("ops")
-    assert done.returncode == 0
-    assert "For cpu (accel-core)." in done.stdout
-    assert done.stderr.startswith("Warning: No accelerator is usable, so the CPU is used:")
 
 
 def test_without_torch_there_is_a_clear_error(accel):
