@@ -2,74 +2,121 @@
 
 from __future__ import annotations
 
-import subprocess
+import json
+import os
+import signal
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from select import select
+from subprocess import PIPE
 
 import pytest
 from accel_testing import layouts, plugins
-from accel_testing.children import Ended, as_rank, clean_environment, finish, kill, start
+from accel_testing.children import Ended, as_rank, clean_environment, finish, start
 from accel_testing.ports import free_port
 
-#: What every rank's program begins with.
-HEAD = """
-import os, sys, time, json
+#: One process for all tests, which imports torch once: it forks the ranks that a line of its stdin asks for,
+#: and writes their numbers, and how they ended. A rank has a session, an environment and output of its own.
+FORKS = """
+import json, os, sys, time
 from datetime import timedelta
 import torch
 from accel_core import RankLostError, RankMismatchError
 from accel_core.distributed import init_process_group
 seconds = lambda n: timedelta(seconds=n)
+for line in sys.stdin:
+    asked, pids = json.loads(line), []
+    for environ, out, err in asked["ranks"]:
+        if not (pid := os.fork()):
+            break
+        pids.append(pid)
+    else:
+        print(json.dumps(pids), flush=True)
+        print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]), flush=True)
+        continue
+    os.setsid()
+    for number, path in enumerate((os.devnull, out, err)):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    os.environ.clear()
+    os.environ.update(environ)
+    sys.path[:0] = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
+    break
+else:
+    os._exit(0)
+exec(compile(asked["code"], "<rank>", "exec"))
 """
 
 
 class Ranks:
     """Starts ranks that meet on a port of this host, and waits for them."""
 
-    def __init__(self) -> None:
-        self.processes: list[subprocess.Popen[str]] = []
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pids: list[int] = []
+        self.process = start(["-W", "error", "-c", FORKS], clean_environment(OMP_NUM_THREADS="1"), stdin=PIPE)
 
-    def start(
-        self, code: str, count: int = 2, each: Sequence[Mapping[str, str]] = (), **variables: str
-    ) -> None:
-        """Start `count` ranks of `code`, of which `each` gives the variables of some."""
-        port = free_port()
+    def __call__(
+        self,
+        code: str,
+        count: int = 2,
+        each: Sequence[Mapping[str, str]] = (),
+        timeout: float = 90,
+        **variables: str,
+    ) -> list[Ended]:
+        """Run `count` ranks of `code` to their end, of which `each` gives the variables of some; by rank."""
+        port, asked = free_port(), []
         for rank in range(count):
             own = each[rank] if rank < len(each) else {}
             place = as_rank(rank, count, port)
             environ = clean_environment(**{"DS_ACCELERATOR": "cpu", **place, **variables, **own})
             kept = {name: value for name, value in environ.items() if value != "<unset>"}
-            self.processes.append(start(["-W", "error", "-c", HEAD + code], kept))
+            said = [self.folder / f"{port}-{rank}.{name}" for name in ("out", "err")]
+            asked.append([kept, *map(str, said)])
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"code": code, "ranks": asked}) + "\n")
+        self.process.stdin.flush()
+        self.pids = self._line(60)
+        statuses = self._line(timeout)
+        self.kill()
+        return [
+            Ended(status, *(Path(path).read_text("utf-8", "replace") for path in paths))
+            for status, (_, *paths) in zip(statuses, asked, strict=True)
+        ]
 
-    def wait(self, timeout: float = 90) -> list[Ended]:
-        """How they ended, by rank."""
-        end = time.monotonic() + timeout
-        return [finish(each, max(1, end - time.monotonic()), check=False) for each in self.processes]
+    def _line(self, timeout: float) -> list[int]:
+        """Read a line of numbers; ranks that are too slow are killed, which the statuses tell."""
+        assert self.process.stdout is not None
+        if not select([self.process.stdout], [], [], timeout)[0]:
+            self.kill()
+        numbers: list[int] = json.loads(self.process.stdout.readline())
+        return numbers
 
     def kill(self) -> None:
-        for process in self.processes:
-            if process.poll() is None:
-                kill(process)
+        """End the ranks, and what they have started."""
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        self.pids = []
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
+    """The process that has imported torch."""
+    pytest.importorskip("torch")
+    if sys.platform == "win32":
+        pytest.skip("ranks are forked")
+    ranks = Ranks(tmp_path_factory.mktemp("ranks"))
+    yield ranks
+    finish(ranks.process, 60)
 
 
 @pytest.fixture
-def ranks():
+def ranks(forks: Ranks) -> Iterator[Ranks]:
     """`ranks(code, count, each, **variables)` runs ranks to their end."""
-    pytest.importorskip("torch")
-    if sys.platform == "win32":
-        pytest.skip("ranks are killed as POSIX process groups")
-    started = Ranks()
-
-    def run(*arguments, timeout: float = 90, **variables) -> list[Ended]:
-        started.start(*arguments, **variables)
-        return started.wait(timeout)
-
-    run.started = started  # type: ignore[attr-defined]
-    yield run
-    started.kill()
-    for process in started.processes:
-        process.wait()
+    yield forks
+    forks.kill()
 
 
 @pytest.fixture
