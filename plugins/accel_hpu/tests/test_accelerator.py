@@ -5,6 +5,7 @@ What its other members do is told by its score card.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import types
 
@@ -17,12 +18,42 @@ from accel_hpu.accelerator import HPUAccelerator  # noqa: E402
 
 
 @pytest.fixture
-def acc(monkeypatch):
-    """Over a module in eager mode, which has neither graphs nor a word on types."""
+def module(monkeypatch):
+    """The bridge's in eager mode, which has neither graphs nor a word on types."""
     module = types.ModuleType("habana_frameworks.torch.hpu")
     module.is_available, module.device_count = lambda: True, lambda: 8
+    module.current_device, module.synchronize = lambda: 0, lambda: None
+    module.get_device_name = lambda device=None: "GAUDI2"
+    module.get_device_properties = lambda device=None: "(sramBaseAddress=0x1000)"
+    module.mem_get_info = lambda device=None: (94, 96)
+    module.memory_stats = lambda device=None: {
+        "Limit": 96, "InUse": 2, "MaxInUse": 5, "NumAllocs": 7, "NumFrees": 3, "ActiveAllocs": 4,
+    }  # fmt: skip
     monkeypatch.setattr(torch, "hpu", module, raising=False)
+    return module
+
+
+@pytest.fixture
+def acc(module):
     return HPUAccelerator(BACKEND)
+
+
+def test_its_words_are_torchs_and_the_products(acc):
+    stats = acc.memory_stats()
+    allocations = [stats[f"allocation.all.{what}"] for what in ("current", "allocated", "freed")]
+    sizes = [stats[f"{kind}_bytes.all.current"] for kind in ("allocated", "reserved")]
+    assert (allocations, sizes, stats["allocated_bytes.all.peak"]) == ([4, 7, 3], [2, 96], 5)
+    assert (acc.device_properties(0).name, acc.device_properties(0).total_memory) == ("GAUDI2", 96)
+
+
+def test_its_graphs_share_no_pool_and_take_a_stream(module):
+    seen = []
+    module.HPUGraph = type("HPUGraph", (), {"replay": lambda graph: None})
+    module.graph = lambda hpu_graph, stream=None: seen.append(stream) or contextlib.nullcontext()
+    acc = HPUAccelerator(BACKEND)
+    with acc.capture_to_graph(acc.create_graph(), pool=(0, 1), stream="a stream"):
+        pass
+    assert seen == ["a stream"]
 
 
 def test_eager_mode_has_no_graphs(acc):
