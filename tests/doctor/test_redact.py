@@ -14,8 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from accel_core.cli.commands.doctor import _page
+from accel_core.cli.handing_on import _besides
+from accel_core.cli.render import exported
 from accel_core.doctor.bundle import bundle
-from accel_core.doctor.html import page
 from accel_core.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, may_be_told
 from accel_core.doctor.markdown import markdown
 from accel_core.doctor.outgoing import Outgoing, Ranked
@@ -189,7 +191,8 @@ def written(text):
     outgoing = REDACTOR.of(everywhere(text))
     archive = zipfile.ZipFile(io.BytesIO(bundle(outgoing, [text], REDACTOR)))
     files = [archive.read(name).decode() for name in archive.namelist() if name != "distributions.txt"]
-    return [markdown(outgoing), page(outgoing), *files]
+    parts = [*_page(outgoing.report, in_unicode=True, everything=True), *_besides(outgoing)]
+    return [markdown(outgoing), exported(parts, ".html", "", 10_000), *files]
 
 
 def test_no_place_of_a_visit_holds_a_secret():

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from accel_core.cli.page import Facts, Heading, Paragraph, Part, Table
+from accel_core.doctor.outgoing import Outgoing, Ranked
 from accel_core.doctor.records import Report, Visit
 
 __all__ = ["Outlets", "outlets"]
@@ -39,15 +41,19 @@ class Outlets(NamedTuple):
 
         return recorded()
 
-    def write(self, visit: Visit, report: Report, log: list[str]) -> str:
+    def write(
+        self, visit: Visit, report: Report, log: list[str], page: Callable[[Report], list[Part]]
+    ) -> str:
         """Write the files; gives the Markdown for stdout, empty where none is asked for.
 
-        Raises `click.ClickException` for a file that is there already, or cannot be written.
+        `page` gives the report as the terminal shows it. Raises `click.ClickException` for a file that is
+        there already, or cannot be written.
         """
         if not (self.issue or self.bundle or self.html):
             return ""
         # Here, as most visits go nowhere.
-        from accel_core.doctor import bundle, html, markdown
+        from accel_core.cli.render import exported
+        from accel_core.doctor import bundle, markdown
         from accel_core.doctor.identity import Identity
         from accel_core.doctor.outgoing import outgoing
         from accel_core.doctor.redact import Redactor
@@ -57,7 +63,9 @@ class Outlets(NamedTuple):
         if self.bundle:
             self._file("--bundle", self.bundle, bundle.bundle(made, log, redactor))
         if self.html:
-            self._file("--html", self.html, html.page(made).encode("utf-8", "xmlcharrefreplace"))
+            parts = [*page(made.report), *_besides(made)]
+            html = exported(parts, ".html", "accel doctor", None)
+            self._file("--html", self.html, html.encode("utf-8", "xmlcharrefreplace"))
         return markdown.markdown(made).rstrip("\n") if self.issue else ""
 
     def _file(self, option: str, path: str, data: bytes) -> None:
@@ -74,6 +82,27 @@ class Outlets(NamedTuple):
         click.echo(f"{path} is written. It names no person, host or folder; look into it before you send it.")
 
 
+def _besides(made: Outgoing) -> list[Part]:
+    """Return what the page of `--html` has beside the report."""
+    ranking = Table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
+    parts: list[Part] = [Heading("Ranking"), ranking] if made.ranking else []
+    parts += [Heading("Versions"), Facts(made.versions.items())]
+    if made.variables:
+        parts += [Heading("Environment variables"), Facts(made.variables.items())]
+    foot = "Names of people, hosts and folders, and the values of other variables, were taken out."
+    return [*parts, Paragraph(), Paragraph([(foot, "dim")])]
+
+
+def _row(ranked: Ranked) -> list[tuple[str, str]]:
+    style = "green" if ranked.usable else "yellow" if ranked.failed else ""
+    return [
+        (ranked.name, "bold" if ranked.chosen else ""),
+        (ranked.distribution, ""),
+        (str(ranked.priority), ""),
+        (ranked.status + (", chosen" if ranked.chosen else ""), style),
+    ]
+
+
 def outlets(command: F) -> F:
     """`--issue`, `--bundle`, `--html` and `--force`; the command gets `outlets`."""
 
@@ -87,7 +116,7 @@ def outlets(command: F) -> F:
     for option in (
         click.option("--force", is_flag=True, help="Replace FILE where it exists."),
         click.option(
-            "--html", "html_file", metavar="FILE", type=click.Path(), help="Write a page, redacted."
+            "--html", "html_file", metavar="FILE", type=click.Path(), help="Write it as a page, redacted."
         ),
         click.option(
             "--bundle", "bundle_file", metavar="FILE", type=click.Path(),

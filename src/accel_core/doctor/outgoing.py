@@ -1,6 +1,6 @@
 """What leaves this machine of a visit: the report, the ranking, versions and variables, all of it redacted.
 
-`markdown`, `html` and `bundle` write this one record, and look at nothing else.
+`--issue`, `--html` and `--bundle` write this one record, and look at nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Outgoing", "Ranked", "distributions", "outgoing"]
 
 
 class Ranked(NamedTuple):
-    """One backend, as the picture of the ranking shows it."""
+    """One backend, as the ranking shows it."""
 
     name: str
     distribution: str

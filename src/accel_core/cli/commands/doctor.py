@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from accel_core.cli import handing_on, mending, options, text
-from accel_core.cli.output import Output, answering
+from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
 from accel_core.cli.progress import Progress
 from accel_core.doctor.records import Examined, Finding, Level, Report, Visit
@@ -67,21 +67,21 @@ def command(
         wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
         with outlets.log() as lines, Progress(len(wanted)) as progress:
             report = visited(visit, wanted, progress.show)
-        issue = outlets.write(visit, report, lines)
+        issue = outlets.write(visit, report, lines, lambda it: _page(it, in_unicode=True, everything=True))
         if issue:
             output.write(issue)
         elif as_json:
             output.write_json(report.to_dict())
         else:
-            output.write_page(_page(report, output, everything=verbose))
+            in_unicode = output.can_write("".join(level.mark for level in Level))
+            output.write_page(_page(report, in_unicode=in_unicode, everything=verbose))
         if mend.fix:
             report = mend.offer(visit, report)
     end_given_up()
     ctx.exit(report.exit_status)
 
 
-def _page(report: Report, output: Output, *, everything: bool) -> list[Part]:
-    in_unicode = output.can_write("".join(level.mark for level in Level))
+def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[Part]:
     parts: list[Part] = [paragraph((text.clean(report.verdict), _STYLES[report.level])), Paragraph()]
     for topic in report.topics:
         parts += _topic(topic, in_unicode=in_unicode, everything=everything)
