@@ -27,7 +27,8 @@ def look():
 """
 )
 GOOD = {"same": True, "accelerator": True, "valid": True, "supported": True}
-ON = pytest.mark.parametrize("device", ["cpu", "acme"])
+#: On a device by day, on the processor by night.
+ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "acme"])
 
 
 @pytest.fixture
@@ -227,7 +228,7 @@ answer(held=[name for name in vars(real) if not name.startswith("_")])
 BROKEN = "raise RuntimeError('two accelerators at the same time')"
 
 
-@pytest.mark.parametrize("device", ["cpu", "acme"])
+@ON
 def test_a_torch_npu_that_is_not_chosen_is_not_imported(child, variables, device, tmp_path):
     """DeepSpeed imports its builders for npu on every machine, and they import torch_npu."""
     (tmp_path / "torch_npu.py").write_text(BROKEN)

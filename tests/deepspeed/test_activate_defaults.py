@@ -44,7 +44,7 @@ answer(child=in_child.split()[-1])
 """
 
 
-@pytest.mark.parametrize("wanted", ["1", "0"])
+@pytest.mark.parametrize("wanted", ["1", pytest.param("0", marks=pytest.mark.nightly)])
 def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(child, on_acme, tmp_path, wanted):
     groups = {layouts.GROUP: {"acme": "accel_wants"}}
     modules = {"accel_wants": WANTS, "wants": ACCELERATOR}

@@ -31,6 +31,9 @@ torch.distributed.destroy_process_group()
 time.sleep(0.2)
 """
 ACCEL = ["-m", "accel_core", "deepspeed"]
+BY_DEVICE = pytest.mark.parametrize(
+    ("device", "backend"), [pytest.param("cpu", "gloo", marks=pytest.mark.nightly), ("acme", "accl")]
+)
 
 
 @pytest.fixture
@@ -61,7 +64,7 @@ def ranks(answers, **fields):
     return [answer["rank"] for answer in answers if fields.items() <= answer.items()]
 
 
-@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("acme", "accl")])
+@BY_DEVICE
 def test_two_ranks_on_this_host(launch, variables, device, backend):
     answers = launch(["--num_gpus", "2"], variables, script=("rank.py", "--epochs", "2"))
     assert ranks(answers, name=device, same=True, total=2.0, backend=backend, others=False) == [0, 1]
@@ -81,8 +84,8 @@ def test_the_launchers_options_are_its_own(launch, variables, device):
 @pytest.mark.parametrize(
     ("given", "options", "seen"),
     [
-        ("0,1", [], "0,1"),
-        ("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb"),
+        pytest.param("0,1", [], "0,1", marks=pytest.mark.nightly),
+        pytest.param("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb", marks=pytest.mark.nightly),
         ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
     ],
 )
@@ -160,7 +163,7 @@ sys.exit(max(process.wait() for process in running))
 """
 
 
-@pytest.mark.parametrize(("device", "backend"), [("cpu", "gloo"), ("acme", "accl")])
+@BY_DEVICE
 def test_other_hosts_get_the_choice_and_the_activation(launch, variables, device, backend, folder):
     """Their shells have nothing but what the launcher exports; on the CPU `import torch` is broken there."""
     variables = {**variables, "ACCEL_PROBE_TIMEOUT": "77"}

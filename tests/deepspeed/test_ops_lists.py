@@ -85,7 +85,13 @@ def on_vendor(tmp_path_factory):
     return variables
 
 
-@pytest.mark.parametrize("before", ["", "import deepspeed.ops; deepspeed.ops.__compatible_ops__"])
+@pytest.mark.parametrize(
+    "before",
+    [
+        pytest.param("", marks=pytest.mark.nightly),
+        "import deepspeed.ops; deepspeed.ops.__compatible_ops__",
+    ],
+)
 def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(child, asked, home, before):
     variables = with_deepspeed_of(home, asked)
     ended = child(["-c", LISTS.replace("BEFORE", before)], variables)
@@ -103,7 +109,7 @@ def test_every_builder_stands_in_the_lists_and_is_the_one_that_accel_ops_names(c
     assert providers == {n: [kind] for n, kind in found["kinds"].items()}
 
 
-@pytest.mark.parametrize("vendor", ["mlu", "sdaa"])
+@pytest.mark.parametrize("vendor", ["mlu", pytest.param("sdaa", marks=pytest.mark.nightly)])
 def test_a_vendor_of_deepspeeds_with_operators_of_ours(child, on_vendor, home, vendor):
     ended = child(["-c", LISTS.replace("BEFORE", "")], with_deepspeed_of(home, on_vendor(vendor)))
     assert ended.returncode == 0, ended.stderr
