@@ -238,23 +238,33 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
     return table(head, lines)
 
 
-def declaration() -> str:
-    """What the fields of `Backend` are for, from its docstring."""
+#: Who needs the fields that no backend of this tree sets.
+OTHERS = {
+    "isolated_probe": "[a package that ends processes](explanation/faults.md)",
+    "count_starts_device": "[a runtime that cannot fork](writing-a-plugin.md#what-accel-core-tells-for-you)",
+    "provenance": "accel-core itself",
+}
+
+
+def declaration(all_shipped: list[Shipped]) -> str:
+    """Tell what the fields of `Backend` are for, from its docstring, each with a backend that sets it."""
     from accel_core import Backend
 
-    defaults = {field.name: field.default for field in fields(Backend)}
-    _, _, listed = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")
-    told = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", listed, re.MULTILINE)
+    _, _, docs = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")
+    told = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", docs, re.MULTILINE))
     lines = []
-    for name, text in told:
-        shown = "required" if defaults[name] is MISSING else f"`{defaults[name]!r}`"
-        lines.append([f"`{name}`", " ".join(text.split()).replace("|", "\\|"), shown])
-    head = ("field", "set it", "without it")
+    for field in fields(Backend):
+        shown = "required" if field.default is MISSING else f"`{field.default!r}`"
+        plugins = [s for s in all_shipped if s.distribution != "accel-core"]
+        users = [s for s in plugins if getattr(s.backend, field.name) != field.default]
+        user = f"[{users[0].page}](backends/{users[0].page}.md)" if users else OTHERS[field.name]
+        lines.append([f"`{field.name}`", " ".join(told[field.name].split()).replace("|", "\\|"), shown, user])
+    head = ("field", "set it", "without it", "set by, for example")
     return f"""# What a declaration says
 
 The fields of `Backend`, as `help(accel_core.Backend)` tells them. Most devices need a dozen:
 [Writing and publishing a plugin](writing-a-plugin.md) has an example, [members](members.md) says what the
-class may override. A field of level 2 needs `api_level=2`.
+class may override.
 
 {table(head, lines)}
 """
@@ -277,7 +287,7 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
             wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
     left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
     faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
-    wanted[root / "docs/declaration.md"] = declaration()
+    wanted[root / "docs/declaration.md"] = declaration(all_shipped)
     together = root / TABLE
     before, begin, rest = together.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

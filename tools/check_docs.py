@@ -24,7 +24,7 @@ PUBLIC = (
 )
 #: `Backend` has a page of its own; the others are plain values.
 TOLD_ELSEWHERE = {
-    *("accel_core.Backend", "accel_core.API_LEVEL", "accel_core.__version__"),
+    *("accel_core.Backend", "accel_core.__version__"),
     *("accel_core.integrations.lightning.STRATEGY", "accel_core.integrations.lightning.STRATEGY_DDP"),
 }
 SKIPPED = {"dist", "changelog.d", "site"}

@@ -1,12 +1,11 @@
 """Check that dist/ may be released, and with `--tag` tag the commit: `./dev release` built it.
 
 The version is the core's, and every distribution has it; CHANGELOG.md tells of it and no fragment is left;
-the interface is recorded as of it; the tree is clean, so that the tag is what was built.
+the tree is clean, so that the tag is what was built.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -37,10 +36,6 @@ def faults(root: Path = ROOT) -> Iterator[str]:
         count = sum(name.endswith(kind) for name in built)
         if count != projects:
             yield f"dist/ has {count} files {kind} for {projects} distributions: ./dev release"
-    recorded = json.loads((root / "tools/interface.json").read_text("utf-8"))["version"]
-    if recorded != wanted:  # which needs the fragments
-        step = "python tools/interface_snapshot.py --write, then towncrier"
-        yield f"tools/interface.json is of {recorded}: {step}"
     left = sorted(path.name for path in (root / "changelog.d").glob("*.md"))
     if left:
         yield f"changelog.d has {len(left)} fragments ({left[0]}, …): towncrier build --version {wanted}"

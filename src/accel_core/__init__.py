@@ -17,7 +17,7 @@ _HOMES = {
     "accelerators.records": ("Capabilities", "DeviceProperties"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "accelerators.types": ("DeviceCapability", "GradScalerOptions", "Graph", "OpBuilderLike"),
-    "backend": ("API_LEVEL", "Backend", "ProbeResult", "Provenance"),
+    "backend": ("Backend", "ProbeResult", "Provenance"),
     "check": ("Check", "CheckResult", "Fix"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "detection.discovery": ("discover",),

@@ -34,9 +34,6 @@ from accel_core.accelerators.types import GradScalerOptions as GradScalerOptions
 from accel_core.accelerators.types import Graph as Graph
 from accel_core.accelerators.types import OpBuilderLike as OpBuilderLike
 from accel_core.backend import (
-    API_LEVEL as API_LEVEL,
-)
-from accel_core.backend import (
     Backend as Backend,
 )
 from accel_core.backend import (

@@ -7,14 +7,14 @@ vendor's package.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Any, NamedTuple
 
 from accel_core._text import clean, shown
+from accel_core._version import __version__
 from accel_core.errors import InvalidBackendError
 
 __all__ = [
-    "API_LEVEL",
     "ENTRY_POINT_GROUP",
     "PROJECT",
     "Backend",
@@ -27,11 +27,6 @@ __all__ = [
 ENTRY_POINT_GROUP = "accel.backends"
 #: pluggy's project name.
 PROJECT = "accel"
-
-#: What this accel-core understands. Raised when a hook, a field or a member is added; a plugin states
-#: the level that it was written for, and a plugin that needs a higher one is refused with that reason.
-API_LEVEL = 2
-
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
@@ -86,35 +81,34 @@ class Backend:
         vendor_import: Set it when a package other than torch brings the device into torch: the module to
             import, or several, of which the first that is installed is imported.
         accelerator: Set it when the device needs its own class: `"module:Class"`. Empty: `TorchAccelerator`.
-        api_level: The accel-core API level that the plugin was written for; 1 for those that do not say.
         description: One line for people.
         url: Where users of this backend read on.
         install_hint: What to do when the vendor import is missing: `"pip install torch-npu"`.
         requires: Set it when distributions must be present, as PEP 508 requirements: `"torch>=2.6"`.
         follows_torch: Set it when a distribution must have torch's major and minor version: `"torch-npu"`.
-        torch_builds: Set it when torch must be built for the device: any of `TORCH_BUILDS` (level 2).
+        torch_builds: Set it when torch must be built for the device: any of `TORCH_BUILDS`.
         wrapped_by: Set it when packages put functions around torch's own with the same device still behind
-            (level 2). Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
+           . Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
             it, has taken it over.
-        taken_over_by: Set it when packages put another device behind torch's own functions (level 2).
+        taken_over_by: Set it when packages put another device behind torch's own functions.
         platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
-        hardware: What people call the device, in the singular (level 2): `"NVIDIA GPU"`.
+        hardware: What people call the device, in the singular: `"NVIDIA GPU"`.
         device_nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it when it has nodes that other makers' have too (level 2), `"/dev/dri/renderD*"`:
+        shared_nodes: Set it when it has nodes that other makers' have too, `"/dev/dri/renderD*"`:
             no sign of the device, but that there is none tells of a container without its devices.
         pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, `"10de/03"`.
-        driver_file: A file or folder that only a loaded driver brings (level 2): `"/sys/module/biren"`.
-        driver_hint: What to do where the device is on the bus and the driver is not loaded (level 2).
-        container_hint: How to start a container with its devices (level 2): `"docker run --gpus all"`.
-        granted_by: Set it when others than Docker have their own word for the device (level 2): pairs of
+        driver_file: A file or folder that only a loaded driver brings: `"/sys/module/biren"`.
+        driver_hint: What to do where the device is on the bus and the driver is not loaded.
+        container_hint: How to start a container with its devices: `"docker run --gpus all"`.
+        granted_by: Set it when others than Docker have their own word for the device: pairs of
             `"kubernetes"` and its resource (`"nvidia.com/gpu"`), `"slurm"` and the name in `--gres`,
             `"apptainer"` or `"podman"` and flags (`"--nv"`).
-        hints: Set it when known errors have a known next step (level 2): pairs of a regular expression,
+        hints: Set it when known errors have a known next step: pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.
         visible_devices: Set it when variables say which devices a process sees, the one that wins first.
-        visible_devices_filters: Set it when variables filter before those, each by itself (level 2):
+        visible_devices_filters: Set it when variables filter before those, each by itself:
             `("ROCR_VISIBLE_DEVICES",)`.
         visible_devices_grammar: How their value is written: one of `GRAMMARS`.
         export_envs: Prefixes of the variables that a launcher forwards to other nodes, three characters or
@@ -126,7 +120,7 @@ class Backend:
         impersonates: Set it when the vendor takes over another torch namespace (`torch_supa`: `"cuda"`).
         isolated_probe: Set it when importing the vendor may crash or hang: a child process imports it first.
         count_starts_device: Set it when `device_count()` starts the runtime, after which a process cannot
-            fork (level 2): devices are counted in a child process, and the choice goes by that answer.
+            fork: devices are counted in a child process, and the choice goes by that answer.
         provenance: Where the declaration comes from. Filled in by discovery.
     """
 
@@ -135,7 +129,6 @@ class Backend:
     device_type: str
     vendor_import: str | tuple[str, ...] = "torch"
     accelerator: str = ""
-    api_level: int = 1
     description: str = ""
     url: str = ""
     install_hint: str = ""
@@ -166,24 +159,26 @@ class Backend:
     isolated_probe: bool = False
     count_starts_device: bool = False
     provenance: Provenance | None = None
+    #: Ignored: what plugins that were built before there was a release may still state.
+    api_level: InitVar[int] = 0
 
     def __new__(cls, *_: object, **given: object) -> Backend:
         """Refuse fields that do not exist, all at once: `__init__` would name the first."""
-        known = [field.name for field in fields(cls)]
-        unknown = [repr(name) for name in sorted(given.keys() - set(known))]
+        unknown = [repr(name) for name in sorted(given.keys() - cls.__dataclass_fields__.keys())]
         if unknown:
-            fault = f"unknown field{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}"
-            raise _invalid(
-                given.get("name", "?"), given.get("api_level"), [fault], f"known fields: {', '.join(known)}"
+            raise InvalidBackendError(
+                f"backend {shown(given.get('name', '?'))}: Backend() got an unknown field "
+                f"{', '.join(unknown)}: accel-core {__version__} does not know it; upgrade accel-core, "
+                f"or remove the field; known fields: {', '.join(field.name for field in fields(cls))}"
             )
         return object.__new__(cls)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, api_level: int) -> None:
         if isinstance(self.vendor_import, str):
             object.__setattr__(self, "vendor_import", (self.vendor_import,))
         faults = _faults(self)
         if faults:
-            raise _invalid(self.name, self.api_level, faults)
+            raise InvalidBackendError(f"backend {shown(self.name)}: {'; '.join(faults)}")
 
     def _declared_by(self, provenance: Provenance) -> Backend:
         """Return the same declaration with its provenance; it was checked, and is not checked again."""
@@ -202,15 +197,6 @@ class Backend:
         return self.provenance.distribution if self.provenance else ""
 
 
-def _invalid(name: object, level: object, faults: list[str], known: str = "") -> InvalidBackendError:
-    """The error; a level that is newer than this accel-core explains every fault, and `known` no more."""
-    newer = isinstance(level, int) and level > API_LEVEL
-    levels = f"the declaration is for API level {shown(level)} and this accel-core has {API_LEVEL}"
-    told = "; ".join(filter(None, [*faults, levels if newer else known]))
-    hint = "pip install --upgrade accel-core" if newer else ""
-    return InvalidBackendError(f"backend {shown(name)}: {told}", hint=hint)
-
-
 def _faults(backend: Backend) -> list[str]:
     """Every fault of the declaration, in the order of its fields."""
     faults = []
@@ -227,19 +213,8 @@ def _faults(backend: Backend) -> list[str]:
             ]
     if backend.vendor_import == ():
         faults.append("vendor_import names no module, expected e.g. 'torch_npu'")
-    if type(backend.api_level) is int and backend.api_level < 2:
-        newer = [name for name in _LEVEL_2 if getattr(backend, name)]
-        if newer:
-            # An older accel-core then says "upgrade me" instead of "unknown field".
-            faults.append(f"api_level {backend.api_level} has no {', '.join(newer)}, expected api_level=2")
     return faults
 
-
-#: Fields that API level 1 does not have.
-_LEVEL_2 = (
-    "torch_builds", "wrapped_by", "taken_over_by", "hardware", "shared_nodes", "driver_file", "driver_hint",
-    "container_hint", "granted_by", "hints", "visible_devices_filters", "count_starts_device",
-)  # fmt: skip
 
 #: Beyond it a number means nothing, and may have more digits than Python prints.
 _LARGEST = 10**9
@@ -317,7 +292,6 @@ _FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "device_type": (_is_device_type, "e.g. 'npu'"),
     "vendor_import": (_is_module, "e.g. 'torch_npu'"),
     "accelerator": (_is_object, "e.g. 'accel_npu.accelerator:NPUAccelerator'"),
-    "api_level": (lambda level: level >= 1, "1 or more"),
     "torch_builds": (TORCH_BUILDS.__contains__, f"one of {', '.join(TORCH_BUILDS)}"),
     "wrapped_by": (_is_word, "e.g. 'spaces'"),
     "taken_over_by": (_is_word, "e.g. 'torch_xmlir'"),

@@ -58,8 +58,8 @@ def accel_op_builders(backend: Backend) -> object:
 def accel_explain(backend: Backend, error: BaseException) -> str | None:
     """Return the next step for a user who met `error` ("source CANN's set_env.sh"), or `None`.
 
-    For what `Backend.hints` cannot say. From API level 2 on every plugin is asked about every `backend`'s
-    errors, the backend's own plugin first.
+    For what `Backend.hints` cannot say. Every plugin is asked about every `backend`'s errors, the
+    backend's own plugin first.
     """
 
 
@@ -68,5 +68,5 @@ def accel_checks(backend: Backend) -> Sequence[Check] | None:
     """Return what `accel doctor` is to look into for `backend`, each a `Check`; `None` means nothing.
 
     Of the backend's own plugin alone, in a child process. Neither torch nor the vendor is imported by then;
-    a check may import them. New in API level 2.
+    a check may import them.
     """

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import accel_core
-from accel_core import API_LEVEL, Accelerator, Backend, Capabilities, Provenance, UnsupportedError
+from accel_core import Accelerator, Backend, Capabilities, Provenance, UnsupportedError
 from accel_core.accelerators.cpu import CPUAccelerator
 
 INERT = """
@@ -75,14 +75,13 @@ def test_importing_the_classes_imports_neither_torch_nor_psutil() -> None:
 
 
 def test_an_accelerator_tells_what_it_is(backend: Callable[..., Backend]) -> None:
-    declared = backend(provenance=Provenance("accel-simulated", "1.2"), api_level=API_LEVEL)
+    declared = backend(provenance=Provenance("accel-simulated", "1.2"))
     accelerator = Small(declared)
     assert repr(accelerator) == "<Small 'simulated' (accel-simulated 1.2)>"
     assert repr(Small(backend())) == "<Small 'simulated'>"
     assert accelerator.backend is declared
     assert accelerator.name == "simulated"
     assert accelerator._name == accelerator.device_name() == declared.device_type != "simulated"
-    assert accelerator.api_level == API_LEVEL
 
 
 def test_a_pickle_holds_the_name_and_finds_this_process_accelerator() -> None:

@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor.md"
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
-HARDWARE = {"api_level": 2, "vendor_import": "vendor_npu", "pci_ids": ("ffff",), "hardware": "Ascend NPU"}
+HARDWARE = {"vendor_import": "vendor_npu", "pci_ids": ("ffff",), "hardware": "Ascend NPU"}
 #: A vendor's package that fails in its own module, which its `__init__` wraps.
 BROKEN = {
     "vendor_npu/__init__.py": "try:\n    from vendor_npu import runtime\nexcept Exception as error:\n"

@@ -10,12 +10,9 @@ import pytest
 from accel_testing import plugins
 from accel_testing.plugins import hook
 
-from accel_core.conformance.against import Comparison, Difference
-from accel_core.conformance.against import to_dict as as_json
 from accel_core.conformance.catalogue import checks
 from accel_core.conformance.document import to_dict
 from accel_core.conformance.records import Card, Outcome, Result
-from accel_core.detection.discovery import builtin_candidates
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
@@ -24,9 +21,6 @@ FREE = ("environ", "problems", "op_builders", "topics[].findings[].facts", "coun
 CARD = Card(
     "acme", "accel-acme", "1.0", "0.1.0", "", "3.11", "", 0, (Result(checks()[0], Outcome.PASSED),), 1.0
 )
-#: The same of what `accel verify --against` found.
-DIFFERENCE = Difference("not called", "set_stream", "accel-core 9.9 has no such member")
-COMPARED = (builtin_candidates()[0], Comparison("9.9", 3, (DIFFERENCE,), ""))
 
 
 def keys_of(value: object, at: str = "") -> Iterator[str]:
@@ -73,7 +67,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     check = (
         "from accel_core import Check, CheckResult\nreturn [Check('a', 'A', lambda: CheckResult('ok', 'b'))]"
     )
-    accel.world.backend("checked", 1, api_level=2, extra=hook("accel_checks", "backend", check))
+    accel.world.backend("checked", 1, extra=hook("accel_checks", "backend", check))
     a_backend = pages.pop("A backend")
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
@@ -88,7 +82,6 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
         "accel doctor --list": accel.json("doctor", "--list"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
-        "accel verify --against": {"schema": 1, **as_json(*COMPARED)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),
     }

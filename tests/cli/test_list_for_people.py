@@ -13,7 +13,6 @@ HERE, GONE = ("/dev/null",), ("/dev/acme[0-9]*",)
 def machine(accel):
     """A machine on which one device works, one is broken, one lacks its package, and four are not there."""
     accel.install("works", description="somebody's card")
-    level = {"api_level": 2}
     for name, nodes, package, hardware in (
         ("there", HERE, "torch_there", "Acme NPU"),
         ("first", GONE, "json", "Acme GPU"),
@@ -21,7 +20,7 @@ def machine(accel):
     ):
         accel.world.backend(
             name, 500, device_nodes=nodes, pci_ids=("fade/03",), vendor_import=package, hardware=hardware,
-            install_hint=f"pip install {package}", **level,
+            install_hint=f"pip install {package}",
         )  # fmt: skip
     accel.world.plugin("bad", "raise ImportError('libbad.so')")
     for name in ("one", "two", "three"):
@@ -70,7 +69,7 @@ def test_declarations_of_one_backend_share_a_row(accel):
     from accel_testing.plugins import arguments, declaring
 
     ways = [
-        arguments("acme", 9 - n, device_nodes=GONE, pci_ids=(f"fad{n}",), hardware=made, api_level=2)
+        arguments("acme", 9 - n, device_nodes=GONE, pci_ids=(f"fad{n}",), hardware=made)
         for n, made in enumerate(("Acme GPU", "Other GPU", "Acme NPU"))
     ]
     accel.world.plugin("acme", declaring(*ways))

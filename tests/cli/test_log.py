@@ -43,9 +43,7 @@ print(json.dumps([__import__("os").getpid(), accel_core.selection().chosen]))
 
 
 def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):
-    accel.world.backend(
-        "acme", device_nodes=("/dev/acme[0-9]*",), pci_ids=("fade",), hardware="Acme GPU", api_level=2
-    )
+    accel.world.backend("acme", device_nodes=("/dev/acme[0-9]*",), pci_ids=("fade",), hardware="Acme GPU")
     assert accel("info").stderr == ""
     told = accel("-v", "info").stderr
     assert "Warning: No accelerator is usable, so the CPU is used:\n" in told

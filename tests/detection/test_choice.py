@@ -95,9 +95,7 @@ def taken_over(torch_world, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", hooked)
     torch_world.module("torch_deep", "")
-    torch_world.backend(
-        "cuda", 200, vendor_import="torch", device_type="cuda", api_level=2, taken_over_by=("torch_deep",)
-    )
+    torch_world.backend("cuda", 200, vendor_import="torch", device_type="cuda", taken_over_by=("torch_deep",))
     return torch_world
 
 
@@ -113,9 +111,7 @@ def test_what_torchs_import_takes_over_cannot_be_pinned(taken_over):
 
 
 def test_what_torchs_import_takes_over_is_the_other_vendors(taken_over):
-    taken_over.backend(
-        "deep", 190, vendor_import="torch_deep", device_type="cuda", impersonates="cuda", api_level=2
-    )
+    taken_over.backend("deep", 190, vendor_import="torch_deep", device_type="cuda", impersonates="cuda")
     found = chosen()
     assert [v.name for v in found.verdicts][:2] == ["deep", "cuda"]
     assert found.chosen == "deep"

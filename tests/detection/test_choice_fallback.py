@@ -156,8 +156,7 @@ def cards(world, *names: str, nodes: tuple[str, ...] = GONE) -> None:
     for name in names:
         world.backend(
             name, device_nodes=nodes, pci_ids=("fade",), hardware=f"{name.capitalize()} GPU",
-            vendor_import="json" if nodes == GONE else f"torch_{name}", api_level=2,
-        )  # fmt: skip
+            vendor_import="json" if nodes == GONE else f"torch_{name}",         )  # fmt: skip
 
 
 def warned() -> list[warnings.WarningMessage]:

@@ -26,7 +26,7 @@ def test_a_pin_in_all_its_forms(several, text):
 @pytest.mark.skipif(sys.platform != "linux", reason="device nodes are looked for on Linux")
 def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, monkeypatch):
     """The node is here; on a login node, where none is, a pin without a device is what was meant."""
-    fields = {"api_level": 2, "visible_devices": ("NPU_VISIBLE",)}
+    fields = {"visible_devices": ("NPU_VISIBLE",)}
     monkeypatch.setenv("NPU_VISIBLE", "")
     counting(torch_world, "return 0", device_nodes=("/dev/null",), **fields)
     monkeypatch.setenv("DS_ACCELERATOR", "npu")

@@ -22,7 +22,6 @@ ACME = Backend(
     name="acme",
     priority=350,
     device_type="acme",
-    api_level=2,
     vendor_import="json",
     hardware="Acme XLA card",
     device_nodes=("/dev/acme[0-9]*",),
@@ -381,18 +380,3 @@ def test_a_device_that_runs_is_not_argued_with(machine, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(acme=running, version=version))
     assert machine.examine() == (None, None)
     assert machine.said(replace(ACME, torch_builds=("xpu",)))[0].endswith("is a CPU build, without XPU")
-
-
-def test_a_plugin_of_level_1_is_not_held_to_what_its_fields_could_not_say(machine, monkeypatch):
-    """Its own probe tells which of its variables counts, and who may wrap its functions."""
-    machine.file("/dev/acme0")
-    monkeypatch.setenv("ACME_VISIBLE_DEVICES", "")
-    old = Backend(
-        name="acme", priority=350, device_type="acme", vendor_import="torch",
-        device_nodes=("/dev/acme[0-9]*",), visible_devices=("ACME_VISIBLE_DEVICES",),
-        visible_devices_grammar="cuda", provenance=ACME.provenance,
-    )  # fmt: skip
-    assert old.api_level == 1
-    machine.torch("2.13.0")
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(acme=ModuleType("somebody.elses")))
-    assert machine.examine(old) == (None, None)

@@ -37,7 +37,7 @@ def imported(world) -> list[str]:
 
 @posix
 def test_declarations_come_through_a_child_as_they_are(torch_world):
-    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted_by": (("slurm", "gpu"),), "api_level": 2}
+    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted_by": (("slurm", "gpu"),)}
     torch_world.backend("npu", 700, vendor_import=("a_b", "json"), isolated_probe=True, **rich)
     torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
     torch_world.plugin("bad", declaring("name='Not A Name', priority=1, device_type='x'"))
@@ -135,9 +135,7 @@ def test_a_child_that_probes_one_candidate_loads_no_other_plugin(torch_world):
 def test_another_plugins_hint_is_asked_for_in_the_child_alone(torch_world):
     torch_world.module("torch_npu", "raise ImportError('libfoo.so')")
     torch_world.backend("npu", 700, vendor_import="torch_npu")
-    torch_world.backend(
-        "mlu", 300, api_level=2, extra=hook("accel_explain", "backend, error", "return 'from mlu'")
-    )
+    torch_world.backend("mlu", 300, extra=hook("accel_explain", "backend, error", "return 'from mlu'"))
     found = chosen(ACCEL_PROBE="isolated", ACCEL_BLOCK="generic")
     assert (found.chosen, found.verdicts[0].hint) == ("mlu", "from mlu")
     assert judge(isolated=True).hint == "from mlu"

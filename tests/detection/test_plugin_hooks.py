@@ -13,24 +13,14 @@ FAILS = "raise ImportError('libfoo.so: cannot open shared object file')"
 
 def explaining(world, name: str, body: str, **fields: object) -> None:
     extra = hook("accel_explain", "backend, error", body)
-    world.backend(name, **{"api_level": 2, "extra": extra, **fields})
+    world.backend(name, **{"extra": extra, **fields})
 
 
 class TestErrors:
-    def test_a_plugin_of_level_2_explains_anothers(self, torch_world):
+    def test_a_plugin_explains_anothers(self, torch_world):
         vendor(torch_world, FAILS)
         explaining(torch_world, "mlu", "return f'{backend.name}: {error}'")
         assert judge().hint == "npu: libfoo.so: cannot open shared object file"
-
-    @pytest.mark.parametrize("stated", [{"api_level": 1}, {}], ids=["says so", "says nothing"])
-    def test_a_plugin_of_level_1_is_asked_about_its_own_alone(self, torch_world, stated):
-        """It may take every error for one of its own device's."""
-        vendor(torch_world, FAILS)
-        extra = hook("accel_explain", "backend, error", "return 'ask mlu'")
-        torch_world.module("torch_mlu", FAILS)
-        torch_world.backend("mlu", vendor_import="torch_mlu", extra=extra, **stated)
-        assert judge().hint == ""
-        assert judge("mlu").hint == "ask mlu"
 
     @pytest.mark.parametrize(
         "body", ["raise ValueError('bug')", "import sys; sys.exit(3)", "return 5", "return ''"]
@@ -44,7 +34,7 @@ class TestErrors:
     def test_one_whose_hooks_do_not_fit_is_passed_over(self, torch_world):
         vendor(torch_world, FAILS)
         extra = hook("accel_explain", "backend, flavour", "return 'never'")
-        torch_world.backend("sdaa", 900, api_level=2, extra=extra)
+        torch_world.backend("sdaa", 900, extra=extra)
         explaining(torch_world, "mlu", "return 'from mlu'", priority=300)
         assert judge().hint == "from mlu"
 
@@ -52,7 +42,7 @@ class TestErrors:
         explaining(torch_world, "mlu", "return 'from mlu'", priority=900)
         own = hook("accel_explain", "backend, error", "return 'own' if 'libfoo' in str(error) else None")
         hints = (("libfoo", "data"), ("LIB(BAR|BAZ)", "more data"))
-        vendor(torch_world, FAILS, api_level=2, extra=own, hints=hints)
+        vendor(torch_world, FAILS, extra=own, hints=hints)
         assert judge().hint == "own"
         torch_world.module("torch_npu", "raise ImportError('libbar.so')")
         assert judge().hint == "more data"

@@ -9,7 +9,6 @@ import pytest
 from accel_testing.asking import counting, judge, vendor
 from accel_testing.plugins import arguments, declaring
 
-from accel_core.backend import API_LEVEL
 from accel_core.detection import probe
 from accel_core.detection.discovery import discover
 from accel_core.detection.records import Outcome, Status, Unloaded, verdict
@@ -26,16 +25,15 @@ def test_usable(torch_world):
 
 
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
-    """A blocked plugin of a newer API level for another platform with a broken vendor: policy comes first."""
+    """A blocked plugin for another platform with a broken vendor: policy comes first."""
     fields = {
-        "api_level": API_LEVEL + 1,
         "platforms": ("nowhere",),
         "requires": ("absent>1",),
         "device_nodes": ("/dev/no-npu",),
     }
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
-    assert judge().status is Status.INCOMPATIBLE
+    assert judge().status is Status.NO_DEVICE
     assert "torch_npu" not in sys.modules
 
 
@@ -54,14 +52,6 @@ def test_blocked_and_not_allowed_say_so(torch_world):
         "add npu to ACCEL_ALLOW",
     )
     assert judge(settings=Settings(allow=(Pin("npu", "accel-npu"),), block=(Pin("npu", "other"),))).usable
-
-
-def test_a_newer_api_level_is_incompatible(torch_world):
-    torch_world.backend("npu", api_level=API_LEVEL + 1)
-    found = judge()
-    assert found.status is Status.INCOMPATIBLE
-    assert found.reason == f"it needs API level {API_LEVEL + 1} and this accel-core has {API_LEVEL}"
-    assert found.hint == "pip install --upgrade accel-core"
 
 
 def test_another_platform_has_no_device(torch_world):
@@ -92,7 +82,7 @@ def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
 
 def test_looking_for_a_package_imports_nothing_of_it(torch_world):
     torch_world.module("torch_npu.__init__", "raise SystemExit('imported')")
-    torch_world.backend("npu", vendor_import="torch_npu.deep.module", api_level=1, requires=("absent",))
+    torch_world.backend("npu", vendor_import="torch_npu.deep.module", requires=("absent",))
     assert judge().reason == "absent is not installed"
     assert "torch_npu" not in sys.modules
 

@@ -19,7 +19,6 @@ ACME = Backend(
     name="acme",
     priority=350,
     device_type="acme",
-    api_level=2,
     device_nodes=("/dev/acme[0-9]*", "/dev/doors/acme"),
     container_hint="start it with its cards: docker run --device /dev/acme0",
     granted_by=(("slurm", "gpu"), ("apptainer", "--acme")),
@@ -124,7 +123,7 @@ import os, sys
 from accel_core.backend import Backend
 from accel_core.detection.uncounted import uncounted
 backend = Backend(
-    name="acme", priority=350, device_type="acme", api_level=2, device_nodes=("/dev/acme[0-9]*",),
+    name="acme", priority=350, device_type="acme", device_nodes=("/dev/acme[0-9]*",),
     granted_by=(("slurm", "gpu"),),
 )
 import grp, stat  # before this process is nobody, who may read none of it

@@ -11,7 +11,7 @@ from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the machine is Linux's folders")
 NPU = Backend(
-    name="npu", priority=1, device_type="npu", api_level=2, hardware="Ascend NPU", pci_ids=("19e5:d802",),
+    name="npu", priority=1, device_type="npu", hardware="Ascend NPU", pci_ids=("19e5:d802",),
     device_nodes=("/dev/davinci[0-9]*",), driver_file="/sys/module/drv/initstate",
     export_envs=("ASCEND", "PATH"),
 )  # fmt: skip
@@ -57,7 +57,7 @@ def test_device_driver_and_toolkit_that_are_there(write):
 
 def test_one_name_of_two_makers_has_each_makers_toolkit():
     def of(hardware):
-        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "api_level": 2, "hardware": hardware}
+        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "hardware": hardware}
         return [*toolkit(Backend(**given), {})]
 
     assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])

@@ -23,7 +23,6 @@ NPU = {
     "visible_devices": ("NPU_VISIBLE_DEVICES",),
     "visible_devices_grammar": "ascending",
     "device_nodes": ("/dev/npu[0-9]*",),
-    "api_level": 2,
 }
 
 
@@ -114,7 +113,7 @@ def test_the_uuids_of_nvidias_driver(tmp_path):
     for bus, uuid in (("0000:65:00.0", "GPU-77777777-5555"), ("0000:17:00.0", "GPU-1a2b3c4d-0000")):
         text = f"Model: \t\t NVIDIA H100\nIRQ:   \t\t 55\nGPU UUID: \t {uuid}\nBus Location: \t {bus}\n"
         computer.write(f"/proc/driver/nvidia/gpus/{bus}/information", text)
-    cuda = Backend(name="cuda", priority=1, device_type="cuda", api_level=2, torch_builds=("cuda",))
+    cuda = Backend(name="cuda", priority=1, device_type="cuda", torch_builds=("cuda",))
     assert visible_devices._uuids(cuda, computer.path) == ["GPU-1a2b3c4d-0000", "GPU-77777777-5555"]
     other = Backend(name="npu", priority=1, device_type="npu")
     assert visible_devices._uuids(other, computer.path) == []

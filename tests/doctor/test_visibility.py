@@ -13,7 +13,7 @@ from accel_core.machine.visible_devices import format_visible_devices
 
 def backend(grammar: str, *variables: str, filters: tuple[str, ...] = ()) -> Backend:
     return Backend(
-        name="npu", priority=1, device_type="npu", api_level=2, visible_devices=variables,
+        name="npu", priority=1, device_type="npu", visible_devices=variables,
         visible_devices_filters=filters, visible_devices_grammar=grammar,
     )  # fmt: skip
 

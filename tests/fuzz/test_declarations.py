@@ -63,7 +63,6 @@ VALID = {
     "device_type": WORD.map(str.lower).filter(lambda w: w[0] != "_"),
     "vendor_import": st.just("json") | WORD | st.tuples(WORD, st.just("json")),
     "accelerator": st.just("") | st.builds("{}:{}".format, WORD, WORD),
-    "api_level": st.integers(1, 5),
     "requires": st.lists(REQUIREMENT, max_size=3).map(tuple),
     "follows_torch": st.lists(TEXT, max_size=2).map(tuple),
     "platforms": st.lists(TEXT, max_size=2).map(tuple),
@@ -102,7 +101,7 @@ VALID = {
 
 @fuzzed(given=st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=8))
 @example(given={"name": "npu", "priority": 10**5000, "device_type": "npu"})
-@example(given={"name": "npu", "priority": 1, "device_type": "npu", "api_level": 10**5000, "new_field": 1})
+@example(given={"name": "npu", "priority": 1, "device_type": "npu", "new_field": 10**5000})
 def test_any_values_are_a_declaration_or_a_named_fault(given):
     complete = set(NEEDED) <= given.keys()
     try:
@@ -119,13 +118,12 @@ def test_any_values_are_a_declaration_or_a_named_fault(given):
 
 
 @fuzzed(given=st.fixed_dictionaries({name: VALID.pop(name) for name in NEEDED}, optional=VALID))
-@example(given={"name": "x", "priority": 1, "device_type": "x", "api_level": 2, "hints": (("(", "hint"),)})
+@example(given={"name": "x", "priority": 1, "device_type": "x", "hints": (("(", "hint"),)})
 @example(
     given={
         "name": "x",
         "priority": 1,
         "device_type": "x",
-        "api_level": 2,
         "hints": (("a{99999999999}", "hint"),),
     }
 )

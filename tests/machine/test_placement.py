@@ -8,14 +8,14 @@ from accel_core.backend import Backend
 from accel_core.machine.placement import placement
 
 NVIDIA = Backend(
-    name="cuda", priority=200, device_type="cuda", api_level=2, device_nodes=("/dev/nvidia[0-9]*",),
+    name="cuda", priority=200, device_type="cuda", device_nodes=("/dev/nvidia[0-9]*",),
     container_hint="start it with its GPUs: docker run --gpus all",
     granted_by=(("kubernetes", "nvidia.com/gpu"), ("slurm", "gpu"), ("apptainer", "--nv"),
                 ("podman", "--cdi")),
 )  # fmt: skip
 #: A device of which nobody but Docker has heard.
 ACME = Backend(
-    name="acme", priority=350, device_type="acme", api_level=2, device_nodes=("/dev/acme[0-9]*",),
+    name="acme", priority=350, device_type="acme", device_nodes=("/dev/acme[0-9]*",),
     container_hint="start it with its cards: docker run --device /dev/acme0",
 )  # fmt: skip
 

@@ -19,7 +19,6 @@ def test_the_declaration(backend):
     assert "NCCL" in backend.export_envs
     assert backend.url
     assert backend.install_hint
-    assert backend.api_level == 2
 
 
 def test_what_tells_the_two_apart():

@@ -61,7 +61,7 @@ def test_other_errors_get_no_hint(message):
 
 @pytest.mark.parametrize("message", [message for message, _ in SEEN])
 def test_it_says_nothing_of_others_errors(message):
-    """Of level 2, it is asked about them as well, and theirs have undefined symbols too."""
+    """It is asked about them as well, and theirs have undefined symbols too."""
     other = Backend(name="acme", priority=1, device_type="acme", vendor_import="torch_acme")
     assert explained(RuntimeError(message), other) == ""
 

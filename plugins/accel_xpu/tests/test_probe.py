@@ -194,7 +194,7 @@ class TestBesideCUDA:
 
     def test_not_when_this_torch_is_built_for_other_devices_of_that_name(self, ask):
         """accel-cuda declares CUDA and ROCm; AMD's devices are nothing to a torch with CUDA."""
-        rocm = replace(self.CUDA, api_level=2, torch_builds=("hip",))
+        rocm = replace(self.CUDA, torch_builds=("hip",))
         assert ask(self.BOTH, others=(rocm,)) is None
         assert ask(self.BOTH, others=(rocm, replace(rocm, torch_builds=("cuda",)))).stands_aside
 

@@ -91,11 +91,6 @@ class Base:
         """The device type in torch, asked once, at construction."""
         return self.backend.device_type
 
-    @property
-    def api_level(self) -> int:
-        """The accel-core API level that the backend's plugin was written for."""
-        return self.backend.api_level
-
     def apply_vendor_defaults(self) -> tuple[str, ...]:
         """Set up this process as the vendor recommends; gives what it changed, one entry each.
 

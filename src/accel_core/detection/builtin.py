@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 
 from accel_core._support.torch_import import import_torch, torch_build
-from accel_core.backend import API_LEVEL, Backend, ProbeResult
+from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.detection.records import root_cause
 from accel_core.errors import BackendUnavailableError, DeclinedError
@@ -20,7 +20,6 @@ CPU = Backend(
     priority=0,
     device_type="cpu",
     accelerator="accel_core.accelerators.cpu:CPUAccelerator",
-    api_level=API_LEVEL,
     description="the processor, through torch.cpu",
     install_hint="pip install torch",
     communication_backend="gloo",
@@ -31,7 +30,6 @@ GENERIC = Backend(
     priority=100,
     device_type="privateuseone",  # a placeholder: torch says what it is when the accelerator is built
     accelerator="accel_core.accelerators.generic:GenericAccelerator",
-    api_level=API_LEVEL,
     description="an accelerator that torch reports and no installed plugin knows",
     install_hint="pip install torch",
     communication_backend="",

@@ -258,8 +258,6 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
     """The next step after this error; empty where nobody knows one.
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
-    Before API level 2 a plugin could take every error for one of its own backend's, so it is asked about
-    no other.
     """
     from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
 
@@ -277,6 +275,5 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
                 continue
             if plugin is candidate.plugin:
                 return hint
-            if group.declares(plugin).api_level >= 2:
-                others.append(hint)
+            others.append(hint)
     return hint_for(error, candidate.backend.hints) or next(iter(others), "")

@@ -1,6 +1,6 @@
 """What can be said of a candidate without importing torch or a vendor's package, cheapest question first.
 
-Policy and API level; platform; the vendor's package, whether it fits torch, who holds torch's namespace;
+Policy; platform; the vendor's package, whether it fits torch, who holds torch's namespace;
 device nodes and PCI ids; whether torch was built for the device; variables that hide every device; the
 driver; required distributions. No plugin is registered for any of it.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from accel_core._support.torch_import import TorchBuild, torch_build
 from accel_core._text import shown
-from accel_core.backend import API_LEVEL, Backend
+from accel_core.backend import Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import BackendUnavailableError
@@ -81,19 +81,16 @@ def is_absence(outcome: Outcome) -> bool:
 
 
 def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[partial[Outcome | None]]:
-    yield partial(_api_level, backend)
     yield partial(_platform, backend)
     yield partial(_installed, backend, evidence)
     yield partial(_follows_torch, backend)
-    # What no field of level 1 asks for is not held against a plugin that was written for level 1.
-    if backend.api_level >= 2:
-        yield partial(_namespace, backend)
+    yield partial(_namespace, backend)
     running = _is_running(backend)
     # Before torch's build: where there is no device, another build of torch is no help.
     if not running:
         yield partial(_hardware, backend, evidence, root)
     yield partial(_torch_builds, backend)
-    if not running and backend.api_level >= 2:
+    if not running:
         yield partial(_hidden, backend)
         yield partial(_driver, backend, evidence, root)
     # Last, for reading version ranges costs more than all the rest together.
@@ -108,16 +105,6 @@ def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | No
         hint = f"add {candidate.name} to ACCEL_ALLOW"
         return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", hint)
     return None
-
-
-def _api_level(backend: Backend) -> Outcome | None:
-    if backend.api_level <= API_LEVEL:
-        return None
-    return Outcome(
-        Status.INCOMPATIBLE,
-        f"it needs API level {backend.api_level} and this accel-core has {API_LEVEL}",
-        "pip install --upgrade accel-core",
-    )
 
 
 def _platform(backend: Backend) -> Outcome | None:

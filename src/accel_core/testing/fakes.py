@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_core._text import shown
-from accel_core.backend import API_LEVEL, Backend
+from accel_core.backend import Backend
 from accel_core.errors import InvalidArgumentError, InvalidBackendError
 from accel_core.testing.faults import Fault
 
@@ -61,7 +61,6 @@ def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
         )
     declared: dict[str, Any] = {
         "priority": _PRIORITY,
-        "api_level": API_LEVEL,
         "description": "a fake of accel_core.testing: the processor under another name",
         "communication_backend": "gloo",
         **fields,

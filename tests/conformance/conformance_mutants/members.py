@@ -39,7 +39,6 @@ MUTANTS: dict[str, Mutant] = {
     "its name is another": Mutant(
         "answers.identity", {"name": property(lambda self: "other", lambda self, given: None)}
     ),
-    "api_level is text": Mutant("answers.identity", {"api_level": "2"}),
     "device_type in capitals": Mutant("answers.device_type_is_torchs", {"device_type": "ACME"}),
     "is_accelerator says no": Mutant("answers.device_type_is_torchs", {"is_accelerator": given(False)}),
     "is_bf16_supported gives 1": Mutant("answers.yes_or_no", {"is_bf16_supported": given(1)}),

@@ -61,7 +61,7 @@ def install(site: Path, fault: Fault, place: Place) -> None:
 
 def _plugin(place: Place) -> str:
     declared = plugins.arguments(
-        "faulty", 700, vendor_import="torch_faulty", accelerator="faulty_device:Faulty", api_level=2
+        "faulty", 700, vendor_import="torch_faulty", accelerator="faulty_device:Faulty"
     )
     source = plugins.HEAD + "import faulty_doing\n"
     if place is Place.IMPORT:

@@ -58,7 +58,6 @@ CUDA = Backend(
     name="cuda",
     priority=200,
     device_type="cuda",
-    api_level=2,
     vendor_import="torch",
     accelerator="accel_cuda.accelerator:CUDAAccelerator",
     description="NVIDIA GPUs, in CUDA builds of torch",

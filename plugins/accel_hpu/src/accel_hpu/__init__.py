@@ -32,7 +32,6 @@ BACKEND = Backend(
     name="hpu",
     priority=400,
     device_type="hpu",
-    api_level=2,
     # Not `….torch.hpu`: this one registers torch.hpu, the backend hccl and the compiler as well.
     vendor_import="habana_frameworks.torch",
     accelerator="accel_hpu.accelerator:HPUAccelerator",

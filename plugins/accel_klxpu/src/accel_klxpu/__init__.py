@@ -37,7 +37,6 @@ BACKEND = Backend(
     priority=225,
     # torch_xmlir adds no device type: tensors are torch's "cuda", on Kunlunxin's kernels.
     device_type="cuda",
-    api_level=2,
     vendor_import="torch_xmlir",
     accelerator="accel_klxpu.accelerator:KLXPUAccelerator",
     description="Kunlunxin XPUs, through torch_xmlir",

@@ -28,7 +28,6 @@ BACKEND = Backend(
     name="mlu",
     priority=300,
     device_type="mlu",
-    api_level=2,
     vendor_import="torch_mlu",
     accelerator="accel_mlu.accelerator:MLUAccelerator",
     description="Cambricon MLUs, through torch_mlu",

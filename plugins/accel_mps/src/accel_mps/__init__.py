@@ -26,7 +26,6 @@ BACKEND = Backend(
     name="mps",
     priority=500,
     device_type="mps",
-    api_level=2,
     vendor_import="torch",
     accelerator="accel_mps.accelerator:MPSAccelerator",
     description="GPUs of Apple silicon, through Metal",

@@ -44,7 +44,6 @@ BACKEND = Backend(
     name="npu",
     priority=700,
     device_type="npu",
-    api_level=2,
     vendor_import="torch_npu",
     accelerator="accel_npu.accelerator:NPUAccelerator",
     description="Huawei Ascend NPUs, through torch_npu and CANN",

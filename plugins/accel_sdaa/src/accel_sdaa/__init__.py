@@ -24,7 +24,6 @@ BACKEND = Backend(
     name="sdaa",
     priority=600,
     device_type="sdaa",
-    api_level=2,
     vendor_import="torch_sdaa",
     accelerator="accel_sdaa.accelerator:SDAAAccelerator",
     description="Tecorigin cards, through torch_sdaa",

@@ -27,7 +27,6 @@ BACKEND = Backend(
     name="supa",
     priority=250,
     device_type="supa",
-    api_level=2,
     vendor_import="torch_supa",
     accelerator="accel_supa.accelerator:SUPAAccelerator",
     description="Biren GPUs, through torch_supa",

@@ -40,7 +40,6 @@ NATIVE = Backend(
     name="xpu",
     priority=790,
     device_type="xpu",
-    api_level=2,
     vendor_import="torch",
     accelerator="accel_xpu.accelerator:XPUAccelerator",
     description="Intel GPUs, through torch itself",

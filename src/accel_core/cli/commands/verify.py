@@ -13,7 +13,6 @@ import click
 
 from accel_core._support import simulation
 from accel_core.cli import options, text
-from accel_core.cli.against import answer
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Heading, Marked, Paragraph, Part, Table, paragraph
 from accel_core.cli.progress import Progress
@@ -80,13 +79,6 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
     help="How long one check may take [default: 60, and more for those that compile].",
 )
 @click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
-@click.option(
-    "--against",
-    "release",
-    metavar="CORE",
-    help="Run nothing: what of the plugin another release would refuse, call otherwise or not call. "
-    "accel-core==X, a wheel or a folder.",
-)
 @click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
 @options.as_json
 @click.pass_context
@@ -99,7 +91,6 @@ def command(
     expected: tuple[Path, Expected] | None,
     timeout: float | None,
     certify: bool,
-    release: str | None,
     listing: bool,
     as_json: bool,
 ) -> None:
@@ -114,8 +105,6 @@ def command(
         )
     if certify and only:
         raise click.UsageError("--certify certifies a level, not single checks; leave --check out.")
-    if release is not None and (certify or expected or only or listing):
-        raise click.UsageError("--against runs no check: leave --certify, --expected, --check, --list out.")
     with answering(as_json=as_json) as output, _could_not_run():
         if listing:
             wanted = _wanted(max(LEVELS) if level is None else level, only)
@@ -127,8 +116,6 @@ def command(
                 output.write_page([Table(("LEVEL", "CHECK", ""), cells)])
             return
         settings = options.read_settings()
-        if release is not None:
-            ctx.exit(answer(_subject(name, settings), release, output, as_json=as_json))
         _require_pytest()
         if level is None:
             level = max((check.level for check in checks() if check.name in only), default=USUAL_LEVEL)

@@ -32,11 +32,6 @@ class TestAnswers(Subject):
         """Name, declaration and level are the backend's: records and logs tell accelerators apart by them."""
         backend = accelerator.backend
         require(accelerator.name == backend.name, f"name is {accelerator.name!r}, declared {backend.name!r}")
-        require_type(accelerator.api_level, int, "api_level")
-        require(
-            accelerator.api_level == backend.api_level,
-            f"api_level is {accelerator.api_level}, and {backend.api_level} is declared",
-        )
         require(accelerator.name in repr(accelerator), f"its repr, {accelerator!r}, does not name it")
 
     def test_device_type_is_torchs(self, accelerator: Accelerator) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 from accel_core.accelerators.interface import Accelerator
 from accel_core.conformance.claims import require
-from accel_core.conformance.described import narrower
 from accel_core.conformance.subject import Subject
 
 __all__ = ["TestSignatures"]
@@ -34,7 +33,7 @@ class TestSignatures(Subject):
         faults = [
             f"{name}{inspect.signature(theirs)}: {fault}; the interface has {inspect.signature(ours)}"
             for name, ours, theirs in _methods(type(accelerator))
-            for fault in narrower(inspect.signature(ours), inspect.signature(theirs))
+            for fault in _narrower(inspect.signature(ours), inspect.signature(theirs))
         ]
         require(not faults, "; ".join(faults))
 
@@ -61,3 +60,31 @@ def _methods(kind: type) -> Iterator[tuple[str, Any, Any]]:
         theirs = inspect.getattr_static(kind, name)
         if inspect.isfunction(ours) and inspect.isfunction(theirs):
             yield name, ours, theirs
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_NAMED = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
+
+
+def _narrower(ours: inspect.Signature, theirs: inspect.Signature) -> Iterator[str]:
+    """Name each call that a function of signature `ours` takes and one of `theirs` refuses."""
+    taken = theirs.parameters
+    kinds = {parameter.kind for parameter in taken.values()}
+    places = [name for name, parameter in taken.items() if parameter.kind in _POSITIONAL]
+    for place, (name, parameter) in enumerate(ours.parameters.items()):
+        if name == "self":
+            continue
+        by_place = parameter.kind in _POSITIONAL and inspect.Parameter.VAR_POSITIONAL not in kinds
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            if parameter.kind not in kinds:
+                yield f"it does not take {parameter}"
+        elif name not in taken:
+            if inspect.Parameter.VAR_KEYWORD not in kinds or by_place:
+                yield f"it takes no {name}"
+        elif parameter.default is not parameter.empty and taken[name].default is inspect.Parameter.empty:
+            yield f"{name} has no default"
+        elif by_place and places[place : place + 1] != [name]:
+            yield f"{name} is not its argument number {place}"
+    for name, parameter in taken.items():
+        if name not in ours.parameters and parameter.kind in _NAMED and parameter.default is parameter.empty:
+            yield f"{name} must be given"

@@ -26,7 +26,7 @@ __all__ = ["adapt", "before_import"]
 
 _ABSTRACT = "DeepSpeedAccelerator"
 #: Ours in any case: operators of the foreign class are a provider beside the others, and a pickle names ours.
-_KEPT = frozenset(("create_op_builder", "get_op_builder", "op_builder_dir", "name", "backend", "api_level"))
+_KEPT = frozenset(("create_op_builder", "get_op_builder", "op_builder_dir", "name", "backend"))
 
 
 def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:

@@ -4,52 +4,12 @@ from __future__ import annotations
 
 import pytest
 from accel_testing.asking import judge, only
-from accel_testing.plugins import arguments, declaring, hook
+from accel_testing.plugins import arguments, declaring
 
 from accel_core._version import __version__
-from accel_core.backend import API_LEVEL
 from accel_core.detection.records import Candidate, Status, Unloaded
 
-NEWER = API_LEVEL + 1
-LEVELS = f"API level {NEWER} and this accel-core has {API_LEVEL}"
 UPGRADE = "pip install --upgrade accel-core"
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        "",
-        hook("accel_melt", "backend", "return 1"),
-        hook("accel_probe", "backend, heat", "return None"),
-    ],
-    ids=["nothing", "a hook", "an argument of a hook"],
-)
-def test_its_level_is_said_before_its_hooks_are_looked_at(world, extra):
-    world.backend("npu", api_level=NEWER, extra=extra)
-    found = judge("npu")
-    assert (found.status, found.reason, found.hint) == (
-        Status.INCOMPATIBLE, f"it needs {LEVELS}", UPGRADE,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"heat": "red"}, "unknown field 'heat'"),
-        ({"visible_devices_grammar": "heat"}, "visible_devices_grammar 'heat' is malformed"),
-        ({"visible_devices": "HEAT"}, "visible_devices 'HEAT' is str, expected a tuple of str"),
-    ],
-    ids=["a field", "a value", "a type"],
-)
-@pytest.mark.parametrize("level", [NEWER, API_LEVEL])
-def test_what_this_core_cannot_read_of_its_declaration(world, given, said, level):
-    world.plugin("npu", declaring(arguments("npu", api_level=level, **given)))
-    found = only("npu")
-    assert isinstance(found, Unloaded)
-    assert found.outcome.status is Status.INVALID
-    assert said in found.outcome.reason
-    assert (LEVELS in found.outcome.reason) is (level == NEWER)
-    assert (found.outcome.hint == UPGRADE) is (level == NEWER)
 
 
 @pytest.mark.parametrize(
