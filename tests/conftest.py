@@ -16,12 +16,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from accel_testing import children, layouts, plugins
+from accel_testing import children, layouts, plugins, variables
 from accel_testing.children import SIMULATED
 from filelock import FileLock
 
 import accel_core
-from accel_core import current, settings
+from accel_core import current
 from accel_core.machine import vendors
 
 # The accelerators' own tests have nothing to run on without torch; all others say so themselves.
@@ -48,8 +48,8 @@ _NEEDS_TORCH = re.compile(r"\btorch(run)?\b")
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the person who runs the tests has set must not decide what they see."""
-    for variable in settings.VARIABLES:
-        monkeypatch.delenv(variable.name, raising=False)
+    for name in variables.NAMES:
+        monkeypatch.delenv(name, raising=False)
     for name in list(os.environ):  # nor what put them there
         if name.startswith(("SLURM_", "KUBERNETES_", "APPTAINER_", "SINGULARITY_")):
             monkeypatch.delenv(name)

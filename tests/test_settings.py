@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from accel_testing import variables
 
 from accel_core import settings
 from accel_core.errors import AccelError, SettingError
-from accel_core.settings import DS_ALLOW_DEPRECATED_FP16, Pin, Settings, read
+from accel_core.settings import Pin, Settings, Variable, flag, read, whole_number
 
 
 def pins(text: str) -> list[str]:
@@ -65,14 +66,14 @@ def test_half_a_pin_is_refused(text):
     ],
 )
 def test_flags(text, expected):
-    assert DS_ALLOW_DEPRECATED_FP16.read({DS_ALLOW_DEPRECATED_FP16.name: text}) is expected
+    assert Variable("FLAG", flag, False).read({"FLAG": text}) is expected
     assert read({"ACCEL_STRICT": text}).strict == ("1" if expected else "")
 
 
 @pytest.mark.parametrize("text", ["2", "maybe", "-1", "tru"])
 def test_a_flag_is_one_or_zero(text):
-    with pytest.raises(SettingError, match=f"FP16='{text}' is not valid, expected 1 or 0"):
-        DS_ALLOW_DEPRECATED_FP16.read({DS_ALLOW_DEPRECATED_FP16.name: text})
+    with pytest.raises(SettingError, match=f"FLAG='{text}' is not valid, expected 1 or 0"):
+        Variable("FLAG", flag, False).read({"FLAG": text})
     with pytest.raises(SettingError, match=f"ACCEL_STRICT='{text}' is not valid, expected 1, 0 or always"):
         read({"ACCEL_STRICT": text})
 
@@ -84,6 +85,14 @@ def test_strict_always():
 def test_a_variable_that_is_nearly_one_of_ours():
     environ = {"ACCEL_STRIKT": "1", "ACCEL_FROM_ELSEWHERE": "1", "ACCEL_BLOCK": "npu", "ACCELERATE_X": "1"}
     assert read(environ).misspelt == (("ACCEL_STRIKT", "ACCEL_STRICT"),)
+    assert read({"ACCEL_COMPILED": "1"}).misspelt == (("ACCEL_COMPILED", "ACCEL_COMPILE"),)
+
+
+def test_what_others_read_is_not_misspelt():
+    ours = [name for name in variables.NAMES if name.startswith("ACCEL_")]
+    assert len(ours) > len(settings._ELSEWHERE)
+    assert sorted(settings._ELSEWHERE) == sorted(set(ours) - {v.name for v in settings.VARIABLES})
+    assert read(dict.fromkeys(settings._ELSEWHERE, "1")).misspelt == ()
 
 
 def test_the_probe_mode():
@@ -110,7 +119,7 @@ def test_a_timeout_is_a_number_of_seconds(text):
 @pytest.mark.parametrize(("text", "expected"), [("0", 0), ("3", 3), (" 12 ", 12), ("", 0)])
 def test_a_launchers_numbers_become_int(text, expected):
     """USERS 34: what a launcher sets is text, what callers get is an int."""
-    value = settings.LOCAL_RANK.read({"LOCAL_RANK": text})
+    value = Variable("LOCAL_RANK", whole_number, 0).read({"LOCAL_RANK": text})
     assert value == expected
     assert type(value) is int
 
@@ -118,7 +127,7 @@ def test_a_launchers_numbers_become_int(text, expected):
 @pytest.mark.parametrize("text", ["-1", "1.0", "one", "9" * 10])
 def test_a_count_is_a_whole_number(text):
     with pytest.raises(SettingError, match=f"LOCAL_SIZE='{text}' is not valid, expected a whole number"):
-        settings.LOCAL_SIZE.read({"LOCAL_SIZE": text})
+        Variable("LOCAL_SIZE", whole_number, 0).read({"LOCAL_SIZE": text})
 
 
 def test_allow_and_block_are_lists_of_pins():

@@ -36,7 +36,7 @@ from accel_core.errors import (
     SettingWarning,
     root_cause,
 )
-from accel_core.settings import LOCAL_RANK, RANK, Pin, Settings, parse_pin, read
+from accel_core.settings import Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -324,7 +324,7 @@ def _warn_of_fallback(record: Selection) -> None:
 
 def _speaks_for_others(*, on_this_host: bool) -> bool:
     """Whether this process is the first rank, of its job or on its host; so is one that has no rank."""
-    ranks = [os.environ.get(variable.name, "").strip() for variable in (LOCAL_RANK, RANK)]
+    ranks = [os.environ.get(name, "").strip() for name in ("LOCAL_RANK", "RANK")]
     given = [rank for rank in ranks if rank]
     return all(rank == "0" for rank in (given[:1] if on_this_host else given))
 

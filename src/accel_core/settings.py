@@ -1,7 +1,7 @@
-"""Every setting of accel_core: one table of environment variables, with one parser each.
+"""The variables that steer a choice, with one parser each; `read()` turns an environment into `Settings`.
 
-`read()` turns an environment into a frozen `Settings`; nothing else in the core looks at `os.environ` for its
-behaviour. Values are stripped and case is forgiven; an empty variable counts as unset.
+Values are stripped and case is forgiven; an empty variable counts as unset. What only operators, launchers or
+an integration read is a `Variable` there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from typing import Generic, NamedTuple, TypeVar
 from accel_core._support import simulation
 from accel_core.errors import SettingError
 
-__all__ = ["VARIABLES", "Pin", "Settings", "Variable", "normalize_distribution", "parse_pin", "read"]
+__all__ = [
+    "VARIABLES", "Pin", "Settings", "Variable", "flag", "normalize_distribution", "parse_pin", "read",
+    "whole_number",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -71,7 +74,8 @@ def _rule(text: str) -> Pin:
         raise ValueError("a backend name, name@distribution, or @distribution") from None
 
 
-def _flag(text: str) -> bool:
+def flag(text: str) -> bool:
+    """Parse yes or no."""
     value = text.lower()
     if value in ("1", "true", "yes", "on"):
         return True
@@ -83,7 +87,7 @@ def _flag(text: str) -> bool:
 def _strictness(text: str) -> str:
     """`""`, `"1"` or `"always"`."""
     try:
-        return "1" if _flag(text) else ""
+        return "1" if flag(text) else ""
     except ValueError:
         if text.lower() == "always":
             return "always"
@@ -106,22 +110,17 @@ def _seconds(text: str) -> float:
     return value
 
 
-def _count(text: str) -> int:
+def whole_number(text: str) -> int:
+    """Parse what launchers set."""
     if not re.fullmatch(r"\d{1,9}", text):
         raise ValueError("a whole number, 0 or more")
     return int(text)
 
 
-def _frameworks(text: str) -> tuple[str, ...]:
-    from accel_core._support.startup import names  # here, as only what is activated has a list
-
-    return names(text)
-
-
 class Variable(Generic[T]):
-    """One setting: its environment variable, its parser, its default and a line for people."""
+    """An environment variable: its name, its parser, its default, and for `accel --help` a line."""
 
-    def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str) -> None:  # noqa: A002
+    def __init__(self, name: str, parse: Callable[[str], T], default: T, help: str = "") -> None:  # noqa: A002
         self.name, self.parse, self.default, self.help = name, parse, default, help
 
     def read(self, environ: Mapping[str, str]) -> T:
@@ -142,10 +141,13 @@ class Variable(Generic[T]):
 
 
 DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
-    "DS_ACCELERATOR",
-    _pins,
-    (),
-    "Pin a backend: name, name@distribution, or a preference list by comma.",
+    "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
+)
+ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
+    "ACCEL_ALLOW", _rules, (), "Only these backends may be chosen (the CPU too must be named)."
+)
+ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
+    "ACCEL_BLOCK", _rules, (), "These backends are never chosen: name, name@distribution, or @distribution."
 )
 ACCEL_STRICT = Variable(
     "ACCEL_STRICT",
@@ -153,83 +155,27 @@ ACCEL_STRICT = Variable(
     "",
     "1: an error instead of the CPU when hardware is there or a plugin is broken; always: in any case.",
 )
-ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
-    "ACCEL_ALLOW",
-    _rules,
-    (),
-    "Only these backends may be chosen (the CPU too must be named).",
-)
-ACCEL_BLOCK: Variable[tuple[Pin, ...]] = Variable(
-    "ACCEL_BLOCK",
-    _rules,
-    (),
-    "These backends are never chosen: name, name@distribution, or @distribution.",
-)
 ACCEL_PROBE = Variable(
-    "ACCEL_PROBE",
-    _probe_mode,
-    "inline",
-    "isolated: import each vendor in a child process first.",
+    "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
 )
 ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT",
-    _seconds,
-    10.0,
-    "Seconds that an isolated probe may take.",
+    "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
-ACCEL_CACHE = Variable(
-    "ACCEL_CACHE",
-    str,
-    "",
-    "Folder for what is compiled here [default: accel-core in the user's cache].",
-)
-ACCEL_COMPILE = Variable(
-    "ACCEL_COMPILE",
-    _flag,
-    False,
-    "1: compile operators for the processor at their first use; else what starts at once serves until then.",
-)
-XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "", "Your cache folder on Linux [default: ~/.cache].")
-ACCEL_INTEGRATIONS: Variable[tuple[str, ...]] = Variable(
-    "ACCEL_INTEGRATIONS",
-    _frameworks,
-    (),
-    "Set by activate() for child processes: frameworks to hand ours to.",
-)
-ACCEL_COMMUNICATION_BACKEND = Variable(
-    "ACCEL_COMMUNICATION_BACKEND", str, "", "Set by accel run: torch.distributed's backend for its ranks."
-)
-ACCEL_VENDOR_DEFAULTS = Variable(
-    "ACCEL_VENDOR_DEFAULTS",
-    _flag,
-    True,
-    "0: leave the variables and modes alone that a vendor wants set (Gaudi's), also when activating.",
-)
-RANK = Variable("RANK", _count, 0, "Set by launchers: this rank among all.")
-WORLD_SIZE = Variable("WORLD_SIZE", _count, 1, "Set by launchers: ranks in all.")
-MASTER_ADDR = Variable("MASTER_ADDR", str, "", "Set by launchers: the host where the ranks meet.")
-MASTER_PORT = Variable("MASTER_PORT", _count, 0, "Set by launchers: the port there.")
 ACCEL_SIMULATE = Variable(
     "ACCEL_SIMULATE", str, "", "A device to simulate, such as acme:2; accel simulate sets it."
 )
 ACCEL_ONLY = Variable("ACCEL_ONLY", str, "", "Set by accel_core.testing: whose plugins alone are seen.")
-LOCAL_SIZE = Variable(
-    "LOCAL_SIZE", _count, 0, "Set by launchers: ranks on this host; the CPU's device count."
-)
-LOCAL_RANK = Variable(
-    "LOCAL_RANK", _count, 0, "Set by launchers: this rank on its host; the CPU's device index."
-)
-DS_ALLOW_DEPRECATED_FP16 = Variable(
-    "DS_ALLOW_DEPRECATED_FP16", _flag, False, "1: fp16 counts as supported on CUDA capability 6."
-)
 
-#: The whole table, in the order in which the documentation lists it.
+#: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_CACHE, ACCEL_COMPILE, XDG_CACHE_HOME, ACCEL_INTEGRATIONS, ACCEL_COMMUNICATION_BACKEND,
-    ACCEL_VENDOR_DEFAULTS, ACCEL_SIMULATE, ACCEL_ONLY, LOCAL_SIZE, LOCAL_RANK, RANK, WORLD_SIZE, MASTER_ADDR,
-    MASTER_PORT, DS_ALLOW_DEPRECATED_FP16,
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_SIMULATE,
+    ACCEL_ONLY,
 )  # type: ignore[assignment]  # fmt: skip
+#: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
+_ELSEWHERE = (
+    "ACCEL_CACHE", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS", "ACCEL_COMMUNICATION_BACKEND",
+    "ACCEL_VENDOR_DEFAULTS",
+)  # fmt: skip
 
 
 class Settings(NamedTuple):
@@ -278,7 +224,7 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
-    ours = [variable.name for variable in VARIABLES]
+    ours = [*(variable.name for variable in VARIABLES), *_ELSEWHERE]
     its_own = f"{simulation.VARIABLE}_"  # accel-simulated documents those
     begin = [name for name in environ if name.startswith("ACCEL_") and not name.startswith(its_own)]
     unknown = [name for name in begin if name not in ours]

@@ -35,8 +35,8 @@ def look():
 accel_core.get_accelerator()
 look()
 from accel_core.integrations.deepspeed import activate
-activate()
-activate()
+activate(vendor_defaults=WANTED)
+activate(vendor_defaults=WANTED)
 look()
 code = "import deepspeed, torch; print(torch.are_deterministic_algorithms_enabled())"
 in_child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
@@ -44,7 +44,7 @@ answer(child=in_child.split()[-1])
 """
 
 
-@pytest.mark.parametrize("wanted", ["1", pytest.param("0", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("wanted", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(child, on_acme, tmp_path, wanted):
     groups = {layouts.GROUP: {"acme": "accel_wants"}}
     modules = {"accel_wants": WANTS, "wants": ACCELERATOR}
@@ -53,11 +53,10 @@ def test_what_the_vendor_wants_set_is_set_by_activating_and_said_once(child, on_
         **on_acme,
         "PYTHONPATH": f"{tmp_path}:{on_acme['PYTHONPATH']}",
         "DS_ACCELERATOR": "acme@accel-wants",
-        "ACCEL_VENDOR_DEFAULTS": wanted,
         "ACME_KEPT": "mine",
     }
-    ended = child(["-c", CODE], variables)
+    ended = child(["-c", CODE.replace("WANTED", str(wanted))], variables)
     untouched = {"mode": None, "kept": "mine", "deterministic": False}
-    done = {"mode": "0", "kept": "mine", "deterministic": True} if wanted == "1" else untouched
-    assert ended.answers == [untouched, done, {"child": str(wanted == "1")}], ended.stderr
+    done = {"mode": "0", "kept": "mine", "deterministic": True} if wanted else untouched
+    assert ended.answers == [untouched, done, {"child": str(wanted)}], ended.stderr
     assert ended.stderr.count("ACME_MODE=0") == ended.stderr.count("- deterministic") == int(wanted)

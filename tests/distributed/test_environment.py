@@ -47,12 +47,11 @@ def test_a_class_that_exports_the_whole_environment_is_refused(card, monkeypatch
         forwarded(card, {**ENVIRON, "MY_SECRET": "x"})
 
 
-def test_what_the_vendor_wants_set_goes_too_unless_it_is_set_or_not_wanted(torch_world):
+def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
     torch_world.backend("card", **FIELDS, environment=("CARD_LOG=0", "CARD_MODE=a=b"))
     card = accelerator("card")
     given = forwarded(card, ENVIRON)
     assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")
-    assert "CARD_MODE" not in forwarded(card, {**ENVIRON, "ACCEL_VENDOR_DEFAULTS": "0"})
 
 
 def test_the_process_itself_is_the_default(card, monkeypatch):

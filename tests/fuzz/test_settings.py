@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accel_testing import variables
 from accel_testing.fuzzing import fuzzed
 from hypothesis import strategies as st
 
@@ -43,12 +44,13 @@ PART = st.sampled_from(
     ]
 )
 VALUE = st.lists(PART, max_size=4).map("".join) | st.text(max_size=20)
-NAMES = [variable.name for variable in settings.VARIABLES]
+VARIABLES = variables.variables()
+NAMES = [variable.name for variable in VARIABLES]
 NEARLY = st.sampled_from(["ACCEL_STRIKT", "ACCEL_", "ACCEL_BLOK", "ACCEL_" + "X" * 1000, "accel_strict"])
 ENVIRONMENT = st.dictionaries(st.sampled_from(NAMES) | NEARLY, VALUE, max_size=6)
 
 
-@pytest.mark.parametrize("variable", settings.VARIABLES, ids=NAMES)
+@pytest.mark.parametrize("variable", VARIABLES, ids=NAMES)
 @fuzzed(value=VALUE)
 def test_a_variable_is_understood_or_an_error_names_it(variable, value):
     try:
@@ -81,18 +83,18 @@ def test_a_rank_is_read_or_an_error_says_why_not(environ, rendezvous):
 
 
 @fuzzed(
-    variables=st.dictionaries(
+    given=st.dictionaries(
         st.from_regex(r"[A-Z_]{1,8}", fullmatch=True), st.text(max_size=20).filter(lambda t: "\0" not in t)
     )
 )
-def test_variables_for_other_hosts_are_written_or_refused(variables):
-    written = as_shell({name: _representable(value) for name, value in variables.items()})
-    assert written.count("export ") >= len(variables)
+def test_variables_for_other_hosts_are_written_or_refused(given):
+    written = as_shell({name: _representable(value) for name, value in given.items()})
+    assert written.count("export ") >= len(given)
     try:
-        lines = as_deepspeed(variables).split("\n")
+        lines = as_deepspeed(given).split("\n")
     except LaunchError:
         return
-    assert dict(line.split("=", 1) for line in lines if line) == variables
+    assert dict(line.split("=", 1) for line in lines if line) == given
 
 
 def _representable(value):

@@ -9,10 +9,8 @@ import warnings
 import pytest
 from accel_testing.asking import chosen
 
-import accel_core
 from accel_core._support import startup
 from accel_core.detection import builtin
-from accel_core.settings import ACCEL_INTEGRATIONS
 
 #: accel-core's own distribution, as its pyproject.toml has it: a world has none but what a test installs.
 GROUPS = {
@@ -61,13 +59,13 @@ ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith
 print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
 """
     for names in ("deepspeed", " DeepSpeed ,"):
-        child = announced.child(code, torch="none", variables={ACCEL_INTEGRATIONS.name: names})
+        child = announced.child(code, torch="none", variables={startup.VARIABLE: names})
         assert child.answer == [1, None, False]
 
 
 def prepared(monkeypatch: pytest.MonkeyPatch, names: str) -> str:
     """The one warning that these names give, and what that does where warnings are errors."""
-    monkeypatch.setenv(ACCEL_INTEGRATIONS.name, names)
+    monkeypatch.setenv(startup.VARIABLE, names)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("error")
@@ -135,7 +133,7 @@ import_torch()
 ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_core.")]
 print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 """
-    variables = {ACCEL_INTEGRATIONS.name: "deepspeed"}
+    variables = {startup.VARIABLE: "deepspeed"}
     assert torch_world.child(code, variables=variables).answer == [1, "0"]
     assert torch_world.child(code).answer == [0, "0"]
 
@@ -162,17 +160,12 @@ def test_the_entry_point_is_declared_and_leads_here():
 def test_the_real_torch_runs_it(announced):
     """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
     code = "import torch, sys, json; print(json.dumps('accel_core.integrations.deepspeed' in sys.modules))"
-    named = {ACCEL_INTEGRATIONS.name: "deepspeed"}
+    named = {startup.VARIABLE: "deepspeed"}
     assert announced.child(code, torch="real", variables=named).answer is True
     assert announced.child(code, torch="real").answer is False
-    broken = announced.child(code, torch="real", variables={ACCEL_INTEGRATIONS.name: "nothing"})
+    broken = announced.child(code, torch="real", variables={startup.VARIABLE: "nothing"})
     assert broken.answer is False
     assert "cannot be followed" in broken.stderr
-
-
-def test_the_variable_is_the_one_in_the_table():
-    assert ACCEL_INTEGRATIONS in accel_core.settings.VARIABLES
-    assert ACCEL_INTEGRATIONS.name == startup.VARIABLE
 
 
 # --- where torch's autoload is off for ranks, a folder on PYTHONPATH stands in -------------------------

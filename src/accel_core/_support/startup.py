@@ -18,7 +18,7 @@ __all__ = ["AT_START", "GROUP", "VARIABLE", "autoload", "names"]
 #: A folder that on `PYTHONPATH` has this called where torch's autoload is off.
 AT_START = os.path.join(os.path.dirname(os.path.abspath(__file__)), "at_start")  # noqa: PTH100, PTH118, PTH120
 
-#: As in the table of `accel_core.settings`, which is not imported where nothing is activated.
+#: Set by `activate()` for child processes: frameworks to hand ours to, by comma.
 VARIABLE = "ACCEL_INTEGRATIONS"
 #: Entry points named as the framework: `deepspeed = "accel_core.integrations.deepspeed:prepare"`.
 GROUP = "accel.integrations"

@@ -96,7 +96,7 @@ class Base:
 
         Sets those variables of `Backend.environment` that are not set: `"NAME=value"`. A plugin may do more.
         Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
-        sets the variables, unless `ACCEL_VENDOR_DEFAULTS=0`.
+        sets the variables, unless it is told `vendor_defaults=False`.
         """
         from accel_core.accelerators.vendor_defaults import missing_defaults
 

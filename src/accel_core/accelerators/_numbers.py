@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from accel_core.accelerators._devices import Base, Devices
 from accel_core.errors import InvalidArgumentError
-from accel_core.settings import DS_ALLOW_DEPRECATED_FP16
 
 if TYPE_CHECKING:
     import torch
@@ -52,13 +50,6 @@ class Dtypes(Base):
     def is_fp64_supported(self) -> bool:
         """Whether the device has float64 at all; nearly all have, mps has not."""
         return True
-
-    def _allows_deprecated_fp16(self) -> bool:
-        """Whether `DS_ALLOW_DEPRECATED_FP16` asks for float16 also where the device is slow at it.
-
-        Raises `SettingError` for a value that is neither yes nor no.
-        """
-        return DS_ALLOW_DEPRECATED_FP16.read(os.environ)
 
     def supported_dtypes(self) -> list[torch.dtype]:
         """Floating point types to train in, `torch.float32` first."""

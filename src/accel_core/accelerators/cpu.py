@@ -15,7 +15,7 @@ from accel_core.accelerators._streams import HostEvent, HostStream
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import InvalidDeviceError
 from accel_core.machine import host
-from accel_core.settings import LOCAL_RANK, LOCAL_SIZE
+from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from accel_core.backend import Backend
 
 __all__ = ["CPUAccelerator"]
+
+#: Set by launchers: the ranks on this host, and which of them this is.
+LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
+LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
 
 
 #: oneCCL's bindings; importing them registers `ccl`.

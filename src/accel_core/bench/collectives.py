@@ -25,9 +25,10 @@ from accel_core.distributed.communication import communication_of
 from accel_core.distributed.environment import pin_of
 from accel_core.distributed.plan import share_out
 from accel_core.distributed.process_group import init_process_group
+from accel_core.distributed.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_core.errors import AccelError, LaunchError
 from accel_core.machine import devices, host
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR
+from accel_core.settings import DS_ACCELERATOR
 
 if TYPE_CHECKING:
     import torch
@@ -145,8 +146,7 @@ def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: 
     near = [None if is_host else _node(accelerator, index % there) for index in range(count)]
     allowed = host.allowed_cores()
     share = share_out(near, allowed, quota=host.cgroup_cpu_quota())[rank] if allowed else None
-    wanted = ACCEL_VENDOR_DEFAULTS.read(os.environ)
-    environment = missing_defaults(accelerator.backend, os.environ) if wanted else {}
+    environment = missing_defaults(accelerator.backend, os.environ)
     environment |= {
         DS_ACCELERATOR.name: pin_of(accelerator),
         ACCEL_COMMUNICATION_BACKEND.name: communication_of(accelerator),

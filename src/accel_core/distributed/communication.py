@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from accel_core.distributed.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_core.errors import LaunchError
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND
 from accel_core.staging import obstacle, register
 
 if TYPE_CHECKING:

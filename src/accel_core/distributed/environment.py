@@ -13,7 +13,7 @@ from accel_core._support.torch_import import AUTOLOAD
 from accel_core.accelerators.vendor_defaults import missing_defaults
 from accel_core.backend import EXPECTED_PREFIX, Backend, is_variable_prefix
 from accel_core.errors import LaunchError
-from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR
+from accel_core.settings import DS_ACCELERATOR
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
@@ -41,13 +41,13 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
     `accelerator` may be the declaration, where it cannot be built, as on a login node without its torch.
     Those whose name begins with one of `COMMON` or of `accelerator.export_envs()`, and always
     `DS_ACCELERATOR` with the accelerator's own name, so that every host makes the same choice. Those that
-    the vendor wants set and that are not, unless `ACCEL_VENDOR_DEFAULTS=0`. The visible-devices variables
-    are left out: which devices a host may use is that host's matter. Raises `LaunchError` where the
-    accelerator's class exports what is no prefix, or too much.
+    the vendor wants set and that are not. The visible-devices variables are left out: which devices a host
+    may use is that host's matter. Raises `LaunchError` where the accelerator's class exports what is no
+    prefix, or too much.
     """
     env = os.environ if environ is None else environ
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
-    missing = missing_defaults(backend, env) if ACCEL_VENDOR_DEFAULTS.read(env) else {}
+    missing = missing_defaults(backend, env)
     if isinstance(accelerator, Backend):
         exported, visible = list(accelerator.export_envs), list(accelerator.visible_devices)
     else:

@@ -20,7 +20,7 @@ from accel_core.detection.autoload import spoilers
 from accel_core.distributed.environment import kept_from_others, why_kept
 from accel_core.distributed.plan import Machine, RankPlan, bypasses_worker, common_variables
 from accel_core.errors import AccelError, LaunchError
-from accel_core.settings import ACCEL_VENDOR_DEFAULTS, DS_ACCELERATOR, parse_pin, read
+from accel_core.settings import DS_ACCELERATOR, parse_pin, read
 
 __all__ = ["ask_machine", "check_script", "launch"]
 
@@ -83,7 +83,6 @@ def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) 
     from accel_core.distributed.environment import pin_of
 
     accelerator, environ = subject.accelerator, arguments["environ"]
-    wanted = ACCEL_VENDOR_DEFAULTS.read(environ)
     step("device_count()")
     count = accelerator.device_count()
     is_cpu = accelerator.device_name() == "cpu"
@@ -102,7 +101,7 @@ def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) 
         alone=alone,
         not_alone=not_alone,
         warning="",
-        defaults=missing_defaults(accelerator.backend, environ) if wanted else {},
+        defaults=missing_defaults(accelerator.backend, environ),
     )._asdict()
 
 

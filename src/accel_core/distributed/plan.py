@@ -10,9 +10,10 @@ import os
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from accel_core.distributed.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_core.errors import LaunchError
 from accel_core.machine import devices, host
-from accel_core.settings import ACCEL_COMMUNICATION_BACKEND, DS_ACCELERATOR
+from accel_core.settings import DS_ACCELERATOR
 
 __all__ = [
     "Cores",

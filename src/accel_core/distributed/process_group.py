@@ -18,9 +18,10 @@ from accel_core.distributed import line as lines
 from accel_core.distributed.agreement import OldStoreError, Record, Round, agree
 from accel_core.distributed.communication import communication_of
 from accel_core.distributed.rendezvous import Meeting, Rank, meet, read_rank
+from accel_core.distributed.variables import LOCAL_RANK
 from accel_core.distributed.watch import Watch
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
-from accel_core.settings import DS_ACCELERATOR, LOCAL_RANK
+from accel_core.settings import DS_ACCELERATOR
 
 if TYPE_CHECKING:
     import torch

@@ -17,19 +17,18 @@ from urllib.parse import urlsplit
 
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.entry_points import find_entry_points
-from accel_core.settings import VARIABLES
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
 
 #: What stands for a folder: of installed packages, whose files everybody has; the user's; any other.
 ENVIRONMENT, HOME, PATH = "<env>", "~", "<path>"
 
-#: Ours that hold a folder or a host.
-_OURS_PRIVATE = ("ACCEL_CACHE", "XDG_CACHE_HOME", "MASTER_ADDR")
 #: The variables whose values a bug report may hold, with a shell's stars; others are only `set` in it.
 _TOLD = (
-    *(variable.name for variable in VARIABLES if variable.name not in _OURS_PRIVATE),
-    "*_VISIBLE_DEVICES", "*_VISIBLE_MODULES", "ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY",
+    "DS_ACCELERATOR", "DS_ALLOW_DEPRECATED_FP16", "ACCEL_ALLOW", "ACCEL_BLOCK", "ACCEL_STRICT", "ACCEL_PROBE",
+    "ACCEL_PROBE_TIMEOUT", "ACCEL_COMPILE", "ACCEL_INTEGRATIONS", "ACCEL_COMMUNICATION_BACKEND",
+    "ACCEL_VENDOR_DEFAULTS", "ACCEL_SIMULATE", "ACCEL_ONLY", "LOCAL_SIZE", "LOCAL_RANK", "RANK", "WORLD_SIZE",
+    "MASTER_PORT", "*_VISIBLE_DEVICES", "*_VISIBLE_MODULES", "ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY",
     "ONEAPI_DEVICE_SELECTOR", "CUDA_DEVICE_ORDER", "HSA_OVERRIDE_GFX_VERSION", "NVIDIA_DRIVER_CAPABILITIES",
     "NVIDIA_DISABLE_REQUIRE", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NPU_ALLOC_CONF", "OMP_NUM_THREADS", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_CPU",

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import current
 from accel_core.distributed.communication import communication_of
+from accel_core.distributed.variables import LOCAL_RANK
 from accel_core.errors import IntegrationError, IntegrationMissingError
-from accel_core.settings import LOCAL_RANK
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator

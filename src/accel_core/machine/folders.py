@@ -6,9 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from accel_core import settings
+from accel_core.settings import Variable
 
 __all__ = ["user_cache"]
+
+#: The folder for what is compiled here.
+ACCEL_CACHE = Variable("ACCEL_CACHE", str, "")
+#: The user's cache folder on Linux.
+XDG_CACHE_HOME = Variable("XDG_CACHE_HOME", str, "")
 
 #: Below the user's home, where the platform has its caches.
 _BELOW = {"win32": "AppData/Local/accel-core/Cache", "darwin": "Library/Caches/accel-core"}
@@ -29,10 +34,10 @@ def user_cache(
 
     Raises `RuntimeError` where neither is known, as for a user without a home.
     """
-    chosen = settings.ACCEL_CACHE.read(environ)
+    chosen = ACCEL_CACHE.read(environ)
     if chosen:
         return os.path.abspath(os.path.expanduser(chosen))  # noqa: PTH100, PTH111 - resolve() follows links
-    given = settings.XDG_CACHE_HOME.read(environ)
+    given = XDG_CACHE_HOME.read(environ)
     # The XDG specification: a relative path is to be ignored.
     if platform not in _BELOW and os.path.isabs(given):  # noqa: PTH117
         return f"{given}/accel-core"

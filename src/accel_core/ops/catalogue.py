@@ -16,9 +16,12 @@ from functools import cached_property
 from typing import Any
 
 from accel_core.ops.providers import OWN, OpProvider
-from accel_core.settings import ACCEL_COMPILE
+from accel_core.settings import Variable, flag
 
 __all__ = ["OpCandidate", "Operator", "choose", "table"]
+
+#: Whether operators are compiled for the processor at their first use; else what starts at once serves.
+ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
 
 _ERRORS = (Exception, SystemExit)
 

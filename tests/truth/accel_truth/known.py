@@ -15,12 +15,12 @@ from pathlib import Path
 
 import click
 import tomllib
+from accel_testing import variables
 
 from accel_core.cli import commands
 from accel_core.cli.app import accel
 from accel_core.distributed import command_line
 from accel_core.errors import AccelError, SettingError
-from accel_core.settings import VARIABLES
 
 __all__ = ["Known"]
 
@@ -125,7 +125,7 @@ class Known:
     @cached_property
     def variables(self) -> set[str]:
         """Those that accel_core reads, and those of the tools, the sessions and the tests' own devices."""
-        found = {variable.name for variable in VARIABLES}
+        found = set(variables.NAMES)
         found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
         view = self.root / "src/accel_core/integrations/deepspeed/_view.py"
         found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
@@ -139,7 +139,7 @@ class Known:
         """What is wrong with `NAME=value`, by the variable's own parser."""
         name, _, value = assignment.partition("=")
         try:
-            for variable in VARIABLES:
+            for variable in variables.variables():
                 if variable.name == name:
                     variable.read({name: value})
         except SettingError as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from accel_core import Backend, DeviceProperties, TorchAccelerator, is_installed
+from accel_core import Backend, DeviceProperties, SettingError, TorchAccelerator, is_installed
 
 if TYPE_CHECKING:
     from torch.types import Device
@@ -55,7 +56,7 @@ class CUDAAccelerator(TorchAccelerator):
     def is_fp16_supported(self) -> bool:
         """By capability: from 7; 6 only with `DS_ALLOW_DEPRECATED_FP16=1`, for it is slow there."""
         major, _ = self._capability()
-        return major >= 7 or (major == 6 and self._allows_deprecated_fp16())
+        return major >= 7 or (major == 6 and _allows_deprecated_fp16())
 
     def is_fp8_supported(self) -> bool:
         """By capability: from 8.9 (Ada, Hopper). On ROCm by architecture: MI300, MI350, RDNA 4."""
@@ -125,3 +126,15 @@ def _rocm_serial(uuid: str) -> str:
     except ValueError:
         return uuid
     return serial if serial.isalnum() else uuid
+
+
+def _allows_deprecated_fp16() -> bool:
+    """Return whether DeepSpeed's variable asks for float16 where the GPU is slow at it."""
+    given = os.environ.get("DS_ALLOW_DEPRECATED_FP16", "").strip().lower()
+    if given in ("1", "true", "yes", "on"):
+        return True
+    if given in ("", "0", "false", "no", "off"):
+        return False
+    raise SettingError(
+        f"DS_ALLOW_DEPRECATED_FP16={given!r} is not valid, expected 1 or 0. Correct it, or unset it."
+    )

@@ -22,7 +22,7 @@ from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, pa
 from accel_core.errors import OpBuildError
 from accel_core.ops.catalogue import OpCandidate, Operator
 from accel_core.ops.providers import OWN
-from accel_core.settings import ACCEL_COMPILE, Pin
+from accel_core.settings import Pin
 
 __all__ = ["command"]
 
@@ -197,7 +197,7 @@ def _page(doc: dict[str, Any]) -> list[Part]:
 def _more(doc: dict[str, Any]) -> Cell:
     more = "`accel ops NAME` says more."
     if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
-        more += f" `accel ops NAME --build` compiles, and so does the first use under {ACCEL_COMPILE.name}=1."
+        more += " `accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
 
 
@@ -242,9 +242,7 @@ def _details(doc: dict[str, Any]) -> list[Part]:
         )
     if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
         name = text.clean(op["op"].removesuffix("Builder"))
-        build = (
-            f"`accel ops {name} --build` compiles, and so does the first use under {ACCEL_COMPILE.name}=1."
-        )
+        build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
         parts += [Paragraph(), paragraph((build, ""))]
     if not used["compatible"]:
         parts += [Heading("What to do"), paragraph((_advice(doc), ""))]

@@ -44,7 +44,7 @@ def command(arguments: tuple[str, ...]) -> None:
             return
         if machine.defaults:
             set_now = " ".join(f"{name}={value}" for name, value in machine.defaults.items())
-            click.echo(f"Set for {machine.name}: {set_now} (ACCEL_VENDOR_DEFAULTS=0: not)\n", err=True)
+            click.echo(f"Set for {machine.name}: {set_now} (set one yourself to keep your value)\n", err=True)
         _launch(parsed, machine, plans)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)

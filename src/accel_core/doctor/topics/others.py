@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
+from accel_core._support import startup
 from accel_core._support.torch_import import torch_build
 from accel_core._text import clean
 from accel_core.detection.builtin import GENERIC
@@ -16,7 +17,6 @@ from accel_core.detection.survey import Survey
 from accel_core.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.machine import host
-from accel_core.settings import ACCEL_INTEGRATIONS
 
 __all__ = ["TOPIC"]
 
@@ -32,7 +32,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         return
     from accel_core._support import child
 
-    integrated = ACCEL_INTEGRATIONS.read(visit.environ)
+    integrated = startup.names(visit.environ.get(startup.VARIABLE, ""))
     seconds = _PROBES * visit.settings.probe_timeout
     asked = [framework for framework, _ in installed if framework.distributions[0] not in integrated]
     answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, host.usable_cores()))
@@ -42,7 +42,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if framework in asked:
             yield _compared(framework, who, next(answers), ours, device)
         else:
-            what = f"{who} is given {ours}, for {ACCEL_INTEGRATIONS.name} names it"
+            what = f"{who} is given {ours}, for {startup.VARIABLE} names it"
             yield Finding(Level.OK, "others.integrated", what)
 
 

@@ -20,14 +20,16 @@ from accel_core.doctor.in_child import import_vendor
 from accel_core.doctor.plugin_conduct import Misstep, conduct, conducts
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.machine import host
-from accel_core.settings import VARIABLES
 
 __all__ = ["TOPIC"]
 
 #: Device namespaces of torch itself: whose functions another vendor replaces takes that device away.
 _DEVICES = ("torch.cuda", "torch.xpu", "torch.mps", "torch.cpu", "torch.accelerator")
 #: Variables that others read: launchers, Python, the loader of shared libraries.
-_SHARED = ("PATH", "LD_", "PYTHON", "OMP_NUM_THREADS", *(variable.name for variable in VARIABLES))
+_SHARED = (
+    "PATH", "LD_", "PYTHON", "OMP_NUM_THREADS", "ACCEL_", "DS_", "XDG_CACHE_HOME", "LOCAL_SIZE", "LOCAL_RANK",
+    "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
 #: How many names a sentence holds; the rest is in the facts.
 _NAMED = 3
 

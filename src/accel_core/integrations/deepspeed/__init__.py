@@ -10,12 +10,12 @@ import logging
 import os
 from dataclasses import dataclass
 
+from accel_core._support import startup
 from accel_core.accelerators.interface import Accelerator
 from accel_core.current import get_accelerator
 from accel_core.distributed.communication import communication_of
 from accel_core.integrations.deepspeed import _children, _installed, _limits, _placing
 from accel_core.integrations.deepspeed._installed import is_installed
-from accel_core.settings import ACCEL_INTEGRATIONS
 
 __all__ = ["Activation", "activate", "is_installed", "prepare"]
 
@@ -35,14 +35,14 @@ class Activation:
     limits: tuple[str, ...]
 
 
-def activate(*, force: bool = False) -> Activation:
+def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation:
     """Make DeepSpeed's `get_accelerator()` return ours, in this process and in those it starts.
 
     Chooses an accelerator if none is chosen yet. Child processes are told through `ACCEL_INTEGRATIONS`.
     Calling it again is fine. `force` replaces an accelerator for another device that DeepSpeed has chosen
     before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it. What
     the vendor wants set (`Backend.environment`, Gaudi's deterministic mode) is set, and logged once, unless
-    `ACCEL_VENDOR_DEFAULTS=0`.
+    `vendor_defaults` is False; child processes do the same.
 
     Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
     `IntegrationError` when it has chosen another device before, `LaunchError` when torch has no communication
@@ -53,11 +53,13 @@ def activate(*, force: bool = False) -> Activation:
     communication_of(accelerator)  # DeepSpeed starts a process group whatever is trained
     _placing.replace(accelerator, force=force)
     prepare()
+    if not vendor_defaults:
+        os.environ[_placing.ACCEL_VENDOR_DEFAULTS.name] = "0"
     changed = _placing.set_up(accelerator)
     activation = Activation(accelerator, version, _limits_of(accelerator))
-    names = ACCEL_INTEGRATIONS.read(os.environ)
+    names = startup.names(os.environ.get(startup.VARIABLE, ""))
     if _NAME not in names:
-        os.environ[ACCEL_INTEGRATIONS.name] = ",".join((*names, _NAME))
+        os.environ[startup.VARIABLE] = ",".join((*names, _NAME))
         _report(activation)
         _report_defaults(accelerator, changed)
     return activation
@@ -78,7 +80,7 @@ def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None
     if changed and os.environ.get("RANK", "0") == "0":
         lines = "".join(f"\n  - {entry}" for entry in changed)
         _log.warning(
-            "Set for %s, as its vendor wants it (ACCEL_VENDOR_DEFAULTS=0: not):%s", accelerator.name, lines
+            "Set for %s, as its vendor wants it (vendor_defaults=False: not):%s", accelerator.name, lines
         )
 
 

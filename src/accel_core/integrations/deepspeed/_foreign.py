@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from accel_core.distributed.variables import LOCAL_RANK
 from accel_core.errors import OpInputError
 from accel_core.ops import arguments
 from accel_core.ops.providers import is_host_code
-from accel_core.settings import LOCAL_RANK
 
 __all__ = ["CheckedOperator", "announcing"]
 

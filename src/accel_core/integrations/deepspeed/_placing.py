@@ -15,7 +15,7 @@ from accel_core.current import get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
 from accel_core.integrations.deepspeed import _alone, _lists
 from accel_core.integrations.deepspeed._hook import ImportHook
-from accel_core.settings import ACCEL_VENDOR_DEFAULTS
+from accel_core.settings import Variable, flag
 
 __all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "set_up", "settle"]
 
@@ -30,6 +30,8 @@ _NPU = "torch_npu"
 #: In a source checkout the files of `_BUILDERS` are a top-level package too, for DeepSpeed's build.
 _BUILDERS_OF_BUILD = "op_builder"
 _MISSING = object()
+#: Set by `activate(vendor_defaults=False)`, so that child processes do as it does.
+ACCEL_VENDOR_DEFAULTS = Variable("ACCEL_VENDOR_DEFAULTS", flag, True)
 _stand_in: Accelerator | None = None
 #: Abstract up to DeepSpeed 0.17 at least, and called only where torch is older than 2.4.
 _NEVER_CALLED = frozenset(("amp",))
@@ -54,7 +56,7 @@ def _placing(module: ModuleType) -> Iterator[None]:
 
 
 def set_up(accelerator: Accelerator) -> tuple[str, ...]:
-    """Set what the vendor wants set, unless `ACCEL_VENDOR_DEFAULTS=0`; what was changed now.
+    """Set what the vendor wants set, unless `activate(vendor_defaults=False)`; what was changed now.
 
     One process serves without a launcher, also where DeepSpeed's communication was imported before.
     DeepSpeed asks for the communication backend's name and goes on with it: what brings it is imported.

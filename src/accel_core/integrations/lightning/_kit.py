@@ -13,8 +13,8 @@ from accel_core import current
 from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import import_torch
 from accel_core.detection.discovery import discover
+from accel_core.distributed.variables import WORLD_SIZE
 from accel_core.errors import IntegrationMissingError
-from accel_core.settings import WORLD_SIZE
 
 __all__ = ["accelerator_class", "classes", "lightning_module", "ranks_here", "register"]
 

@@ -1,0 +1,22 @@
+"""The variables that launchers set for ranks: torchrun's, and our own."""
+
+from __future__ import annotations
+
+from accel_core.settings import Variable, whole_number
+
+__all__ = [
+    "ACCEL_COMMUNICATION_BACKEND",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+]
+
+RANK = Variable("RANK", whole_number, 0)
+WORLD_SIZE = Variable("WORLD_SIZE", whole_number, 1)
+LOCAL_RANK = Variable("LOCAL_RANK", whole_number, 0)
+MASTER_ADDR = Variable("MASTER_ADDR", str, "")
+MASTER_PORT = Variable("MASTER_PORT", whole_number, 0)
+#: Set by `accel run`: torch.distributed's backend for its ranks.
+ACCEL_COMMUNICATION_BACKEND = Variable("ACCEL_COMMUNICATION_BACKEND", str, "")
