@@ -28,24 +28,17 @@ def cases() -> list[list[str]]:
     return found
 
 
-def one(
-    database: str, name: str, dtype: str, device: str, skip: Any = (), about: Any = None
-) -> dict[str, Any]:
+def one(database: str, name: str, dtype: str, device: str, skip: Any, about: Any) -> dict[str, Any]:
     """Run one case against the CPU and give its counts."""
     from accel_opinfo.tally import Tally, first_line
 
-    tally = Tally(device, frozenset(skip), about or (lambda variant: None))
+    tally = Tally(device, frozenset(skip), about)
     start = time.perf_counter()
     try:
         importlib.import_module(f"accel_opinfo.{database}").run(name, dtype, tally)
     except Exception as error:
         return {"unmade": first_line(error), "variants": tally.variants}
     return {"variants": tally.variants, "seconds": round(time.perf_counter() - start, 2)}
-
-
-def several(device: str, wanted: list[list[str]]) -> list[dict[str, Any]]:
-    """Run some cases, one after another, in this process."""
-    return [one(*case, device) for case in wanted]
 
 
 def main() -> None:
