@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from accel_testing.children import untraced
 
 from accel_core.accelerators.records import Capabilities
 from accel_core.cli.commands import info
@@ -119,7 +120,7 @@ def test_without_torch_there_is_a_clear_error(accel):
 @pytest.mark.slow
 def test_the_real_torch_on_the_cpu():
     pytest.importorskip("torch")
-    env = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    env = untraced({k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")})
     command = [sys.executable, "-m", "accel_core", "info", "cpu"]
     done = subprocess.run([*command, "--json"], env=env, capture_output=True, text=True, check=True)
     document = json.loads(done.stdout)
