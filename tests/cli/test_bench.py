@@ -36,13 +36,13 @@ def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, 
     damaged.write_text('{"schema')
     for arguments, message in (
         (
-            ["--plot", tmp_path / "a.svg", "--compare", damaged],
+            ["--plot", tmp_path / "a.txt", "--compare", damaged],
             "it is not the output of `accel bench --json`",
         ),
         (["--compare", tmp_path / "none.json"], "it cannot be read: No such file or directory"),
-        (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg or .png"),
-        (["--plot", tmp_path / "plot.png"], "pip install 'accel-core[plot]'"),
-        (["--plot", tmp_path / "none" / "plot.svg"], "cannot be written: No such file or directory"),
+        (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
+        (["--plot", tmp_path / "plot.svg"], "pip install 'accel-core[plot]'"),
+        (["--plot", tmp_path / "none" / "plot.txt"], "cannot be written: No such file or directory"),
         (["--ranks", "0"], "0 is not in the range x>=1"),
     ):
         done = invoke(*arguments)
@@ -112,7 +112,7 @@ def test_json_the_page_the_comparison_and_the_picture(tmp_path):
 
     by_name["launch.queued"]["value"] = 1e-12
     found["machine"]["cpu"] = "Another\x1b[31m"
-    old, plot = tmp_path / "old.json", tmp_path / "plot.svg"
+    old, plot = tmp_path / "old.json", tmp_path / "plot.txt"
     old.write_text(json.dumps(found))
     asked = ["cpu", "--quick", "--ranks", "1", "--compare", old, "--plot", plot]
     done = invoke(*asked)

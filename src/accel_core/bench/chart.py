@@ -1,57 +1,19 @@
-"""A run as a picture: bars in a panel for each kind, drawn as SVG here, or as PNG by matplotlib."""
+"""A run as a chart: bars in a panel for each kind, as SVG or PNG by matplotlib, or as text by rich."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-from xml.sax.saxutils import escape
 
-from accel_core.bench.records import Measurement, Outcome
+from accel_core._text import printable
+from accel_core.bench.records import Measurement
 from accel_core.bench.units import in_words, scaled
 
-__all__ = ["Bar", "Picture", "Words", "draw", "png", "svg"]
+__all__ = ["FORMS", "draw"]
 
-
-class Bar(NamedTuple):
-    """A filled rectangle; the origin of all lengths, in pixels, is the top left corner."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-    colour: str
-
-
-class Words(NamedTuple):
-    """A line of text, its baseline at `bottom`."""
-
-    left: float
-    bottom: float
-    text: str
-    size: float = 13
-    colour: str = "#1f2328"
-    bold: bool = False
-    #: Whether `left` is where the text ends.
-    ends: bool = False
-
-
-class Picture(NamedTuple):
-    """What is drawn, in the order in which it is drawn."""
-
-    width: int
-    height: int
-    parts: tuple[Bar | Words, ...]
-
-
-_WIDTH = 900
-_MARGIN = 24
-#: Where bars begin, and the longest of a panel ends; right of it its figure.
-_FROM, _TO = 190, 600
-_ROW = 26
-#: Of a panel's heading.
-_HEAD = 40
-_NOW, _BEFORE, _SPREAD, _BAD, _QUIET = "#0969da", "#afb8c1", "#0a3069", "#cf222e", "#656d76"
+#: The kinds of chart, by the end of the file's name; the last needs no matplotlib.
+FORMS = (".svg", ".png", ".txt")
 #: Panels: the first part of the measurements' names, and the heading.
 _PANELS = {
     "copy": "Copies, bytes in a second",
@@ -59,131 +21,106 @@ _PANELS = {
     "launch": "Launches, the time of one (shorter is better)",
     "collective": "Collectives, bus bandwidth",
 }
-#: Characters of a reason or a heading that fit.
-_ROOM = 78
-_FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
+_NOW, _BEFORE = "#0969da", "#afb8c1"
+#: Columns of a chart as text, and of its longest bar.
+_WIDTH, _BAR = 100, 40
 
 
 def draw(
+    path: Path,
     title: str,
     subtitle: str,
     measurements: Sequence[Measurement],
     before: Mapping[str, Measurement] | None = None,
-) -> Picture:
-    """The picture of a run; with `before`, another run's measurements by name, grey bars for these too."""
-    parts: list[Bar | Words] = [
-        Words(_MARGIN, 38, _cut(title, 88), 18, bold=True),
-        Words(_MARGIN, 60, _cut(subtitle, 118), 12, _QUIET),
-        Bar(_MARGIN, 77, 12, 2, _SPREAD),
-        Words(_MARGIN + 18, 83, "the middle half of the repeats", 12),
-    ]
-    if before:
-        parts += [Bar(240, 72, 12, 12, _NOW), Words(258, 83, "now", 12)]
-        parts += [Bar(310, 72, 12, 12, _BEFORE), Words(328, 83, "before", 12)]
-    top = 92.0
+) -> None:
+    """Write the chart of a run; with `before`, another run's measurements by name, bars for these too.
+
+    The name's end is one of `FORMS`. Raises `OSError` where the file cannot be written.
+    """
+    panels = list(_panels(measurements))
+    if path.suffix.lower() == ".txt":
+        path.write_text(_as_text(title, subtitle, panels, before or {}), encoding="utf-8")
+    else:
+        _as_picture(path, title, subtitle, panels, before or {})
+
+
+def _panels(measurements: Sequence[Measurement]) -> Iterator[tuple[str, list[Measurement]]]:
     for kind, heading in _PANELS.items():
         rows = [m for m in measurements if m.name.partition(".")[0] == kind]
         if rows:
-            parts += [
-                Bar(_MARGIN, top + 10, _WIDTH - 2 * _MARGIN, 1, "#d0d7de"),
-                Words(_MARGIN, top + 30, heading, 14, bold=True),
-            ]
-            parts += _panel(rows, before or {}, top + _HEAD)
-            top += _HEAD + _ROW * len(rows)
-    return Picture(_WIDTH, round(top + 20), tuple(parts))
+            yield heading, rows
 
 
-def _panel(rows: Sequence[Measurement], before: Mapping[str, Measurement], top: float) -> list[Bar | Words]:
-    """The rows of a panel, on a scale of their own: the largest value fills it."""
-    old = [before[row.name].value or 0.0 for row in rows if row.name in before]
-    largest = max([row.value or 0.0 for row in rows] + old) or 1.0
-    scale = (_TO - _FROM) / largest
-    parts: list[Bar | Words] = []
-    for row in rows:
-        parts.append(Words(_FROM - 10, top + 17, row.title, ends=True))
-        parts += _row(row, before.get(row.name), top, scale)
-        top += _ROW
-    return parts
+def _values(row: Measurement, before: Mapping[str, Measurement]) -> tuple[float, float | None]:
+    """Return the value now, and the one before where it has the same unit."""
+    old = before.get(row.name)
+    return row.value or 0.0, old.value if old is not None and old.unit == row.unit else None
 
 
-def _row(row: Measurement, before: Measurement | None, top: float, scale: float) -> list[Bar | Words]:
+def _figure(row: Measurement, old: float | None) -> str:
+    """Return the figure beside a bar, or the reason why there is none."""
     if row.value is None:
-        colour = _QUIET if row.outcome is Outcome.NOT_MEASURED else _BAD
-        return [Words(_FROM, top + 17, _cut(f"{row.outcome.value}: {row.reason}", _ROOM), 12, colour)]
-    old = before.value if before is not None and before.unit == row.unit else None
-    height = 16 if old is None else 10
-    length = max(1.0, row.value * scale)
-    parts: list[Bar | Words] = [Bar(_FROM, top + 4, length, height, _NOW)]
-    half = min(length, row.value * (row.spread or 0) / 2 * scale)
-    if half >= 1:
-        # The middle half of the repeats, within the scale.
-        right = min(_FROM + length + half, _TO + 40.0)
-        parts.append(
-            Bar(_FROM + length - half, top + 4 + height / 2 - 1, right - _FROM - length + half, 2, _SPREAD)
-        )
-        length = right - _FROM
-    figure = in_words(row)
-    if old is not None:
-        parts.append(Bar(_FROM, top + 4 + height, max(1.0, old * scale), 6, _BEFORE))
-        length = max(length, old * scale)
-        figure += f", before {scaled(old, row.unit)}"
-    parts.append(Words(_FROM + length + 8, top + 17, figure, 12))
-    return parts
+        return printable(f"{row.outcome.value}: {row.reason}")
+    return in_words(row) + (f", before {scaled(old, row.unit)}" if old is not None else "")
 
 
-def _cut(text: str, most: int) -> str:
-    """The text on one line and not longer than that; without what no XML can hold."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
-
-
-# --- drawing -------------------------------------------------------------------------------------------
-
-
-def svg(picture: Picture) -> str:
-    """The picture as an SVG document, on white: a dark page around it changes nothing."""
-    size = f'width="{picture.width}" height="{picture.height}"'
-    box = f'viewBox="0 0 {picture.width} {picture.height}"'
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} font-family="{_FONT}">',
-        f'<rect {size} fill="#ffffff"/>',
-    ]
-    for part in picture.parts:
-        if isinstance(part, Bar):
-            lines.append(
-                f'<rect x="{part.left:.1f}" y="{part.top:.1f}" width="{part.width:.1f}" '
-                f'height="{part.height:.1f}" fill="{part.colour}"/>'
-            )
-        else:
-            more = ' font-weight="600"' if part.bold else ""
-            more += ' text-anchor="end"' if part.ends else ""
-            lines.append(
-                f'<text x="{part.left:.1f}" y="{part.bottom:.1f}" font-size="{part.size:g}" '
-                f'fill="{part.colour}"{more}>{escape(part.text)}</text>'
-            )
-    return "\n".join([*lines, "</svg>", ""])
-
-
-def png(picture: Picture, path: Path) -> None:
-    """Write the picture as PNG, at twice its size. Needs matplotlib, and no screen."""
+def _as_picture(
+    path: Path,
+    title: str,
+    subtitle: str,
+    panels: Sequence[tuple[str, list[Measurement]]],
+    before: Mapping[str, Measurement],
+) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
-    from matplotlib.patches import Rectangle
 
-    figure = Figure(figsize=(picture.width / 100, picture.height / 100), dpi=200, facecolor="#ffffff")
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set_xlim(0, picture.width)
-    axes.set_ylim(picture.height, 0)
-    axes.axis("off")
-    for part in picture.parts:
-        if isinstance(part, Bar):
-            corner = (part.left, part.top)
-            axes.add_patch(Rectangle(corner, part.width, part.height, color=part.colour, linewidth=0))
-        else:
-            axes.text(
-                part.left, part.bottom, part.text, fontsize=part.size * 0.68, color=part.colour,
-                weight="bold" if part.bold else "normal", ha="right" if part.ends else "left",
-                va="baseline", parse_math=False,
-            )  # fmt: skip
-    FigureCanvasAgg(figure)
-    figure.savefig(path, format="png")
+    heights = [len(rows) + 1 for _, rows in panels] or [1]
+    figure = Figure(figsize=(9, 1 + 0.32 * sum(heights)), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)  # needs no screen
+    figure.suptitle(f"{printable(title)}\n{printable(subtitle)}", fontsize=10, parse_math=False)
+    axes = figure.subplots(len(heights), squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    for panel, (heading, rows) in zip(axes, panels, strict=False):
+        panel.set_title(heading, loc="left", fontsize=10)
+        panel.set_xticks([])
+        panel.set_yticks(range(len(rows)), [row.title for row in rows], fontsize=8)
+        panel.set_ylim(len(rows) - 0.4, -0.6)
+        panel.tick_params(length=0)
+        panel.spines[:].set_visible(False)
+        for place, row in enumerate(rows):
+            now, old = _values(row, before)
+            half = now * (row.spread or 0.0) / 2  # the middle half of the repeats
+            panel.barh(place - 0.1, now, 0.5, color=_NOW, xerr=half or None)
+            if old is not None:
+                panel.barh(place + 0.3, old, 0.3, color=_BEFORE)
+            said = f" {_figure(row, old)}"
+            panel.text(max(now + half, old or 0.0), place, said, va="center", fontsize=8, parse_math=False)
+        panel.set_xlim(0, 1.6 * max([panel.get_xlim()[1], 1e-30]))
+    figure.savefig(path)
+
+
+def _as_text(
+    title: str,
+    subtitle: str,
+    panels: Sequence[tuple[str, list[Measurement]]],
+    before: Mapping[str, Measurement],
+) -> str:
+    from rich.bar import Bar
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=io.StringIO(), width=_WIDTH, color_system=None, legacy_windows=False)
+    console.print(Text(f"{printable(title)}\n{printable(subtitle)}"))
+    for heading, rows in panels:
+        largest = max([value or 0.0 for row in rows for value in _values(row, before)]) or 1.0
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for row in rows:
+            now, old = _values(row, before)
+            bar = Bar(largest, 0, now, width=_BAR) if row.value is not None else ""
+            table.add_row(row.title, bar, Text(_figure(row, old)))
+            if old is not None:
+                table.add_row("  before", Bar(largest, 0, old, width=_BAR), "")
+        console.print(Text(f"\n{heading}"))
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())

@@ -50,12 +50,12 @@ def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
     if value is None:
         return None
     shown, kind = text.clean(str(value)), value.suffix.lower()
-    if kind not in (".svg", ".png"):
-        raise click.BadParameter(f"{shown}: expected a name that ends in .svg or .png.")
-    if kind == ".png" and find_spec("matplotlib") is None:
+    if kind not in chart.FORMS:
+        raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
+    if kind != ".txt" and find_spec("matplotlib") is None:
         raise click.BadParameter(
-            f"{shown}: PNG is drawn by matplotlib, which is not installed. "
-            "pip install 'accel-core[plot]', or give a name that ends in .svg."
+            f"{shown}: matplotlib, which draws it, is not installed. Give a name that ends in .txt for bars "
+            "as text, or: pip install 'accel-core[plot]'"
         )
     existed = value.exists()
     try:
@@ -85,7 +85,7 @@ def _path(name: str, metavar: str, callback: Callable[..., Any], words: str) -> 
     help="Ranks in the collectives [default: one for each device, at least 2]; 1 leaves them out.",
 )
 @_path("compare", "OLD.json", _earlier, "Compare with an earlier run's --json.")
-@_path("plot", "FILE", _picture, "Draw the figures: .svg, or .png where matplotlib is installed.")
+@_path("plot", "FILE", _picture, "Draw the figures: .svg or .png (needs matplotlib), or .txt.")
 @options.as_json
 @click.pass_context
 def command(
@@ -159,12 +159,8 @@ def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
     subtitle = (
         f"torch {machine['torch']}, {machine['system']}, {text.count(machine['cores'], 'core')}, {run.time}"
     )
-    picture = chart.draw(title, subtitle, run.measurements, before)
     try:
-        if path.suffix.lower() == ".svg":
-            path.write_text(chart.svg(picture), encoding="utf-8")
-        else:
-            chart.png(picture, path)
+        chart.draw(path, title, subtitle, run.measurements, before)
     except OSError as error:
         raise click.ClickException(f"{path} cannot be written: {error.strerror or error}") from None
 
