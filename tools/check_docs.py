@@ -63,7 +63,7 @@ def variables() -> Iterator[str]:
 def untold_names() -> Iterator[str]:
     """Compare the reference with the names that `accel_core` and its public packages offer."""
     pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / REFERENCE).glob("*.md"))
-    told = set(re.findall(r"\.\. auto\w+:: (accel_core[\w.]+)", pages))
+    told = set(re.findall(r"\.\. (?:auto\w+|data):: (accel_core[\w.]+)", pages))
     for package in PUBLIC:
         for name in importlib.import_module(package).__all__:
             if f"{package}.{name}" not in {*told, *TOLD_ELSEWHERE}:
