@@ -361,12 +361,14 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
+    session.run("python", "tools/public_names.py", "--check")
 
 
 @nox.session
 def fix(session: nox.Session) -> None:
     """Format the code and apply ruff's safe fixes."""
     prepare(session, "lint", project=False)
+    session.run("python", "tools/public_names.py")
     session.run("ruff", "check", "--fix", "--exit-zero", ".")
     session.run("ruff", "format", ".")
 
@@ -375,7 +377,8 @@ def fix(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Check types with mypy, strict."""
     prepare(session, "types", torch=True)
-    session.run("mypy", *session.posargs)
+    plugins = os.pathsep.join(str(path / "src") for path in PROJECTS)
+    session.run("mypy", *session.posargs, env={"MYPYPATH": plugins})
 
 
 @nox.session

@@ -10,7 +10,7 @@ when it is first used.
 
 from __future__ import annotations
 
-#: The public names, by the module that each comes from; `__init__.pyi` tells type checkers the same.
+#: The public names, by the module that each comes from; tools/public_names.py writes `__init__.pyi` from it.
 _HOMES = {
     "accelerators._streams": ("HostEvent", "HostStream"),
     "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
@@ -58,12 +58,7 @@ _HOMES = {
     "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
     "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
-    "machine.visible_devices": (
-        "VisibleDevices",
-        "format_visible_devices",
-        "hidden_by",
-        "parse_visible_devices",
-    ),
+    "machine.visible_devices": ("hidden_by",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,176 +1,139 @@
-"""What type checkers read of the package's root, whose names are resolved when they are first used."""
+"""The public names, for type checkers; tools/public_names.py writes them."""
 
 from accel_core._support.hints import hint_for as hint_for
 from accel_core._support.packages import is_installed as is_installed
 from accel_core._support.packages import package_folders as package_folders
-from accel_core._support.torch_import import (
-    TorchBuild as TorchBuild,
-)
-from accel_core._support.torch_import import (
-    torch_build as torch_build,
-)
+from accel_core._support.torch_import import TorchBuild as TorchBuild
+from accel_core._support.torch_import import torch_build as torch_build
 from accel_core._version import __version__ as __version__
-from accel_core.accelerators._streams import (
-    HostEvent as HostEvent,
-)
-from accel_core.accelerators._streams import (
-    HostStream as HostStream,
-)
-from accel_core.accelerators.interface import (
-    Accelerator as Accelerator,
-)
-from accel_core.accelerators.interface import (
-    NotImplementedBuilder as NotImplementedBuilder,
-)
-from accel_core.accelerators.records import (
-    Capabilities as Capabilities,
-)
-from accel_core.accelerators.records import (
-    DeviceProperties as DeviceProperties,
-)
+from accel_core.accelerators._streams import HostEvent as HostEvent
+from accel_core.accelerators._streams import HostStream as HostStream
+from accel_core.accelerators.interface import Accelerator as Accelerator
+from accel_core.accelerators.interface import NotImplementedBuilder as NotImplementedBuilder
+from accel_core.accelerators.records import Capabilities as Capabilities
+from accel_core.accelerators.records import DeviceProperties as DeviceProperties
 from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccelerator
 from accel_core.accelerators.types import DeviceCapability as DeviceCapability
 from accel_core.accelerators.types import GradScalerOptions as GradScalerOptions
 from accel_core.accelerators.types import Graph as Graph
 from accel_core.accelerators.types import OpBuilderLike as OpBuilderLike
-from accel_core.backend import (
-    Backend as Backend,
-)
-from accel_core.backend import (
-    ProbeResult as ProbeResult,
-)
-from accel_core.backend import (
-    Provenance as Provenance,
-)
+from accel_core.backend import Backend as Backend
+from accel_core.backend import ProbeResult as ProbeResult
+from accel_core.backend import Provenance as Provenance
 from accel_core.check import Check as Check
 from accel_core.check import CheckResult as CheckResult
 from accel_core.check import Fix as Fix
-from accel_core.current import (
-    accelerator as accelerator,
-)
-from accel_core.current import (
-    get_accelerator as get_accelerator,
-)
-from accel_core.current import (
-    selection as selection,
-)
-from accel_core.current import (
-    set_accelerator as set_accelerator,
-)
-from accel_core.current import (
-    use_accelerator as use_accelerator,
-)
+from accel_core.current import accelerator as accelerator
+from accel_core.current import get_accelerator as get_accelerator
+from accel_core.current import selection as selection
+from accel_core.current import set_accelerator as set_accelerator
+from accel_core.current import use_accelerator as use_accelerator
 from accel_core.detection.discovery import discover as discover
-from accel_core.detection.records import (
-    Candidate as Candidate,
-)
-from accel_core.detection.records import (
-    Selection as Selection,
-)
-from accel_core.detection.records import (
-    Status as Status,
-)
-from accel_core.detection.records import (
-    Unloaded as Unloaded,
-)
-from accel_core.detection.records import (
-    Verdict as Verdict,
-)
-from accel_core.errors import (
-    AcceleratorFallbackWarning as AcceleratorFallbackWarning,
-)
-from accel_core.errors import (
-    AccelError as AccelError,
-)
-from accel_core.errors import (
-    BackendConflictError as BackendConflictError,
-)
-from accel_core.errors import (
-    BackendNotFoundError as BackendNotFoundError,
-)
-from accel_core.errors import (
-    BackendUnavailableError as BackendUnavailableError,
-)
-from accel_core.errors import (
-    ChildError as ChildError,
-)
-from accel_core.errors import (
-    CommunicationError as CommunicationError,
-)
-from accel_core.errors import (
-    DeclinedError as DeclinedError,
-)
-from accel_core.errors import (
-    EarlierCrashWarning as EarlierCrashWarning,
-)
-from accel_core.errors import (
-    IntegrationError as IntegrationError,
-)
-from accel_core.errors import (
-    IntegrationMissingError as IntegrationMissingError,
-)
-from accel_core.errors import (
-    InvalidAcceleratorError as InvalidAcceleratorError,
-)
-from accel_core.errors import (
-    InvalidArgumentError as InvalidArgumentError,
-)
-from accel_core.errors import (
-    InvalidBackendError as InvalidBackendError,
-)
-from accel_core.errors import (
-    InvalidDeviceError as InvalidDeviceError,
-)
-from accel_core.errors import (
-    LaunchError as LaunchError,
-)
-from accel_core.errors import (
-    OpBuildError as OpBuildError,
-)
-from accel_core.errors import (
-    OpCacheError as OpCacheError,
-)
-from accel_core.errors import (
-    OpInputError as OpInputError,
-)
-from accel_core.errors import (
-    RankLostError as RankLostError,
-)
-from accel_core.errors import (
-    RankMismatchError as RankMismatchError,
-)
-from accel_core.errors import (
-    RecursiveChoiceError as RecursiveChoiceError,
-)
-from accel_core.errors import (
-    SettingError as SettingError,
-)
-from accel_core.errors import (
-    SettingWarning as SettingWarning,
-)
-from accel_core.errors import (
-    UnsupportedError as UnsupportedError,
-)
+from accel_core.detection.records import Candidate as Candidate
+from accel_core.detection.records import Selection as Selection
+from accel_core.detection.records import Status as Status
+from accel_core.detection.records import Unloaded as Unloaded
+from accel_core.detection.records import Verdict as Verdict
+from accel_core.errors import AcceleratorFallbackWarning as AcceleratorFallbackWarning
+from accel_core.errors import AccelError as AccelError
+from accel_core.errors import BackendConflictError as BackendConflictError
+from accel_core.errors import BackendNotFoundError as BackendNotFoundError
+from accel_core.errors import BackendUnavailableError as BackendUnavailableError
+from accel_core.errors import ChildError as ChildError
+from accel_core.errors import CommunicationError as CommunicationError
+from accel_core.errors import DeclinedError as DeclinedError
+from accel_core.errors import EarlierCrashWarning as EarlierCrashWarning
+from accel_core.errors import IntegrationError as IntegrationError
+from accel_core.errors import IntegrationMissingError as IntegrationMissingError
+from accel_core.errors import InvalidAcceleratorError as InvalidAcceleratorError
+from accel_core.errors import InvalidArgumentError as InvalidArgumentError
+from accel_core.errors import InvalidBackendError as InvalidBackendError
+from accel_core.errors import InvalidDeviceError as InvalidDeviceError
+from accel_core.errors import LaunchError as LaunchError
+from accel_core.errors import OpBuildError as OpBuildError
+from accel_core.errors import OpCacheError as OpCacheError
+from accel_core.errors import OpInputError as OpInputError
+from accel_core.errors import RankLostError as RankLostError
+from accel_core.errors import RankMismatchError as RankMismatchError
+from accel_core.errors import RecursiveChoiceError as RecursiveChoiceError
+from accel_core.errors import SettingError as SettingError
+from accel_core.errors import SettingWarning as SettingWarning
+from accel_core.errors import UnsupportedError as UnsupportedError
 from accel_core.hookspecs import hookimpl as hookimpl
-from accel_core.machine.devices import (
-    Evidence as Evidence,
-)
-from accel_core.machine.devices import (
-    evidence as evidence,
-)
-from accel_core.machine.visible_devices import (
-    VisibleDevices as VisibleDevices,
-)
-from accel_core.machine.visible_devices import (
-    format_visible_devices as format_visible_devices,
-)
-from accel_core.machine.visible_devices import (
-    hidden_by as hidden_by,
-)
-from accel_core.machine.visible_devices import (
-    parse_visible_devices as parse_visible_devices,
-)
+from accel_core.machine.devices import Evidence as Evidence
+from accel_core.machine.devices import evidence as evidence
+from accel_core.machine.visible_devices import hidden_by as hidden_by
 from accel_core.ops.builder import OpBuilder as OpBuilder
 from accel_core.ops.catalogue import OpCandidate as OpCandidate
 from accel_core.ops.catalogue import Operator as Operator
 from accel_core.ops.providers import OpProvider as OpProvider
+
+__all__ = [
+    "AccelError",
+    "Accelerator",
+    "AcceleratorFallbackWarning",
+    "Backend",
+    "BackendConflictError",
+    "BackendNotFoundError",
+    "BackendUnavailableError",
+    "Candidate",
+    "Capabilities",
+    "Check",
+    "CheckResult",
+    "ChildError",
+    "CommunicationError",
+    "DeclinedError",
+    "DeviceCapability",
+    "DeviceProperties",
+    "EarlierCrashWarning",
+    "Evidence",
+    "Fix",
+    "GradScalerOptions",
+    "Graph",
+    "HostEvent",
+    "HostStream",
+    "IntegrationError",
+    "IntegrationMissingError",
+    "InvalidAcceleratorError",
+    "InvalidArgumentError",
+    "InvalidBackendError",
+    "InvalidDeviceError",
+    "LaunchError",
+    "NotImplementedBuilder",
+    "OpBuildError",
+    "OpBuilder",
+    "OpBuilderLike",
+    "OpCacheError",
+    "OpCandidate",
+    "OpInputError",
+    "OpProvider",
+    "Operator",
+    "ProbeResult",
+    "Provenance",
+    "RankLostError",
+    "RankMismatchError",
+    "RecursiveChoiceError",
+    "Selection",
+    "SettingError",
+    "SettingWarning",
+    "Status",
+    "TorchAccelerator",
+    "TorchBuild",
+    "Unloaded",
+    "UnsupportedError",
+    "Verdict",
+    "__version__",
+    "accelerator",
+    "discover",
+    "evidence",
+    "get_accelerator",
+    "hidden_by",
+    "hint_for",
+    "hookimpl",
+    "is_installed",
+    "package_folders",
+    "selection",
+    "set_accelerator",
+    "torch_build",
+    "use_accelerator",
+]
