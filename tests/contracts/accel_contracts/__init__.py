@@ -1,1 +1,1 @@
-"""Whether what a plugin uses of its vendor is there: its source read, and itself run on a recorder."""
+"""Whether what a plugin uses of its vendor is there: its source is read and held against the surface."""
