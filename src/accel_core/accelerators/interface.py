@@ -7,7 +7,6 @@ uses: on `Base`, or on `Devices` where it speaks of devices by index. Here they 
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from accel_core.accelerators._devices import Devices
@@ -16,7 +15,6 @@ from accel_core.accelerators._numbers import Dtypes, Random
 from accel_core.accelerators._ops import NotImplementedBuilder, Ops
 from accel_core.accelerators._streams import Graphs, Streams
 from accel_core.accelerators._tools import Compile, Launch
-from accel_core.errors import IntegrationError
 
 if TYPE_CHECKING:
     from accel_core.accelerators.records import Capabilities
@@ -58,28 +56,4 @@ class Accelerator(Dtypes, Pinning, Graphs, Compile, Ops, Random, Streams, Memory
             supports_nvtx_domain=self.supports_nvtx_domain,
             is_triton_supported=self.is_triton_supported(),
             prefer_triton_grouped_mm=self.prefer_triton_grouped_mm(),
-        )
-
-    @property  # type: ignore[misc]  # checkers see an attribute that may be set
-    def __class__(self) -> type:
-        """Its class.
-
-        Raises `IntegrationError` where DeepSpeed's `set_accelerator()` asks for it that was not activated,
-        and would refuse the object without a word of what to do: `isinstance()` reads this first.
-        """
-        kind = type(self)
-        if sys._getframe(1).f_code.co_name == "_validate_accelerator":
-            _refuse_unless_activated(kind, sys._getframe(1).f_globals)
-        return kind
-
-
-def _refuse_unless_activated(kind: type, home: dict[str, object]) -> None:
-    """`home` is DeepSpeed's module, whose `dsa1` and `dsa2` are the classes that it takes."""
-    wanted = [base for name in ("dsa1", "dsa2") if isinstance(base := home.get(name), type)]
-    if wanted and not issubclass(kind, tuple(wanted)):
-        raise IntegrationError(
-            "DeepSpeed's set_accelerator() was given an accelerator of accel-core's, and DeepSpeed was not "
-            "activated: its operators, its lists and its child processes would stay with the device that it "
-            "chose itself. Write `from accel_core.integrations.deepspeed import activate; activate()` "
-            "instead: DeepSpeed then uses what accel_core.get_accelerator() returns."
         )
