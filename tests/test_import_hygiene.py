@@ -295,3 +295,28 @@ def test_every_package_that_is_imported_is_declared():
             for top in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - ours:
                 strange.setdefault(top, file.name)
     assert strange == {}
+
+
+def naming(pattern: str, folders: list[str]) -> list[str]:
+    """Give the modules under `folders` in which a line matches, once for each such line."""
+    paths = [path for folder in folders for path in sorted((SOURCE.parent / folder).rglob("*.py"))]
+    lines = [(path, line) for path in paths for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) > 1000
+    return [path.relative_to(SOURCE.parent).as_posix() for path, line in lines if re.search(pattern, line)]
+
+
+def test_no_framework_is_named_where_devices_and_operators_are():
+    """But for the source of the interface's names; what is for one framework is in its integration."""
+    pattern = r"(?i)deepspeed|lightning|transformers|\baccelerate\b"
+    assert naming(pattern, ["accelerators", "ops"]) == ["accelerators/interface.py"]
+
+
+def test_nothing_that_chooses_knows_of_simulated_devices():
+    """What simulates them is asked by the kit of conformance, by `accel verify` and by its own command."""
+    may = {"conformance", "testing", "template", "cli", "__pycache__"}
+    rooms = sorted(path.name for path in SOURCE.parent.iterdir() if path.is_dir() and path.name not in may)
+    commands = {"cli/commands/simulate.py", "cli/commands/verify.py"}
+    pattern = r"(?i)accel_simulated|accel.simulat|ACCEL_SIMULATE"
+    assert set(naming(pattern, [*rooms, "cli"])) <= commands
+    roots = [path for path in SOURCE.parent.glob("*.py") if re.search(pattern, path.read_text("utf-8"))]
+    assert roots == []

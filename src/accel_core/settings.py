@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from accel_core._support import simulation
 from accel_core.errors import SettingError
 
 __all__ = [
@@ -161,14 +160,11 @@ ACCEL_PROBE = Variable(
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
-ACCEL_SIMULATE = Variable(
-    "ACCEL_SIMULATE", str, "", "A device to simulate, such as acme:2; accel simulate sets it."
-)
 ACCEL_ONLY = Variable("ACCEL_ONLY", str, "", "Set by accel_core.testing: whose plugins alone are seen.")
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
-    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT, ACCEL_SIMULATE,
+    DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
     ACCEL_ONLY,
 )  # type: ignore[assignment]  # fmt: skip
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
@@ -192,8 +188,6 @@ class Settings(NamedTuple):
     probe_timeout: float = 10.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()
-    #: What this process simulates: `"acme:2 by accel-simulated 0.1.0"`; empty in a real one.
-    simulated: str = ""
 
     def permits(self, name: str, distribution: str) -> bool:
         """Whether the policy (`allow`, `block`) leaves a backend of that name, from that distribution."""
@@ -218,16 +212,13 @@ def read(environ: Mapping[str, str] | None = None) -> Settings:
         isolated=ACCEL_PROBE.read(env) == "isolated",
         probe_timeout=ACCEL_PROBE_TIMEOUT.read(env),
         misspelt=_misspelt(env),
-        simulated=simulation.told(env),
     )
 
 
 def _misspelt(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Variables that begin as ours do and nobody reads, where one of ours is spelled nearly so."""
     ours = [*(variable.name for variable in VARIABLES), *_ELSEWHERE]
-    its_own = f"{simulation.VARIABLE}_"  # accel-simulated documents those
-    begin = [name for name in environ if name.startswith("ACCEL_") and not name.startswith(its_own)]
-    unknown = [name for name in begin if name not in ours]
+    unknown = [name for name in environ if name.startswith("ACCEL_") and name not in ours]
     if not unknown:
         return ()
     from difflib import get_close_matches  # for the few who have one

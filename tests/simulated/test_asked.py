@@ -20,7 +20,7 @@ import json, accel_core
 acc = accel_core.get_accelerator()
 made = accel_core.selection()
 print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_properties(0).name, repr(acc),
-                  made.simulated, made.to_dict()["simulated"], "simulated, no real device: " in str(made)]))
+                  acc.backend.description, made.environ["ACCEL_SIMULATE"], "ACCEL_SIMULATE=" in str(made)]))
 """
 
 
@@ -39,12 +39,13 @@ def test_the_command_gives_the_device_to_all_that_it_starts(
     words = ["-m", "accel_core", "simulate", f"{device}:3", "--", "python", "-c", TOLD]
     ended = run_python(words, clean_environment())
     assert ended.returncode == 0, ended.stderr
-    chosen, last, shown, called, text, *told = json.loads(ended.stdout)
+    chosen, last, shown, called, text, described, *told = json.loads(ended.stdout)
     assert (chosen, last, shown) == (name, f"{device}:2", f"{device}:0")
     assert called == product
     version = "0.1.0"
     assert text.endswith(f", simulated: {device}:3 by accel-simulated {version}>")
-    assert told == [f"{device}:3 by accel-simulated {version}"] * 2 + [True]
+    assert described.endswith(f"; simulated, no real device: {device}:3")
+    assert told == [f"{device}:3", True]
 
 
 TAKEN = """

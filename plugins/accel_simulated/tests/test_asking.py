@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import accel_core
-from accel_core import settings
 from accel_core.cli.app import accel
 from accel_simulated import device, faults
 from accel_simulated.asked import MOST, read
@@ -45,7 +43,7 @@ def test_installed_and_not_asked_for_nothing_of_it_is_there(child: Child) -> Non
     assert "accel_simulated.at_start" in modules
     assert not [name for name in modules if "detector" in name]
     assert [Path(path).name for path in folders] == ["acme"]
-    assert more == finders + 1
+    assert more > finders
 
 
 def test_what_cannot_be_followed_is_said_by_each_import_of_torch(child: Child, folder: str) -> None:
@@ -115,16 +113,6 @@ def test_good_values() -> None:
     assert [str(read(text)) for text in ("acme", " ACME : 3 ", "mps", f"cuda:{MOST}")] == [
         "acme:2", "acme:3", "mps:1", f"cuda:{MOST}",
     ]  # fmt: skip
-
-
-def test_asked_for_when_python_had_started() -> None:
-    """Then nothing is simulated, and no choice passes over that."""
-    assert "accel_simulated.at_start" not in sys.modules
-    with pytest.raises(
-        accel_core.SettingError, match=r"ACCEL_SIMULATE='acme:2' came after .* accel simulate"
-    ):
-        settings.read({"ACCEL_SIMULATE": "acme:2"})
-    assert settings.read({"ACCEL_SIMULATE": " "}).simulated == ""
 
 
 def test_asked_for_another_when_one_is_simulated(child: Child) -> None:

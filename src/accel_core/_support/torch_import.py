@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import NamedTuple
 
-from accel_core._support import simulation
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.packages import package_folders
 from accel_core.errors import AccelError, BackendUnavailableError
@@ -96,7 +95,7 @@ def _import() -> ModuleType:
         raise BackendUnavailableError(
             "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
         ) from None
-    except AccelError:  # accel-simulated's: what cannot be simulated, and what helps
+    except AccelError:  # which says what helps
         raise
     except Exception as error:
         if again:
@@ -137,10 +136,7 @@ def torch_build() -> TorchBuild | None:
     folders = package_folders("torch")
     if not folders:
         return None
-    values = _assignments(folders[0] + "/version.py")
-    simulated = simulation.device()[1]
-    if simulated in ("cuda", "xpu"):  # as torch says it once it is imported
-        values.setdefault(simulated, simulation.VERSION)
+    values = _assignments(_source_of_version(folders))
     return TorchBuild(
         version=values.get("__version__") or "unknown version",
         cuda=values.get("cuda"),
@@ -149,21 +145,23 @@ def torch_build() -> TorchBuild | None:
     )
 
 
-#: Bytes of `torch/version.py` that are read; it has some hundred.
-_LARGEST = 1 << 20
+def _source_of_version(folders: list[str]) -> str:
+    """Return the source that Python would run for `torch.version`; empty where there is none."""
+    for finder in sys.meta_path:
+        spec = finder.find_spec("torch.version", folders)
+        if spec is not None:
+            with contextlib.suppress(ImportError):  # it cannot be read
+                return getattr(spec.loader, "get_source", lambda _: "")("torch.version") or ""
+    return ""
 
 
-def _assignments(path: str) -> dict[str, str]:
-    """The module-level `name = "string"` assignments of a Python file."""
-    import ast  # these two here, as a process that has torch reads no file; together they take 10 ms
-    from pathlib import Path
+def _assignments(source: str) -> dict[str, str]:
+    """Return the module-level `name = "string"` assignments of a Python file."""
+    import ast  # here, as a process that has torch reads no file
 
     try:
-        file = Path(path)
-        if not file.is_file() or file.stat().st_size > _LARGEST:  # opening a FIFO waits for somebody to write
-            return {}
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return {}
     assigned = {}
     for node in tree.body:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from accel_core._support import simulation
 from accel_core._support.torch_import import import_torch
 from accel_core.errors import InvalidDeviceError, UnsupportedError
 
@@ -56,7 +55,7 @@ class Base:
         self.name = backend.name
         self._torch: Any = import_torch()
         self._device_type = device_type = self._torch_device_type()
-        # DeepSpeed reads this one, and ZeRO-3 with a partly offloaded optimizer makes tensors on it.
+        # Callers of the interface read this one too, and make tensors on it.
         self._name = device_type
         self._names: Memo[int | None, str] = Memo(self._make_name)
         self._devices: Memo[int | None, torch.device] = Memo(
@@ -106,9 +105,7 @@ class Base:
 
     def __repr__(self) -> str:
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
-        simulates = simulation.device()[0] and self._device_type != "cpu"
-        simulated = simulation.told(os.environ) if simulates else ""
-        return f"<{type(self).__name__} {self.name!r}{origin}{simulated and f', simulated: {simulated}'}>"
+        return f"<{type(self).__name__} {self.name!r}{origin}>"
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str | Backend]]:
         # A device cannot travel between processes: the name finds the other process's own accelerator.

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core._support import simulation
 from accel_core._support.interpreter import end_group
 from accel_core._version import __version__
+from accel_core.conformance import simulated
 from accel_core.conformance.catalogue import Check, checks
 from accel_core.conformance.records import Card, Outcome, Result
 from accel_core.detection.records import Candidate, Unloaded
@@ -68,7 +68,7 @@ def run(
         kit=__version__,
         torch=_version("torch"),
         python=platform.python_version(),
-        simulated=simulation.told(os.environ) if simulation.device()[0] else "",
+        simulated=simulated.told(),
         level=level,
         results=tuple(sorted(results, key=lambda result: order[result.check.name])),
         seconds=time.monotonic() - started,

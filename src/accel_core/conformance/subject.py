@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 
 import accel_core
-from accel_core._support import simulation
 from accel_core.accelerators.interface import Accelerator
+from accel_core.conformance import simulated
 from accel_core.detection.records import Candidate, Unloaded
 
 __all__ = ["Subject", "candidate_of"]
@@ -47,7 +47,7 @@ class Subject:
     def backend_name(cls, request: pytest.FixtureRequest) -> str:
         """The name of the backend under test."""
         given = cls.backend or (request.config.getoption("--accel", None) or "").partition(":")[0]
-        if not given or (given == simulation.device()[0] and given not in _names()):
+        if not given or (given == simulated.device()[0] and given not in _names()):
             return accel_core.get_accelerator().name  # also of a simulated device that no plugin declares
         return given
 

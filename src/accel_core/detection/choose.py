@@ -97,6 +97,7 @@ def choose(
 def recorded(choice: Choice, environ: Mapping[str, str], ms: float) -> Choice:
     """The choice with what its record says of this process: its number, its variables, the milliseconds."""
     names = [v.name for v in VARIABLES]
+    names += [name for name in environ if name.startswith("ACCEL_")]  # a plugin's own too
     for candidate in choice.considered:
         if isinstance(candidate, Candidate):
             names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices

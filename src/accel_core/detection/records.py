@@ -354,8 +354,6 @@ class Selection(NamedTuple):
     #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
     #: it was looked for, and no verdict says it.
     autoload: tuple[str, ...] = ()
-    #: What the process simulates, `"acme:2 by accel-simulated 0.1.0"`; empty where devices are real.
-    simulated: str = ""
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -371,7 +369,6 @@ class Selection(NamedTuple):
             "problem": self.problem,
             "notes": list(self.notes),
             "autoload": list(self.autoload),
-            "simulated": self.simulated,
             "verdicts": [v.to_dict() for v in self.verdicts],
         }
 
@@ -380,8 +377,6 @@ class Selection(NamedTuple):
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
             lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
-        if self.simulated:
-            lines.append(f"  simulated, no real device: {self.simulated}")
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:

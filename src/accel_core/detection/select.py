@@ -75,9 +75,9 @@ def select(settings: Settings, find: Find, judge: Judge, missing_plugins: Missin
     else:
         choice = _ranked(settings, find(None), judge, missing_plugins)
     notes = _notes(settings, choice)
-    if not (notes or settings.simulated):
+    if not notes:
         return choice
-    return choice._replace(selection=choice.selection._replace(notes=notes, simulated=settings.simulated))
+    return choice._replace(selection=choice.selection._replace(notes=notes))
 
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 
-from accel_core._support import simulation
 from accel_core.backend import Backend
 from accel_core.machine import host
 
@@ -73,12 +72,10 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     """What of `backend`'s hardware is here.
 
-    `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, this is not Linux, or
-    the device is simulated. A false `Evidence` means "looked, and there is nothing".
+    `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not Linux. A
+    false `Evidence` means "looked, and there is nothing".
     """
     if not host.on_linux() or not (backend.device_nodes or backend.pci_ids):
-        return None
-    if simulation.device()[0] == backend.name:  # of which a machine has no sign
         return None
     bus = pci_devices(root) if backend.pci_ids else ()
     functions = tuple(str(device) for device in bus if matches_pci(device, backend.pci_ids))

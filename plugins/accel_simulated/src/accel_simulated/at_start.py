@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from accel_simulated import imports
+from accel_simulated import imports, seen
 
 if TYPE_CHECKING:
     from accel_simulated.declared import Declared
@@ -46,6 +46,7 @@ def begin() -> None:
 
         recording.begin(device()[1])
     imports.change("torch", before=_prepare)
+    seen.install(*device(), lambda: told(os.environ))
     if name == "klxpu":  # by the vendor's own way, which is not torch's
         from accel_simulated import kunlunxin
 

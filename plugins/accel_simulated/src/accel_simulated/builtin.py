@@ -10,7 +10,6 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-from accel_core._support import simulation
 from accel_simulated import device, imports
 from accel_simulated.vendors import VENDORS
 
@@ -31,9 +30,6 @@ def install(name: str) -> None:
 
             stand_ins.put_into(module, name)
 
-    def change_version(module: ModuleType) -> None:
-        setattr(module, name, simulation.VERSION)  # what a build for the vendor has there
-
     def change_distributed(module: ModuleType) -> None:
         from accel_simulated import collective
 
@@ -46,8 +42,6 @@ def install(name: str) -> None:
     if name != "xpu":  # whose storages the CPU wheel can make
         imports.change("torch.storage", after=lambda module: _serve_storages(module, name))
     imports.change("torch._C", before=lambda: device.load(name), after=change_c)
-    if name != "mps":
-        imports.change("torch.version", after=change_version)
     if VENDORS[name].collective:
         imports.change("torch.distributed.distributed_c10d", after=change_distributed)
 

@@ -19,14 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_core import BackendConflictError, OpBuildError, SettingError
-from accel_core._support import simulation
-from accel_core._support.torch_import import torch_build
+from accel_core import BackendConflictError, OpBuildError, SettingError, torch_build
 from accel_simulated import faults
 from accel_simulated.asked import MOST, VARIABLE, Asked, asked
 from accel_simulated.building import ready, runtime
 from accel_simulated.declared import known
 from accel_simulated.prebuilt import LIBRARY
+from accel_simulated.seen import VERSION
 from accel_simulated.vendors import Vendor
 
 if TYPE_CHECKING:
@@ -215,7 +214,7 @@ def _built_for(kind: str) -> str:
     if kind not in ("CUDA", "XPU"):
         return ""
     version = getattr(torch_build(), kind.lower(), None)
-    return f"{kind} {version}" if version and version != simulation.VERSION else ""
+    return f"{kind} {version}" if version and version != VERSION else ""
 
 
 def _real(package: str, simulated: Path) -> str:

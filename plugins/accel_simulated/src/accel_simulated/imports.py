@@ -17,19 +17,21 @@ def change(
     *,
     before: Callable[[], None] | None = None,
     after: Callable[[ModuleType], None] | None = None,
+    source: str = "",
 ) -> None:
     """Call `before` when the module is about to be loaded, and `after` with it when it was, once.
 
-    What `before` raises, the import raises, and each later import of the module too.
+    What `before` raises, the import raises, and each later import of the module too. Who reads the module's
+    source instead of importing it finds `source` before it.
     """
-    sys.meta_path.insert(0, _Finder(module, before, after))
+    sys.meta_path.insert(0, _Finder(module, before, after, source))
 
 
 class _Finder(MetaPathFinder):
     """Finds one module as the other finders do, and has it changed when it is loaded."""
 
-    def __init__(self, module: str, before: Any, after: Any) -> None:
-        self._module, self.before, self.after = module, before, after
+    def __init__(self, module: str, before: Any, after: Any, source: str) -> None:
+        self._module, self.before, self.after, self.source = module, before, after, source
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if fullname != self._module:
@@ -67,6 +69,10 @@ class _Loader(Loader):
         self._theirs.exec_module(module)
         if self._finder.after is not None:
             self._finder.after(module)
+
+    def get_source(self, fullname: str) -> str:
+        theirs: Any = self._theirs
+        return self._finder.source + (theirs.get_source(fullname) or "")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._theirs, name)

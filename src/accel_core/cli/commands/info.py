@@ -60,7 +60,6 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
             document["autoload"] = list(map(str, spoilers(asked.backend, settings.probe_timeout)))
-        document["simulated"] = settings.simulated
         if as_json:
             output.write_json(document)
         else:
@@ -190,7 +189,6 @@ def _identity(doc: dict[str, Any]) -> list[Part]:
                 ("vendor import", ", ".join(doc["vendor_import"])),
                 ("torch", doc["torch"]),
                 ("read on", text.clean(doc["url"])),
-                ("simulated", doc["simulated"] and f"no real device: {doc['simulated']}"),
             )
         ),
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from accel_core._support.simulation import simulator
 from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, text
 from accel_core.cli.output import answering
@@ -55,7 +54,7 @@ def command(
         surveyed = survey(settings, probing=not no_probe, load=load)
         marked = _marked(surveyed, settings)
         if as_json:
-            output.write_json(_document(surveyed, marked, settings.simulated))
+            output.write_json(_document(surveyed, marked))
         else:
             table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
             notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
@@ -79,7 +78,7 @@ def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
     return next((v for v in surveyed.verdicts if v.is_about(meant[0])), None)
 
 
-def _document(surveyed: Survey, marked: Verdict | None, simulated: str) -> dict[str, object]:
+def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
     build, choice = torch_build(), surveyed.choice
     return {
         "torch": build.version if build else None,
@@ -88,7 +87,6 @@ def _document(surveyed: Survey, marked: Verdict | None, simulated: str) -> dict[
         "how": choice.selection.how.value if choice and marked else None,
         "missing_plugins": list(surveyed.missing_plugins),
         "autoload": list(choice.selection.autoload) if choice else [],
-        "simulated": simulated,
         "backends": [{**described(v), "marked": v is marked} for v in surveyed.verdicts],
     }
 
@@ -158,7 +156,7 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
 
 def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
     """What is chosen, what is missing, what is there without a plugin; where more is said."""
-    notes = [_choice(surveyed, marked, settings), *_simulation(settings)]
+    notes = [_choice(surveyed, marked, settings)]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
@@ -168,15 +166,6 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, ever
         selection = surveyed.choice.selection
         notes += [(text.clean(line), "yellow") for line in (*selection.autoload, *selection.notes)]
     return notes
-
-
-def _simulation(settings: Settings) -> list[Cell]:
-    """That devices here are simulated; or that they could be, and how to ask."""
-    if settings.simulated:
-        return [(f"Simulated, no real device: {settings.simulated}.", "yellow")]
-    if simulator() is None:
-        return []
-    return [("accel-simulated is here: `accel simulate acme:2 -- COMMAND` gives a command devices.", "dim")]
 
 
 def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cell:

@@ -12,9 +12,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core._support.simulation import simulator
 from accel_core.cli.output import answering
 from accel_core.cli.page import Paragraph, Table, paragraph
+from accel_core.conformance.simulated import simulator
 from accel_core.detection.discovery import load_apart
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
 

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import click
 
-from accel_core._support import simulation
 from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Heading, Marked, Paragraph, Part, Table, paragraph
 from accel_core.cli.progress import Progress
-from accel_core.conformance import document
+from accel_core.conformance import document, simulated
 from accel_core.conformance.catalogue import Check, checks
 from accel_core.conformance.expected import NOTHING, Expected, read
 from accel_core.conformance.groups import LEVELS, USUAL_LEVEL
@@ -163,7 +162,7 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
         found = find(name, settings, load)
         if found:
             return found[0]
-        if str(name) != simulation.device()[0]:  # which no plugin declares: what is chosen drives it
+        if str(name) != simulated.device()[0]:  # which no plugin declares: what is chosen drives it
             usable = choose(settings, os.environ, isolated=True).selection.chosen
             raise BackendNotFoundError(not_found(f"accel verify {name}", name, lambda: [usable or "cpu"]))
     chosen = choose(settings, os.environ, isolated=True).selection.chosen
@@ -230,7 +229,7 @@ def _next(card: Card) -> list[Part]:
 
 
 def _simulated(name: str) -> str:
-    found = simulation.simulator()
+    found = simulated.simulator()
     if found is None:
         return (
             "Without the device: pip install accel-simulated; accel simulate --list names what it simulates."

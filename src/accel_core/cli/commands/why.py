@@ -60,8 +60,6 @@ def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> boo
 def _choice_page(selection: Selection) -> list[Part]:
     headline = _headline(selection)
     parts: list[Part] = [Paragraph(headline)]
-    if selection.simulated:
-        parts.append(paragraph((f"Simulated, no real device: {selection.simulated}.", "yellow")))
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
