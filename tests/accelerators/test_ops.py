@@ -23,8 +23,7 @@ def test_an_operator_that_nobody_provides_says_so(bare: Accelerator) -> None:
     assert issubclass(kind, NotImplementedBuilder)
     assert kind.__name__ == "NotImplementedBuilder"
     assert kind.op == "NoSuchBuilder"
-    # the name by which DeepSpeed knows that there is none
-    assert kind.NAME == kind.name == "deepspeed_not_implemented"
+    assert kind.NAME == kind.name == "not_implemented"
     builder = bare.create_op_builder("NoSuchBuilder")
     assert builder.is_compatible() is builder.is_built() is False
     assert "no installed distribution provides NoSuchBuilder" in builder.compatibility()

@@ -18,7 +18,7 @@ def device_number(torch: Any, name: str, device_type: str, device: Any) -> int |
     """
     expected = f"expected an index, a string such as '{device_type}:0' or a torch.device of that type"
     if isinstance(device, str):
-        if device.isdecimal():  # so DeepSpeed names a rank's device: os.environ["LOCAL_RANK"]
+        if device.isdecimal():  # so a launched rank's device is named: os.environ["LOCAL_RANK"]
             return int(device)
         try:
             device = torch.device(device)

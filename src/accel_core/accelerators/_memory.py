@@ -130,14 +130,14 @@ class Pinning(Base):
     """Page-locked host memory, from which a copy to the device can run beside other work.
 
     Everything follows from `_torch_pin_memory`, `_torch_empty_pinned` and `_torch_is_pinned`, which
-    have the names and parameters of DeepSpeed's hooks. None passes a device: torch deprecated that.
+    have the names and parameters of the interface's hooks. None passes a device: torch deprecated that.
     """
 
     #: Gives the manager of memory that is locked otherwise than by torch, or `None`: set by an integration.
     _pins: Callable[[], Any] | None = None
 
     def _pinned_otherwise(self) -> Any:
-        """DeepSpeed's `NativePinnedMemory`, under `DS_PIN_MEMORY_BACKEND=native`; else `None`."""
+        """Return the manager that an integration gives, where it is in use; else `None`."""
         return self._pins() if self._pins is not None else None
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ class Dtypes(Base):
     def is_bf16_supported(self) -> bool:
         """Whether a model can be trained in bfloat16 here, natively or emulated.
 
-        DeepSpeed refuses to train where this is False. Whether it is fast is another question:
+        A trainer may refuse to train where this is False. Whether it is fast is another question:
         `is_bf16_native`.
         """
         return False
@@ -40,7 +40,7 @@ class Dtypes(Base):
         return self.is_bf16_supported()
 
     def is_fp16_supported(self) -> bool:
-        """Whether a model can be trained in float16 here. DeepSpeed refuses to where this is False."""
+        """Whether a model can be trained in float16 here. A trainer may refuse to where this is False."""
         return False
 
     def is_fp8_supported(self) -> bool:

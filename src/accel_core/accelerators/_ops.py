@@ -22,12 +22,12 @@ __all__ = ["NotImplementedBuilder", "Ops"]
 class NotImplementedBuilder:
     """Stands for a builder that nobody provides: it exists, and says so when it is asked to load.
 
-    `get_op_builder` gives a subclass that knows the operator and the backend. As in DeepSpeed, all of them
-    have one `name`, so that reports list what is missing once.
+    `get_op_builder` gives a subclass that knows the operator and the backend. All of them have one `name`, so
+    that reports list what is missing once.
     """
 
-    #: The name that DeepSpeed looks for.
-    NAME: ClassVar[str] = "deepspeed_not_implemented"
+    #: The name in reports; an integration may set its framework's.
+    NAME: ClassVar[str] = "not_implemented"
     name: ClassVar[str] = NAME
     #: The builder that was asked for: `"FusedAdamBuilder"`.
     op: ClassVar[str] = ""
@@ -62,16 +62,16 @@ class Ops(Base):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        # Asking everybody costs milliseconds, and DeepSpeed asks for a hundred names while it is imported:
+        # Asking everybody costs milliseconds, and a framework asks for a hundred names while it is imported:
         # who there is, the table of what they have, and each answer, "nobody" too, are kept.
         self._op_providers_known: tuple[OpProvider, ...] | None = None
         self._op_table: dict[str, Operator] | None = None
         self._op_builder_classes: dict[str, type[Any]] = {}
 
     def op_builder_dir(self) -> str:
-        """The package that holds this backend's builders; DeepSpeed lists operators by what is in it.
+        """Return the package that holds this backend's builders; a framework lists what is in it.
 
-        The first that a provider names (DeepSpeed its own, where it has one for this device), else that of
+        The first that a provider names (a framework its own, where it has one for this device), else that of
         accel-core's builders, which serve any device. A plugin that brings a package of builders names it
         in its `OpProvider`, or overrides this; one that brings a table need not.
         """
@@ -98,7 +98,7 @@ class Ops(Base):
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
 
-        What plugins contribute is asked first, then other providers (DeepSpeed's own builders for this
+        What plugins contribute is asked first, then other providers (a framework's own builders for this
         device), accel-core's compiled builders and its portable ones; the first that is compatible is taken,
         and where none is, the first. What would have to be compiled for the processor waits until it is
         built, or `ACCEL_COMPILE=1` asks for it, while another starts at once. The answer is kept, unless
@@ -111,8 +111,8 @@ class Ops(Base):
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """An instance of `get_op_builder(class_name)`.
 
-        A builder that cannot be made gives a `NotImplementedBuilder` that says why: DeepSpeed makes one of
-        each operator while it is imported, wanted or not.
+        A builder that cannot be made gives a `NotImplementedBuilder` that says why: a framework may make
+        one of each operator while it is imported, wanted or not.
         """
         builder = self.get_op_builder(class_name)
         try:
@@ -151,7 +151,7 @@ class Ops(Base):
 
     def _find_op_builder(self, name: str) -> type[Any]:
         if name == NotImplementedBuilder.__name__:
-            return NotImplementedBuilder  # what DeepSpeed compares with
+            return NotImplementedBuilder  # with which a framework compares
         operator = self._table().get(name)
         if operator is None:
             notes = "".join(f"{p.advice}. " for p in self._providers() if p.advice)

@@ -13,7 +13,7 @@ class TensorType:
 
     `FloatTensor([1, 2])` holds these values, `FloatTensor()` nothing, and `FloatTensor(2, 3)` or a
     `torch.Size` makes an uninitialised tensor, as torch's types do. A single whole number is a `TypeError`:
-    torch's type takes it for a size, and `torch.tensor`, which DeepSpeed has in the place of most vendors'
+    torch's type takes it for a size, and `torch.tensor`, which stands in the place of most vendors'
     types, for a value. Keywords are those of `torch.tensor`. The tensor is on the device that is current when
     this is called.
 

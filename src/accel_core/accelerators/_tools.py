@@ -151,7 +151,7 @@ class Launch(Devices):
 
     @property
     def _communication_backend_name(self) -> str:
-        """The same as an attribute, as every accelerator of DeepSpeed has it."""
+        """The same as an attribute, which callers of the interface read as well."""
         return self.communication_backend_name()
 
     def _prepare_communication(self) -> str:

@@ -35,7 +35,7 @@ class Graph(Protocol):
 
 
 class OpBuilderLike(Protocol):
-    """Builds and loads one operator: accel-core's `OpBuilder`, DeepSpeed's, and the portable ones."""
+    """Builds and loads one operator: accel-core's `OpBuilder`, a framework's, and the portable ones."""
 
     @property
     def name(self) -> str:

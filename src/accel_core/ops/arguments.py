@@ -63,7 +63,7 @@ def check_rates(op: str, beta1: float, beta2: float, *, float32: bool = False) -
 
 
 def check_decay(op: str, weight_decay: float) -> None:
-    """Raise `OpInputError` for a weight decay below 0: torch refuses it too, DeepSpeed's C++ ignores it."""
+    """Raise `OpInputError` for a weight decay below 0: torch refuses it too, compiled kernels ignore it."""
     if not _is_within(weight_decay, math.inf):
         raise OpInputError(f"{op}: weight_decay is {weight_decay!r}, expected 0 or more")
 
@@ -110,12 +110,12 @@ def named_lists(op: str, names: Sequence[str], lists: Any) -> dict[str, Sequence
 
 
 def zenflow_is_missing(op: str, name: str) -> AttributeError:
-    """The error for a function that an operator of ours lacks; DeepSpeed's own has some for ZenFlow."""
+    """The error for a function that an operator of ours lacks; a framework's own has some for ZenFlow."""
     if not name.startswith("zenflow_"):
         return AttributeError(f"{op} has no {name!r}")
     return AttributeError(
-        f"{op} has no {name!r}: ZenFlow's overlapped step needs DeepSpeed's own, compiled. Compile it with "
-        "`accel ops CPUAdam --build`, or set ACCEL_COMPILE=1"
+        f"{op} has no {name!r}: ZenFlow's overlapped step needs the framework's own, compiled. Compile it "
+        "with `accel ops CPUAdam --build`, or set ACCEL_COMPILE=1"
     )
 
 

@@ -8,7 +8,7 @@
 
     ScaleBuilder().load().scale(tensor, 2.0)
 
-The members are those of DeepSpeed's builders, so that their subclasses and callers feel at home.
+The members are those of the interface's builders, so that their subclasses and callers feel at home.
 """
 
 from __future__ import annotations

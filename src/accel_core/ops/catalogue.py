@@ -1,6 +1,6 @@
 """All who provide an operator, in the order in which they are asked, and whose builder is used.
 
-An operator is known by the name of its builder, as DeepSpeed names it: `FusedAdamBuilder`. Of its candidates
+An operator is known by the name of its builder: `FusedAdamBuilder`. Of its candidates
 the first whose builder says that it is compatible is used; one that would have to be compiled for the
 processor waits until it was, while another starts at once. Nothing of them is imported before the operator
 is asked for.
@@ -44,7 +44,7 @@ class OpCandidate:
 
     @property
     def kind(self) -> str:
-        """`"plugin"`, `"compiled"`, `"portable"`, or what the provider says of itself: `"deepspeed"`."""
+        """`"plugin"`, `"compiled"`, `"portable"`, or what the provider says of itself."""
         return self.origin.kind
 
     @property

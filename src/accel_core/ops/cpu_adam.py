@@ -19,10 +19,10 @@ _NAMES = ("grads", "params", "exp_avg", "exp_avg_sq")
 
 
 class CPUAdam:
-    """The functions of DeepSpeed's `cpu_adam`, without ZenFlow's, on the compiled module.
+    """The functions of the operator `cpu_adam`, without ZenFlow's, on the compiled module.
 
     Parameters and gradients are float32, bfloat16 or float16; the two states are float32 or of the
-    parameters' type. Computing is in float32. In float32 a step equals that of DeepSpeed's own operator to
+    parameters' type. Computing is in float32, where a step equals that of the framework's own operator to
     the last bit, for any number of threads.
     """
 

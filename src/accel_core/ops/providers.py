@@ -31,7 +31,7 @@ class OpProvider:
     name: str = ""
     #: One word for tables: `"plugin"` by default, or the entry point's name in group `accel.op_builders`.
     kind: str = ""
-    #: A package with a module for each builder, in which DeepSpeed lists operators; or none, an empty string.
+    #: A package with a module for each builder, in which a framework lists operators; or none, "".
     package: str = ""
     #: Whether a builder that fails to import is passed over, and one that would first be compiled for the
     #: processor waits while another starts at once. By default neither: whoever installed the provider wants

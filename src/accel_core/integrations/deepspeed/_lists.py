@@ -15,10 +15,12 @@ from typing import Any
 
 from accel_core.errors import UnsupportedError
 
-__all__ = ["ALL_OPS", "complete", "renew"]
+__all__ = ["ALL_OPS", "NOT_IMPLEMENTED", "complete", "renew"]
 
 #: The module that holds the list.
 ALL_OPS = "deepspeed.ops.op_builder.all_ops"
+#: What DeepSpeed calls each builder that there is not; it lists the name as one that is not compatible.
+NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def complete(module: Any, accelerator: Any) -> None:

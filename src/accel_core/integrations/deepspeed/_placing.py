@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import MethodType, ModuleType
 from typing import Any
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators.interface import Accelerator, NotImplementedBuilder
 from accel_core.current import get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
 from accel_core.integrations.deepspeed import _alone, _lists
@@ -110,6 +110,7 @@ def _is_home(module: ModuleType) -> bool:
 
 
 def _put(module: Any, accelerator: Accelerator) -> None:
+    NotImplementedBuilder.NAME = NotImplementedBuilder.name = _lists.NOT_IMPLEMENTED
     for abstract in _abstract_classes():
         # DeepSpeed wants an instance of its class. Ours can be none at import time, and becomes one here.
         abstract.register(Accelerator)

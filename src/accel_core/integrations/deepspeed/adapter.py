@@ -19,7 +19,7 @@ from accel_core._support.torch_import import import_torch
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.errors import InvalidAcceleratorError
-from accel_core.integrations.deepspeed import _placing, op_builders
+from accel_core.integrations.deepspeed import _lists, _placing, op_builders
 from accel_core.ops.providers import OpProvider
 
 __all__ = ["adapt", "before_import"]
@@ -182,7 +182,7 @@ class _Adapted:
         found = {}
         for name in sorted(names):
             kind = self._foreign.get_op_builder(name)
-            if isinstance(kind, type) and getattr(kind, "NAME", "") != "deepspeed_not_implemented":
+            if isinstance(kind, type) and getattr(kind, "NAME", "") != _lists.NOT_IMPLEMENTED:
                 found[name] = f"{kind.__module__}:{kind.__qualname__}"
         provider = _described(_original(type(self._foreign)))
         return op_builders.DeepSpeedProvider(

@@ -1,6 +1,6 @@
-"""Portable builders: DeepSpeed's optimiser operators, written on torch's own, so that any device runs them.
+"""Portable builders: the optimiser operators, written on torch's own, so that any device runs them.
 
-Nothing is compiled. `load()` gives a module with the functions of DeepSpeed's compiled one, under their
+Nothing is compiled. `load()` gives a module with the functions of the compiled one, under their
 names and calling conventions. Importing this package does not import torch.
 """
 
@@ -30,7 +30,7 @@ class _Portable:
 
     @property
     def name(self) -> str:
-        """The operator's name, as DeepSpeed's reports print it."""
+        """The operator's name, as reports print it."""
         return self.NAME
 
     def absolute_name(self) -> str:

@@ -25,7 +25,7 @@ def lion(
     """One step on gradients, parameters and averages.
 
     Where average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper;
-    DeepSpeed's kernels move it by `lr`, up on CUDA and down on CPU.
+    the compiled kernels move it by `lr`, up on CUDA and down on CPU.
     """
     check_rates(op, beta1, beta2)
     check_decay(op, weight_decay)

@@ -1,4 +1,4 @@
-"""The optimisers that DeepSpeed numbers: `create_x(id, …)`, `x_update(id, …)`, `destroy_x(id)`."""
+"""Optimisers that their caller numbers: `create_x(id, …)`, `x_update(id, …)`, `destroy_x(id)`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Optimizers(Generic[T]):
         self._known: dict[int, T] = {}
 
     def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
-        """Keep `settings` under this number, in place of what had it; 0, as DeepSpeed's functions give.
+        """Keep `settings` under this number, in place of what had it; 0, as the compiled functions give.
 
         Raises `OpInputError` for what is no whole number of 64 bits, as the compiled operator does.
         """

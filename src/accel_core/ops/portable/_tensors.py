@@ -110,7 +110,7 @@ def _checked(op: str, index: int, names: Mapping[str, Any], tensors: Sequence[Te
             require_writable(at, tensor)
     if all(tensor.shape == first.shape for tensor in tensors):
         return list(tensors)
-    # DeepSpeed pairs tensors by their elements alone: a state may be flat where the parameter is not.
+    # Compiled kernels pair tensors by their elements alone: a state may be flat where the parameter is not.
     for name, tensor in zip(names, tensors, strict=True):
         if not tensor.is_contiguous():
             raise OpInputError(

@@ -1,4 +1,4 @@
-"""The functions of DeepSpeed's `cpu_adam`, without ZenFlow's; on tensors of any device."""
+"""The functions of the operator `cpu_adam`, without ZenFlow's; on tensors of any device."""
 
 from __future__ import annotations
 

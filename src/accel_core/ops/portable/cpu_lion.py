@@ -1,4 +1,4 @@
-"""The functions of DeepSpeed's `cpu_lion`; on tensors of any device."""
+"""The functions of the operator `cpu_lion`; on tensors of any device."""
 
 from __future__ import annotations
 

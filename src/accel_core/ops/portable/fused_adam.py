@@ -1,4 +1,4 @@
-"""The functions of DeepSpeed's `fused_adam`."""
+"""The functions of the operator `fused_adam`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
 
 def multi_tensor_adam(
     chunk_size: int,  # how a kernel would split the work
-    noop_flag: Tensor,  # DeepSpeed's kernel ignores it too: infinities must be seen
+    noop_flag: Tensor,  # the compiled kernel ignores it too: infinities must be seen
     tensor_lists: Sequence[Sequence[Tensor]],
     lr: float,
     beta1: float,

@@ -1,4 +1,4 @@
-"""The functions of DeepSpeed's `fused_lamb`."""
+"""The functions of the operator `fused_lamb`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def lamb(
     `p`, `m`, `v`, `g`: parameter, average, average of squares, gradient, which is divided by `grad_scale`.
     `p_copy`: gets the new parameter in its own precision, unless it is empty. `mode` 0 adds `eps` under the
     root, 1 beside it. The ratio `|p| / |update|` is kept between `min_coeff` and `max_coeff`, and is 1 where
-    either norm is 0. Bias correction scales the step, as in DeepSpeed, not the averages. Raises
+    either norm is 0. Bias correction scales the step, as in the compiled kernel, not the averages. Raises
     `OpInputError` for tensors that do not match, or another mode.
     """
     if mode not in (0, 1):
