@@ -160,12 +160,10 @@ ACCEL_PROBE = Variable(
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
-ACCEL_ONLY = Variable("ACCEL_ONLY", str, "", "Set by accel_core.testing: whose plugins alone are seen.")
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
-    ACCEL_ONLY,
 )  # type: ignore[assignment]  # fmt: skip
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (

@@ -46,19 +46,6 @@ def _age(path: Path, seconds: int) -> None:
     os.utime(path, ns=(stamp, stamp))
 
 
-def test_what_a_test_hides_is_as_not_installed(only, tmp_path, monkeypatch):
-    """ACCEL_ONLY is noticed at once, however it writes the names; accel-core itself is never hidden."""
-    root = site(tmp_path)
-    only([root])
-    for name in ("accel-npu", "Acme.Tools", "accel-core"):
-        layouts.dist_info(root, name, "1.0", {GROUP: {name: "module"}})
-    assert len(ours()) == 3
-    monkeypatch.setenv("ACCEL_ONLY", "other, acme_tools")
-    assert sorted(name for name, *_ in ours()) == ["Acme.Tools", "accel-core"]
-    monkeypatch.setenv("ACCEL_ONLY", " ")
-    assert len(ours()) == 3
-
-
 def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
     root = site(tmp_path)
     only([root])

@@ -20,6 +20,7 @@ from accel_core import Accelerator, Backend, BackendConflictError, Candidate, In
 from accel_core.detection.records import How
 from accel_core.errors import AccelError, InvalidArgumentError
 from accel_core.machine import vendors
+from accel_core.settings import read
 from accel_core.testing import Fake, FakeAccelerator, Fault, environment, fake, installed
 from accel_core.testing.plugins import _kept
 
@@ -68,7 +69,9 @@ def _of_its_own(torch_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def names(**settings: Any) -> list[str]:
-    return [candidate.name for candidate in accel_core.discover(**settings)]
+    """What may be chosen, in the order of rank."""
+    found = accel_core.discover(**settings)
+    return [each.name for each in found if read().permits(each.name, each.distribution)]
 
 
 def test_it_is_found_judged_and_chosen_as_any_other(mlu: World, monkeypatch: pytest.MonkeyPatch):
@@ -194,13 +197,12 @@ def test_isolated_nothing_of_the_users_decides(
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (seen,))
     monkeypatch.setenv("DS_ACCELERATOR", "mlu")
     monkeypatch.setenv("ACCEL_BLOCK", "acme")
-    mlu.distribution("torch-zeta", "1.0", {"torch.backends": {"zeta": "torch_zeta:autoload"}})
     with unchanged(), installed(fake("acme", devices=0), isolated=True):
         assert names() == ["acme", "cpu"]
         assert accel_core.get_accelerator().name == "cpu"
         record = accel_core.selection()
-        assert (record.missing_plugins, record.autoload) == ((), ())
-        assert {name for name in os.environ if name.startswith(("ACCEL_", "DS_"))} == {"ACCEL_ONLY"}
+        assert record.missing_plugins == ()
+        assert {name for name in os.environ if name.startswith(("ACCEL_", "DS_"))} == {"ACCEL_ALLOW"}
         with pytest.raises(AccelError, match="mlu"):
             accel_core.accelerator("mlu")
     assert names() == ["mlu", "generic", "cpu"]

@@ -7,7 +7,6 @@ exception, so that one broken distribution cannot hide the others.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ from accel_core.detection.entry_points import (
 )
 from accel_core.detection.records import ENDED, Candidate, Outcome, Status, Unloaded, after
 from accel_core.detection.trying import LOADING, Note
-from accel_core.settings import ACCEL_ONLY, Pin, Settings, normalize_distribution, read
+from accel_core.settings import Pin, Settings, normalize_distribution, read
 
 if TYPE_CHECKING:
     from accel_core._support.guest import Guest
@@ -191,12 +190,9 @@ def declarers(name: str) -> set[str]:
 
 
 def builtin_candidates() -> tuple[Candidate, ...]:
-    """The backends that accel_core brings itself: the CPU, and any accelerator torch reports.
-
-    Not the latter where `ACCEL_ONLY` hides plugins: it would take what one of them claims.
-    """
+    """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     ours = Provenance("accel-core", __version__)
-    brought = (builtin.CPU,) if ACCEL_ONLY.read(os.environ) else (builtin.CPU, builtin.GENERIC)
+    brought = (builtin.CPU, builtin.GENERIC)
     return tuple(Candidate(backend._declared_by(ours), builtin) for backend in brought)
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._text import clean
 from accel_core.backend import Provenance
-from accel_core.settings import ACCEL_ONLY, normalize_distribution
+from accel_core.settings import normalize_distribution
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
@@ -46,8 +46,6 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 #: Groups that one choice asks for: the files are read once for all of them.
 _TOGETHER = ("accel.backends", "torch.backends", "accel.adapters")
 _INFO = (".dist-info", ".egg-info")
-#: accel-core itself, as `_normalize` gives it: no test hides that.
-_OURS = "accel_core"
 
 
 class EntryPoint(NamedTuple):
@@ -124,8 +122,7 @@ def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
     """The entry points of `group`, in the order of `sys.path`.
 
     Of several distributions of one name the first on `sys.path` counts, as for `importlib.metadata`. A
-    distribution whose metadata cannot be read is passed over; it never hides another. Where `ACCEL_ONLY`
-    names distributions, by comma, the others count as not installed, but for accel-core.
+    distribution whose metadata cannot be read is passed over; it never hides another.
     """
     return scan(group).entry_points
 
@@ -137,14 +134,10 @@ def scan(group: str) -> Scan:
 
 def scan_all(groups: tuple[str, ...]) -> dict[str, Scan]:
     """The same of several groups, for which each file is read once."""
-    only = ACCEL_ONLY.read(os.environ)
-    key = (only, *_key())
+    key = _key()
     unknown = tuple(group for group in groups if group not in _memo or _memo[group][0] != key)
     if unknown:
         installed = tuple(_first_of_each_name(_distributions(unknown)))
-        if only:
-            seen = {_OURS, *(_normalize(name.strip()) for name in only.split(","))}
-            installed = tuple(item for item in installed if item.normalized in seen)
         unread = tuple(Unread(*_identity(item), item.fault) for item in installed if item.fault)
         _memo.update({each: (key, Scan(tuple(_entry_points(installed, each)), unread)) for each in unknown})
     return {group: _memo[group][1] for group in groups}

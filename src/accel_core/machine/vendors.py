@@ -6,13 +6,12 @@ declarations and lists the differences that are meant.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
-from accel_core.settings import ACCEL_ONLY
+from accel_core.settings import read
 
 __all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins"]
 
@@ -163,10 +162,9 @@ def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
 def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
     """Hardware on this machine that no backend among `names` is for, each with the command to run.
 
-    None where `ACCEL_ONLY` hides plugins: whether one is installed for it is not to be seen.
+    None for hardware whose plugin the policy (`ACCEL_ALLOW`, `ACCEL_BLOCK`) would not let be chosen.
     """
-    if ACCEL_ONLY.read(os.environ):
-        return ()
+    policy = read()
     covered = {name.partition(".")[0] for name in names}
     return tuple(
         f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
@@ -174,4 +172,5 @@ def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
         for known in known_hardware()
         # An integrated GPU is in every other laptop: not worth a warning at every start.
         if known.backend not in covered and not known.integrated
+        if policy.permits(known.backend, known.distribution)
     )

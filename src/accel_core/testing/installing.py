@@ -24,7 +24,7 @@ from accel_core.detection.builtin import CPU, GENERIC
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.plugin import declarations
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.settings import ACCEL_ONLY, normalize_distribution
+from accel_core.settings import ACCEL_ALLOW, normalize_distribution
 from accel_core.testing import layers, plugins
 from accel_core.testing.distributions import write_distribution
 from accel_core.testing.fakes import Fake
@@ -127,7 +127,7 @@ def installed(
     With `isolated`, variables `ACCEL_…` and `DS_…`, other plugins and hardware count as not there: the CPU
     is what is left.
 
-    The entry of `sys.path`, the variables (`PYTHONPATH` and `ACCEL_ONLY` among them) and the choice are the
+    The entry of `sys.path`, the variables (`PYTHONPATH` and `ACCEL_ALLOW` among them) and the choice are the
     process's: other threads see them too. Blocks may be nested, and end in any order.
 
     Raises `InvalidArgumentError` for what is no backend, `InvalidBackendError` for a declaration or a
@@ -259,11 +259,10 @@ def _variables(
     """What is set, or unset, in the block."""
     path = [folder, *filter(None, [{**os.environ, **given}.get("PYTHONPATH")])]
     found: dict[str, str | None] = {}
-    only = ACCEL_ONLY.read(os.environ)
     if isolated:
         steering = [name for name in os.environ if name.startswith(layers.STEERING)]
         found |= dict.fromkeys(name for name in steering if not name.startswith(_OF_THE_PROCESS))
-        found |= {ACCEL_ONLY.name: distribution}
-    elif only:  # within a block that is isolated
-        found[ACCEL_ONLY.name] = f"{only},{distribution}"
+        found[ACCEL_ALLOW.name] = f"@{distribution},{CPU.name}"
+    elif layers.is_set(ACCEL_ALLOW.name):  # within a block that is isolated
+        found[ACCEL_ALLOW.name] = f"{os.environ[ACCEL_ALLOW.name]},@{distribution}"
     return {**found, **given, "PYTHONPATH": os.pathsep.join(path)}

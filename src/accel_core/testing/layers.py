@@ -15,7 +15,7 @@ from accel_core import current
 from accel_core._support.forks import ForkSafeLock
 from accel_core.errors import InvalidArgumentError
 
-__all__ = ["Layer", "environment"]
+__all__ = ["Layer", "environment", "is_set"]
 
 #: What begins the names of variables that steer a choice.
 STEERING = ("ACCEL_", "DS_")
@@ -78,6 +78,11 @@ class Layer:
         return self._variables.get(name) is not None
 
 
+def is_set(name: str) -> bool:
+    """Whether what is installed has set that variable."""
+    return name in os.environ and any(layer.keeps(name) for layer in tuple(_layers))
+
+
 def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, str]:
     """The variables for a child process that sees what is `installed`: the whole of its environment.
 
@@ -86,8 +91,7 @@ def environment(variables: Mapping[str, str | None] | None = None) -> dict[str, 
     text.
     """
     check(variables or {})
-    ours = {name for layer in tuple(_layers) for name in os.environ if layer.keeps(name)}
-    kept = {n: v for n, v in os.environ.items() if not n.startswith(STEERING) or n in ours}
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(STEERING) or is_set(n)}
     return {name: value for name, value in {**kept, **(variables or {})}.items() if value is not None}
 
 
