@@ -14,9 +14,15 @@ from __future__ import annotations
 _HOMES = {
     "accelerators._streams": ("HostEvent", "HostStream"),
     "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
-    "accelerators.records": ("Capabilities", "DeviceProperties"),
+    "accelerators.records": (
+        "Capabilities",
+        "DeviceCapability",
+        "DeviceProperties",
+        "GradScalerOptions",
+        "Graph",
+        "OpBuilderLike",
+    ),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "accelerators.types": ("DeviceCapability", "GradScalerOptions", "Graph", "OpBuilderLike"),
     "backend": ("Backend", "ProbeResult", "Provenance"),
     "check": ("Check", "CheckResult", "Fix"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),

@@ -11,12 +11,12 @@ from accel_core.accelerators._streams import HostStream as HostStream
 from accel_core.accelerators.interface import Accelerator as Accelerator
 from accel_core.accelerators.interface import NotImplementedBuilder as NotImplementedBuilder
 from accel_core.accelerators.records import Capabilities as Capabilities
+from accel_core.accelerators.records import DeviceCapability as DeviceCapability
 from accel_core.accelerators.records import DeviceProperties as DeviceProperties
+from accel_core.accelerators.records import GradScalerOptions as GradScalerOptions
+from accel_core.accelerators.records import Graph as Graph
+from accel_core.accelerators.records import OpBuilderLike as OpBuilderLike
 from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccelerator
-from accel_core.accelerators.types import DeviceCapability as DeviceCapability
-from accel_core.accelerators.types import GradScalerOptions as GradScalerOptions
-from accel_core.accelerators.types import Graph as Graph
-from accel_core.accelerators.types import OpBuilderLike as OpBuilderLike
 from accel_core.backend import Backend as Backend
 from accel_core.backend import ProbeResult as ProbeResult
 from accel_core.backend import Provenance as Provenance

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from accel_core import BackendUnavailableError, TorchAccelerator
-from accel_core.accelerators.generic import GenericAccelerator
+from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.detection.builtin import GENERIC
 
 START = """
@@ -24,7 +24,7 @@ import torch
 from torch.utils import backend_registration
 from accel_core import BackendUnavailableError, UnsupportedError
 from accel_core.accelerators._streams import HostEvent
-from accel_core.accelerators.generic import GenericAccelerator
+from accel_core.accelerators.torch_device import GenericAccelerator
 from accel_core.accelerators.torch_device import TorchAccelerator
 from accel_core.detection.builtin import GENERIC
 """

@@ -14,7 +14,7 @@ import pytest
 from accel_core import Accelerator, Backend, TorchAccelerator
 from accel_core.accelerators._devices import Base, Devices
 from accel_core.accelerators._torch_graphs import TorchGraphs
-from accel_core.accelerators._torch_runtime import TorchRuntime
+from accel_core.accelerators._torch_memory import TorchRuntime
 
 #: All that `Accelerator` and `TorchAccelerator` are made of.
 SECTIONS = [*Accelerator.__bases__, TorchGraphs, TorchRuntime]

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from accel_core._support import log
 from accel_core._support.interpreter import command, end_group
+from accel_core._support.torch_import import AUTOLOAD
 
 try:
     import fcntl
@@ -146,7 +147,7 @@ def run(
             stdin=given,
             stdout=out.file,
             stderr=None if live else err.file,
-            env=dict(os.environ) if as_we_are else {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            env=dict(os.environ) if as_we_are else {**os.environ, AUTOLOAD: "0"},
             start_new_session=True,
         )
         _running.add(process)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from accel_core._support.torch_import import import_torch
-from accel_core.errors import InvalidDeviceError, UnsupportedError
+from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators.records import DeviceProperties
-    from accel_core.accelerators.types import DeviceCapability
+    from accel_core.accelerators.records import DeviceCapability, DeviceProperties
     from accel_core.backend import Backend
 
-__all__ = ["Base", "Devices", "Memo"]
+__all__ = ["Base", "Devices", "Memo", "missing_defaults"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -73,9 +73,7 @@ class Base:
         """The index that is named, its range not asked; `None` for `None` and for a device type alone."""
         if device is None or type(device) is int:
             return device
-        from accel_core.accelerators._arguments import device_number
-
-        return device_number(self._torch, self.name, self._device_type, device)
+        return _device_number(self._torch, self.name, self._device_type, device)
 
     @property
     def device_type(self) -> str:
@@ -97,8 +95,6 @@ class Base:
         Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
         sets the variables, unless it is told `vendor_defaults=False`.
         """
-        from accel_core.accelerators.vendor_defaults import missing_defaults
-
         missing = missing_defaults(self.backend, os.environ)
         os.environ.update(missing)
         return tuple(f"{name}={value}" for name, value in missing.items())
@@ -344,9 +340,7 @@ class Devices(Base):
         """
         index = device_index
         if type(index) is not int:
-            from accel_core.accelerators._arguments import device_number
-
-            index = device_number(self._torch, self.name, self._device_type, device_index)
+            index = _device_number(self._torch, self.name, self._device_type, device_index)
             if index is None:
                 return self.current_device()
         self._check_range(index)
@@ -359,3 +353,36 @@ class Devices(Base):
                 f"{self.name}: device index {index} is out of range, "
                 f"{count or 'no'} device{'' if count == 1 else 's'} visible"
             )
+
+
+def _device_number(torch: Any, name: str, device_type: str, device: Any) -> int | None:
+    """The index that `device` names on the accelerator `name`; `None` where it names a type alone (`"npu"`).
+
+    The range is not asked. Raises `InvalidDeviceError` for another accelerator's device and for a string that
+    names none, and `InvalidArgumentError` for what is neither an index, a string nor a `torch.device`.
+    """
+    expected = f"expected an index, a string such as '{device_type}:0' or a torch.device of that type"
+    if isinstance(device, str):
+        if device.isdecimal():  # so a launched rank's device is named: os.environ["LOCAL_RANK"]
+            return int(device)
+        try:
+            device = torch.device(device)
+        except RuntimeError:
+            raise InvalidDeviceError(f"{name}: {device!r} is not a device: {expected}") from None
+    if isinstance(device, torch.device):
+        if device.type != device_type:
+            raise InvalidDeviceError(f"{name}: {device} is not a device of type {device_type!r}: {expected}")
+        index: int | None = device.index
+        return index
+    try:
+        return operator.index(device)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"{name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
+        ) from None
+
+
+def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of `Backend.environment` that are not set in `environ`, with the vendor's values."""
+    wanted = (assignment.partition("=") for assignment in backend.environment)
+    return {name: value for name, _, value in wanted if name not in environ}

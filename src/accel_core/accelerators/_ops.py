@@ -11,7 +11,7 @@ from accel_core.accelerators._devices import Base
 from accel_core.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.types import OpBuilderLike
+    from accel_core.accelerators.records import OpBuilderLike
     from accel_core.backend import Backend
     from accel_core.ops.catalogue import Operator
     from accel_core.ops.providers import OpProvider

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from accel_core._support.torch_import import import_torch
 from accel_core.accelerators._devices import Base, Devices
 
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators.types import Graph
+    from accel_core.accelerators.records import Graph
 
-__all__ = ["Graphs", "HostEvent", "HostStream", "Streams"]
+__all__ = ["Graphs", "HostEvent", "HostStream", "Streams", "torch_stream_class"]
 
 
 class HostEvent:
@@ -204,3 +205,42 @@ class Graphs(Base):
     def is_current_stream_capturing(self) -> bool:
         """Whether the current stream is capturing into a graph."""
         return False
+
+
+@cache  # registered only as long as somebody holds it
+def _record_nothing(device_type: str) -> Any:
+    """Register a kernel of `record_stream` that does nothing, once for a device type."""
+    torch: Any = import_torch()
+    library = torch.library.Library("aten", "IMPL")
+    key = torch._C._dispatch_key_for_device(device_type)
+    library.impl("record_stream", lambda *_: None, key)
+    return library
+
+
+def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
+    """`one_queue` as a class of torch's streams, which `Tensor.record_stream` takes; else as it is.
+
+    Where the device has no kernel of `record_stream`, one that does nothing is registered: of one queue, no
+    memory can be given away too early.
+    """
+    kind = torch.Stream
+    try:
+        now = torch.accelerator.current_stream()
+        numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
+        made = type(
+            "Stream",
+            (one_queue, kind),
+            {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)},
+        )
+        stream = made()
+    except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
+        return one_queue
+    try:
+        tensor = torch.empty(1, device=device_type)
+    except RuntimeError:  # a device that holds no tensors yet has none to record
+        return made
+    try:
+        tensor.record_stream(stream)
+    except RuntimeError:  # as NotImplementedError, or what a fallback to the CPU says
+        _record_nothing(device_type)
+    return made

@@ -12,7 +12,7 @@ from accel_core.accelerators._streams import Graphs, Streams
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.types import Graph
+    from accel_core.accelerators.records import Graph
 
 __all__ = ["TorchGraphs"]
 

@@ -7,6 +7,7 @@ uses: on `Base`, or on `Devices` where it speaks of devices by index. Here they 
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from accel_core.accelerators._devices import Devices
@@ -41,19 +42,5 @@ class Accelerator(Dtypes, Pinning, Graphs, Compile, Ops, Random, Streams, Memory
         """Every yes or no of this accelerator, asked now; may initialise the device."""
         from accel_core.accelerators.records import Capabilities
 
-        return Capabilities(
-            is_available=self.is_available(),
-            is_synchronized_device=self.is_synchronized_device(),
-            use_host_timers=self.use_host_timers(),
-            resolves_data_dependency=self.resolves_data_dependency(),
-            handles_memory_backpressure=self.handles_memory_backpressure(),
-            is_bf16_supported=self.is_bf16_supported(),
-            is_bf16_native=self.is_bf16_native(),
-            is_fp16_supported=self.is_fp16_supported(),
-            is_fp8_supported=self.is_fp8_supported(),
-            is_fp64_supported=self.is_fp64_supported(),
-            supports_graphs=self.supports_graphs(),
-            supports_nvtx_domain=self.supports_nvtx_domain,
-            is_triton_supported=self.is_triton_supported(),
-            prefer_triton_grouped_mm=self.prefer_triton_grouped_mm(),
-        )
+        answers = {field.name: getattr(self, field.name) for field in fields(Capabilities)}
+        return Capabilities(**{name: a() if callable(a) else a for name, a in answers.items()})

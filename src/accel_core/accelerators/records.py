@@ -1,11 +1,26 @@
-"""What an accelerator answers in one piece: frozen records, imported when one is asked for."""
+"""What an accelerator answers in one piece, as frozen records; and types that torch has no class of.
+
+Imported when one is asked for; calling an accelerator loads none of it. A device is `torch.types.Device`,
+`int | str | torch.device | None`; a stream is a `torch.Stream`, an event a `torch.Event`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
-__all__ = ["Capabilities", "DeviceProperties"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "Capabilities",
+    "DeviceCapability",
+    "DeviceProperties",
+    "GradScalerOptions",
+    "Graph",
+    "OpBuilderLike",
+    "read_properties",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +70,95 @@ class Capabilities:
     def to_dict(self) -> dict[str, bool]:
         """The record as plain values, for JSON."""
         return asdict(self)
+
+
+#: What the device schedules on: CUDA and those who follow it, SYCL, Ascend.
+_MULTIPROCESSORS = ("multi_processor_count", "max_compute_units", "cube_core_num")
+#: CUDA says 0 or 1, SYCL False or True.
+_INTEGRATED = ("is_integrated", "is_integrated_gpu")
+
+
+def read_properties(properties: object, total_memory: int | None) -> DeviceProperties:
+    """The record of what `torch.<device_type>.get_device_properties` gave."""
+    uuid = getattr(properties, "uuid", None)
+    integrated = _int(properties, *_INTEGRATED)
+    return DeviceProperties(
+        name=str(getattr(properties, "name", "")),
+        total_memory=total_memory,
+        capability=_capability(properties),
+        uuid=None if uuid is None else str(uuid),
+        pci_address=_pci_address(properties),
+        multiprocessors=_int(properties, *_MULTIPROCESSORS),
+        integrated=None if integrated is None else bool(integrated),
+    )
+
+
+def _int(properties: object, *names: str) -> int | None:
+    """The first of the fields that is there and a number."""
+    values = (getattr(properties, name, None) for name in names)
+    return next((int(value) for value in values if isinstance(value, int)), None)
+
+
+def _capability(properties: object) -> tuple[int, int] | None:
+    major, minor = _int(properties, "major"), _int(properties, "minor")
+    return None if major is None or minor is None else (major, minor)
+
+
+def _pci_address(properties: object) -> str | None:
+    domain, bus, device = (_int(properties, f"pci_{part}_id") for part in ("domain", "bus", "device"))
+    return None if bus is None or device is None else f"{domain or 0:04x}:{bus:02x}:{device:02x}.0"
+
+
+# --- for annotations ---------------------------------------------------------------------------------
+
+
+class Graph(Protocol):
+    """Work that was captured once: `torch.cuda.CUDAGraph`, `torch.accelerator.Graph`, and vendors' own.
+
+    What not all of them have (`pool()`, which Gaudi's lacks) is not here.
+    """
+
+    def capture_begin(self) -> None:
+        """Begin to capture what the current stream is given."""
+
+    def capture_end(self) -> None:
+        """End it."""
+
+    def replay(self) -> None:
+        """Run what was captured."""
+
+    def reset(self) -> None:
+        """Forget what was captured."""
+
+
+class OpBuilderLike(Protocol):
+    """Builds and loads one operator: accel-core's `OpBuilder`, a framework's, and the portable ones."""
+
+    @property
+    def name(self) -> str:
+        """The operator's name, as reports print it."""
+
+    def is_compatible(self, verbose: bool = False) -> bool:
+        """Whether the operator can be used here."""
+
+    def load(self, verbose: bool = True) -> Any:
+        """What has the operator's functions: a module, or what stands for it."""
+
+    def builder(self) -> Any:
+        """The extension for `setuptools`, to build it ahead of time."""
+
+
+class DeviceCapability(TypedDict):
+    """What `get_device_capability` gives."""
+
+    supported_dtypes: set[torch.dtype]
+
+
+class GradScalerOptions(TypedDict, total=False):
+    """What `grad_scaler` passes on: the arguments of `torch.amp.GradScaler` besides the device."""
+
+    init_scale: float
+    growth_factor: float
+    backoff_factor: float
+    growth_interval: int
+    enabled: bool

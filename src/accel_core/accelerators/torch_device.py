@@ -1,4 +1,4 @@
-"""`TorchAccelerator`: the interface over any `torch.<device_type>` module."""
+"""`TorchAccelerator`: the interface over any `torch.<device_type>` module; `GenericAccelerator`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from accel_core.accelerators._binding import (
     natively,
     or_default,
 )
+from accel_core.accelerators._streams import torch_stream_class
 from accel_core.accelerators._torch_graphs import TorchGraphs
-from accel_core.accelerators._torch_memory import TorchMemory
-from accel_core.accelerators._torch_runtime import TorchRuntime
+from accel_core.accelerators._torch_memory import TorchMemory, TorchRuntime
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import BackendUnavailableError
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators.records import DeviceProperties
-    from accel_core.accelerators.types import DeviceCapability
+    from accel_core.accelerators.records import DeviceCapability, DeviceProperties
     from accel_core.backend import Backend
 
-__all__ = ["TorchAccelerator"]
+__all__ = ["GenericAccelerator", "TorchAccelerator"]
 
 
 class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
@@ -190,7 +189,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         ask = self._vendor["get_device_properties"]
         if ask is None:
             return super().device_properties(index)
-        from accel_core.accelerators._properties import read_properties
+        from accel_core.accelerators.records import read_properties
 
         return read_properties(ask(index), self._total_memory_or_none(index))
 
@@ -268,9 +267,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         found: type[torch.Stream] = super().Stream if not self._has_streams else self._stream_class
         if self._has_streams or self._torch_accelerator is None:
             return found
-        from accel_core.accelerators._one_queue import stream_class
-
-        return stream_class(found, self._torch, self._device_type)
+        return torch_stream_class(found, self._torch, self._device_type)
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
@@ -353,3 +350,22 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 for _row in ROWS:
     if _row.call in (Call.PLAIN, Call.INDEXED):
         setattr(TorchAccelerator, _row.name, delegate(_row.name, getattr(TorchAccelerator, _row.name)))
+
+
+class GenericAccelerator(TorchAccelerator):
+    """`TorchAccelerator` over whatever device `torch.accelerator` names when this is constructed.
+
+    The name stays "generic"; `device_name()` is torch's. Raises `BackendUnavailableError` when torch
+    reports no accelerator.
+    """
+
+    def _torch_device_type(self) -> str:
+        try:
+            device = self._torch.accelerator.current_accelerator()
+        except RuntimeError as error:  # torch finds two that exclude each other
+            raise BackendUnavailableError(
+                f"{self.name}: torch cannot name its accelerator: {error}"
+            ) from error
+        if device is None:
+            raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
+        return str(device.type)

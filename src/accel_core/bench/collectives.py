@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core._support import child
 from accel_core._support.torch_import import import_torch
-from accel_core.accelerators.vendor_defaults import missing_defaults
+from accel_core.accelerators._devices import missing_defaults
 from accel_core.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_core.bench.records import Effort, Measurement, Outcome, Step
 from accel_core.bench.timing import Samples, measured, wrong

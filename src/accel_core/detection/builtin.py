@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from accel_core._support.torch_import import import_torch, torch_build
+from accel_core._support.torch_import import AUTOLOAD, import_torch, torch_build
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.detection.records import root_cause
@@ -29,7 +29,7 @@ GENERIC = Backend(
     name="generic",
     priority=100,
     device_type="privateuseone",  # a placeholder: torch says what it is when the accelerator is built
-    accelerator="accel_core.accelerators.generic:GenericAccelerator",
+    accelerator="accel_core.accelerators.torch_device:GenericAccelerator",
     description="an accelerator that torch reports and no installed plugin knows",
     install_hint="pip install torch",
     communication_backend="",
@@ -86,7 +86,7 @@ def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
         raise DeclinedError(
             f"torch's accelerator is {device.type}, which {owner.name} claims", stands_aside=True
         )
-    from accel_core.accelerators.generic import GenericAccelerator
+    from accel_core.accelerators.torch_device import GenericAccelerator
 
     return GenericAccelerator(backend)
 
@@ -142,10 +142,7 @@ def fails_in_torch(package: EntryPoint, how: str) -> str:
 
 def remedies(package: EntryPoint, does: str = "fails with") -> str:
     """What helps against what the package does to `import torch`."""
-    return (
-        f"`import torch` {does} it: pip uninstall {package.distribution}, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
-    )
+    return f"`import torch` {does} it: pip uninstall {package.distribution}, or set {AUTOLOAD}=0"
 
 
 #: Told of each package before it is loaded; a child process says by it where it was when it died.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import (
+    AUTOLOAD,
     autoload_is_on,
     autoload_restored,
     import_torch,
@@ -176,8 +177,5 @@ def _before(holder: str, others: tuple[Backend, ...]) -> str:
     tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
     loaded = [e.distribution for e in announced() if not tops or e.module.partition(".")[0] in tops]
     if loaded and autoload_is_on() and not imported_by_us():
-        return (
-            "and TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts: `import torch` loads "
-            f"{' and '.join(loaded)}"
-        )
+        return f"and {AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
     return f"before Python starts, and import nothing of {holder}'s"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from accel_core._support import startup
 from accel_core._support.torch_import import AUTOLOAD
-from accel_core.accelerators.vendor_defaults import missing_defaults
+from accel_core.accelerators._devices import missing_defaults
 from accel_core.backend import EXPECTED_PREFIX, Backend, is_variable_prefix
 from accel_core.errors import LaunchError
 from accel_core.settings import DS_ACCELERATOR

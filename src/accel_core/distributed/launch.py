@@ -78,7 +78,7 @@ def _as_typed(message: str, backend: str | None) -> str:
 
 def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: describe what was chosen."""
-    from accel_core.accelerators.vendor_defaults import missing_defaults
+    from accel_core.accelerators._devices import missing_defaults
     from accel_core.distributed.communication import communication_of
     from accel_core.distributed.environment import pin_of
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
+from accel_core._support.torch_import import AUTOLOAD
 from accel_core.machine.host import parse_ranges
 
 __all__ = ["REFUSED", "main"]
@@ -55,7 +56,7 @@ def _go_through(module: str, own: Iterable[str]) -> None:
 
     It hears which variables this rank was given alone. Whatever else comes of it, the script starts.
     """
-    environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    environ = {**os.environ, AUTOLOAD: "0"}
     status = subprocess.call([sys.executable, "-m", module, *own], env=environ)
     if status == REFUSED:
         raise SystemExit(status)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from accel_core._support.torch_import import AUTOLOAD
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.entry_points import find_entry_points
 
@@ -30,7 +31,7 @@ _TOLD = (
     "ACCEL_VENDOR_DEFAULTS", "ACCEL_SIMULATE", "ACCEL_ONLY", "LOCAL_SIZE", "LOCAL_RANK", "RANK", "WORLD_SIZE",
     "MASTER_PORT", "*_VISIBLE_DEVICES", "*_VISIBLE_MODULES", "ZE_AFFINITY_MASK", "ZE_FLAT_DEVICE_HIERARCHY",
     "ONEAPI_DEVICE_SELECTOR", "CUDA_DEVICE_ORDER", "HSA_OVERRIDE_GFX_VERSION", "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_DISABLE_REQUIRE", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTORCH_CUDA_ALLOC_CONF",
+    "NVIDIA_DISABLE_REQUIRE", AUTOLOAD, "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NPU_ALLOC_CONF", "OMP_NUM_THREADS", "LOCAL_WORLD_SIZE", "ACCELERATE_USE_CPU",
     "ACCELERATE_TORCH_DEVICE", "PT_HPU_LAZY_MODE", "PT_HPU_LAZY_ACC_PAR_MODE",
 )  # fmt: skip

@@ -24,7 +24,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from accel_core._support.interpreter import command, end_group
-from accel_core._support.torch_import import import_torch
+from accel_core._support.torch_import import AUTOLOAD, import_torch
 from accel_core.errors import BackendUnavailableError, OpBuildError
 
 __all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault", "first_error", "identity"]
@@ -232,7 +232,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     if device:
         request[device] = list(job.device_flags)
     ninja = _ninja()
-    environ = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    environ = {**os.environ, AUTOLOAD: "0"}
     if ninja:
         environ["PATH"] = os.pathsep.join((environ.get("PATH", ""), str(Path(ninja).parent)))
     with (

@@ -12,10 +12,10 @@ from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 from accel_core.staging.calls import listed, options, require_dense
+from accel_core.staging.device import STAGED, Device
 from accel_core.staging.host import Buffers, Queue, bytes_of
 from accel_core.staging.operation import Operation, StagedWork
 from accel_core.staging.pipeline import Pipeline
-from accel_core.staging.table import STAGED, Device
 
 __all__ = ["Base", "Together"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accel_core.staging.table import Device
+from accel_core.staging.device import Device
 
 __all__ = ["Buffers", "Queue", "bytes_of"]
 

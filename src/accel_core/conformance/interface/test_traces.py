@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from accel_core._support import child
+from accel_core._support.torch_import import AUTOLOAD
 from accel_core.conformance.claims import require
 from accel_core.conformance.forks import in_fork
 from accel_core.conformance.subject import Subject
@@ -79,7 +80,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     found = [
         [change.kind, change.name]
         for change in changed
-        if change.to.partition(".")[0] not in theirs and change.name != "TORCH_DEVICE_BACKEND_AUTOLOAD"
+        if change.to.partition(".")[0] not in theirs and change.name != AUTOLOAD
     ]
     others = [f"{name} from {settings[name]} to {now[name]}" for name in now if now[name] != settings[name]]
     return {"changes": found, "settings": others, "forked": forked}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from accel_core._support.startup import AT_START
-from accel_core._support.torch_import import autoload_is_on
+from accel_core._support.torch_import import AUTOLOAD, autoload_is_on
 from accel_core.detection.entry_points import find_entry_points
 
 __all__ = ["obstacle"]
@@ -18,7 +18,7 @@ def obstacle() -> str:
     """Why child processes would not activate by themselves, and the next step; empty where they do."""
     if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return (
-            "TORCH_DEVICE_BACKEND_AUTOLOAD is off, so torch does not tell child processes of the "
+            f"{AUTOLOAD} is off, so torch does not tell child processes of the "
             "activation. Unset it, or start each rank as `python -m accel_core.integrations.deepspeed SCRIPT`"
         )
     for group, name in _ENTRY_POINTS:
