@@ -312,8 +312,8 @@ def test_no_framework_is_named_where_devices_and_operators_are():
 
 
 def test_nothing_that_chooses_knows_of_simulated_devices():
-    """What simulates them is asked by the kit of conformance, by `accel verify` and by its own command."""
-    may = {"conformance", "testing", "template", "cli", "__pycache__"}
+    """The kit of conformance, `accel verify` and a command of its own do; the doctor lists the variable."""
+    may = {"conformance", "testing", "template", "doctor", "cli", "__pycache__"}
     rooms = sorted(path.name for path in SOURCE.parent.iterdir() if path.is_dir() and path.name not in may)
     commands = {"cli/commands/simulate.py", "cli/commands/verify.py"}
     pattern = r"(?i)accel_simulated|accel.simulat|ACCEL_SIMULATE"
