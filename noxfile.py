@@ -70,7 +70,7 @@ TORCHFREE = ["--ignore=tests/faults"]
 # What may differ without torch, or from one Python to another. The rest is the same code as in session tests,
 # which runs on Linux alone.
 WITHOUT = [
-    *(f"tests/{name}" for name in ("detection", "machine", "current", "internal", "testing", "faults")),
+    *(f"tests/{name}" for name in ("detection", "machine", "current", "internal", "faults")),
     "plugins",
     *(f"tests/cli/test_{name}.py" for name in ("list", "new")),
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_*.py")),
