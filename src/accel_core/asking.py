@@ -7,10 +7,11 @@ the one that is chosen then is asked in another child, which imports what lived 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from accel_core._support.child import ChildReport, Stage
     from accel_core.accelerators.interface import Accelerator
 
-__all__ = ["Asked", "Make", "Step", "Subject", "ask", "exact"]
+__all__ = ["Asked", "Make", "Step", "Subject", "ask", "fallbacks_to"]
 
 #: Called with each question before it is asked, so that whoever dies of it is named.
 Step = Callable[[str], None]
@@ -124,7 +125,7 @@ def _chosen_apart(
     settings: Settings, pin: Pin | None, at: str, report: ChildReport, died: list[str]
 ) -> dict[str, Any]:
     """Whom to ask instead, after a process died while it chose: what a choice in child processes comes to."""
-    wanted = settings if pin is None else settings._replace(pins=(exact(settings, pin),))
+    wanted = settings if pin is None else settings._replace(pins=(current.exact(settings, pin),))
     choice = choose(wanted, os.environ, isolated=True)
     if choice.error is not None:
         raise choice.error
@@ -148,11 +149,6 @@ def _passed_over(verdict: Verdict) -> str:
     return f"{verdict.name} ({verdict.provenance}) is passed over: {verdict.reason}{hint}"
 
 
-def exact(settings: Settings, pin: Pin) -> Pin:
-    """The pin of the settings that says more of the same name; else the pin as it is."""
-    return next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
-
-
 def _epitaph(who: str, at: str, report: ChildReport) -> str:
     asked = f"{who}: the process that asked it" if who else "the process that builds the accelerator"
     words = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
@@ -169,6 +165,23 @@ def _asked(told: Any, died: list[str]) -> Asked:
     return Asked(told["answer"], passing.candidate(told["candidate"]).backend, fallback, tuple(died))
 
 
+@contextlib.contextmanager
+def fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterator[None]:
+    """Within the block, hand `tell` the warnings that the CPU is used; others are shown as usual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", AcceleratorFallbackWarning)
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
+            if isinstance(message, AcceleratorFallbackWarning):
+                tell(message)
+            else:
+                usual(message, category, *rest, **more)
+
+        warnings.showwarning = show
+        yield
+
+
 # --- In the child --------------------------------------------------------------------------------------
 
 
@@ -178,8 +191,8 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
     if job.get("apart"):  # whatever else looks for plugins must not meet what died
         load_apart()
     try:
-        with warnings.catch_warnings():
-            fallback = _noted_fallbacks()
+        fallback: list[tuple[str, bool]] = []
+        with fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent))):
             subject = _subject(job)
         accelerator = subject.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"
@@ -195,22 +208,6 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
     backend = accelerator.backend
     declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")), None)
     return {"answer": answer, "candidate": passing.told(declared), "fallback": fallback}
-
-
-def _noted_fallbacks() -> list[tuple[str, bool]]:
-    """Takes the warnings that the CPU is used, until the block of `catch_warnings` ends; others are shown."""
-    noted: list[tuple[str, bool]] = []
-    warnings.simplefilter("always", AcceleratorFallbackWarning)
-    usual = warnings.showwarning
-
-    def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if isinstance(message, AcceleratorFallbackWarning):
-            noted.append((str(message), message.merely_absent))
-        else:
-            usual(message, category, *rest, **more)
-
-    warnings.showwarning = show
-    return noted
 
 
 def _subject(job: dict[str, Any]) -> Subject:

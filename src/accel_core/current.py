@@ -172,9 +172,13 @@ def named(pin: Pin, asked: str) -> Accelerator:
         if known is not None:
             return known
         settings = read()
-        exact = next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
-        built, _, _ = _make(settings._replace(pins=(exact,), asked=asked))
+        built, _, _ = _make(settings._replace(pins=(exact(settings, pin),), asked=asked))
         return _by_pin.setdefault(pin, built)
+
+
+def exact(settings: Settings, pin: Pin) -> Pin:
+    """Return the pin of the settings that says more of the same name; else the pin as it is."""
+    return next((p for p in settings.pins if p.name == pin.name and not pin.distribution), pin)
 
 
 def _choose() -> Accelerator:

@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from accel_testing.libraries import COMPILER, Libraries
 
+from accel_core.backend import Provenance
+from accel_core.detection.records import Status, Verdict
 from accel_core.doctor import libraries as libraries_under_test
 from accel_core.doctor.libraries import unmet_needs
+from accel_core.doctor.topics import candidates
 from accel_core.doctor.vendor_package import missing_libraries
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's format")
@@ -122,4 +125,12 @@ def test_the_loaders_cache_is_searched(libraries, monkeypatch):
 def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypatch, tmp_path):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
     assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
-    assert "pip install 'accel-core[doctor]'" in missing_libraries(())
+    step = "not known without pyelftools: pip install 'accel-core[doctor]'"
+    assert missing_libraries(()) == step
+    cause = "OSError: libhccl.so: cannot open shared object file"
+    failed = Verdict(
+        "npu", Status.BROKEN, f"torch_npu failed: {cause}", "", cause, None, "", 1.0, 700, "npu", ("x",),
+        Provenance("accel-npu", "1"), False,
+    )  # fmt: skip
+    assert candidates._also_missing(failed, []) == f"; what else is missing is {step}"
+    assert candidates._also_missing(failed._replace(cause="ValueError: no"), []) == ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -12,7 +10,6 @@ import click
 from accel_core import asking
 from accel_core._support import log
 from accel_core.asking import Asked, Make
-from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.settings import Pin, Settings
 
 __all__ = ["answer_of", "fallback_in_words"]
@@ -50,18 +47,6 @@ def _say(message: str, *, merely_absent: bool) -> None:
         click.echo(f"Warning: {message}\n", err=True)
 
 
-@contextlib.contextmanager
-def fallback_in_words() -> Iterator[None]:
+def fallback_in_words() -> contextlib.AbstractContextManager[None]:
     """Print the warning that the CPU is used as a message, without the line of code it comes from."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", AcceleratorFallbackWarning)
-        usual = warnings.showwarning
-
-        def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-            if isinstance(message, AcceleratorFallbackWarning):
-                _say(str(message), merely_absent=message.merely_absent)
-            else:
-                usual(message, category, *rest, **more)
-
-        warnings.showwarning = show
-        yield
+    return asking.fallbacks_to(lambda warning: _say(str(warning), merely_absent=warning.merely_absent))

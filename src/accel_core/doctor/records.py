@@ -88,6 +88,16 @@ class Visit:
                 self._candidates = discover(self.settings, self._load)
             return self._candidates
 
+    def declared(self) -> tuple[Candidate, ...]:
+        """Return the candidates that were asked for, in rank order, and that the policy leaves."""
+        return tuple(
+            candidate
+            for candidate in self.candidates()
+            if isinstance(candidate, Candidate)
+            and self.concerns(candidate.name, candidate.distribution)
+            and self.settings.permits(candidate.name, candidate.distribution)
+        )
+
     def survey(self) -> Survey:
         """Every candidate's verdict and the choice; whoever asks first makes it, the others wait.
 

@@ -21,7 +21,6 @@ from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.loading import load
 from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import CAUGHT, Candidate, root_cause
-from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
@@ -135,7 +134,7 @@ def _ended(at: dict[str, Any], report: child.ChildReport, seconds: float) -> Che
 def _job(visit: Visit) -> dict[str, Any]:
     """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
     plugins: dict[tuple[str, str], list[str]] = {}
-    for candidate in declared(visit):  # before anything is probed: nobody's checks wait for all verdicts
+    for candidate in visit.declared():  # before anything is probed: nobody's checks wait for all verdicts
         source = candidate.provenance
         if not candidate.builtin:
             plugins.setdefault((source.entry_point, source.distribution), []).append(candidate.name)

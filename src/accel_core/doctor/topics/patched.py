@@ -14,7 +14,6 @@ from accel_core._support.packages import is_installed
 from accel_core._text import clean
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.records import Candidate
-from accel_core.doctor.declared import declared
 from accel_core.doctor.footprint import Change
 from accel_core.doctor.in_child import import_vendor
 from accel_core.doctor.plugin_conduct import Misstep, conduct, conducts
@@ -35,7 +34,7 @@ _NAMED = 3
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    candidates = declared(visit)
+    candidates = visit.declared()
     found = [*_plugins(candidates, visit), *_vendors(candidates, visit)]
     yield from found
     if not found:

@@ -13,14 +13,13 @@ from accel_core.detection.builtin import announced
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.records import Candidate
-from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC"]
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    wanting = [c for c in declared(visit) if c.backend.private_use1 and installed_imports(c.backend)]
+    wanting = [c for c in visit.declared() if c.backend.private_use1 and installed_imports(c.backend)]
     loaded = announced()
     names = list(dict.fromkeys(c.name for c in wanting))
     facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}

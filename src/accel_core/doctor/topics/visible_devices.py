@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping
 from accel_core._support.torch_import import torch_build
 from accel_core.backend import Backend
 from accel_core.detection.records import Candidate, Status, Verdict
-from accel_core.doctor.declared import declared
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.visibility import Step, Visibility, rewritten, visibility
 from accel_core.machine import devices, host
@@ -33,7 +32,7 @@ _MOST_ANCESTORS = 64
 def _examine(visit: Visit) -> Iterator[Finding]:
     limited = False
     looked_at: dict[str, str] = {}
-    for candidate in declared(visit):
+    for candidate in visit.declared():
         backend = candidate.backend
         names = (*backend.visible_devices_filters, *backend.visible_devices)
         if not names:
