@@ -30,8 +30,7 @@ print(json.dumps(time.perf_counter() - start))
 
 _IMPORTED = """
 import pluggy, importlib.metadata
-import accel_core.detection.discovery, accel_core.detection.loading, accel_core.detection.notes
-import accel_core._support.guest, accel_core.hookspecs
+import accel_core.detection.discovery, accel_core.hookspecs
 """
 
 _OURS = """

@@ -36,7 +36,6 @@ _HOMES = {
         "ChildError",
         "CommunicationError",
         "DeclinedError",
-        "EarlierCrashWarning",
         "IntegrationError",
         "IntegrationMissingError",
         "InvalidAcceleratorError",

@@ -42,7 +42,6 @@ from accel_core.errors import BackendUnavailableError as BackendUnavailableError
 from accel_core.errors import ChildError as ChildError
 from accel_core.errors import CommunicationError as CommunicationError
 from accel_core.errors import DeclinedError as DeclinedError
-from accel_core.errors import EarlierCrashWarning as EarlierCrashWarning
 from accel_core.errors import IntegrationError as IntegrationError
 from accel_core.errors import IntegrationMissingError as IntegrationMissingError
 from accel_core.errors import InvalidAcceleratorError as InvalidAcceleratorError
@@ -85,7 +84,6 @@ __all__ = [
     "DeclinedError",
     "DeviceCapability",
     "DeviceProperties",
-    "EarlierCrashWarning",
     "Evidence",
     "Fix",
     "GradScalerOptions",

@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import current, errors
+from accel_core._support.steps import reported
 from accel_core.backend import Backend, Provenance
-from accel_core.detection import passing, trying
-from accel_core.detection.choose import choose
-from accel_core.detection.discovery import load_apart
+from accel_core.detection.isolated import decode_candidate, encode_candidate
 from accel_core.detection.records import Candidate, How, Status, Verdict
+from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, AccelError, BackendUnavailableError
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport, Stage
@@ -126,7 +126,7 @@ def _chosen_apart(
 ) -> dict[str, Any]:
     """Whom to ask instead, after a process died while it chose: what a choice in child processes comes to."""
     wanted = settings if pin is None else settings._replace(pins=(current.exact(settings, pin),))
-    choice = choose(wanted, os.environ, isolated=True)
+    choice = select(wanted, isolated=True)
     if choice.error is not None:
         raise choice.error
     candidate, selection = choice.candidate, choice.selection
@@ -162,7 +162,7 @@ def _asked(told: Any, died: list[str]) -> Asked:
         kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
         raise kind(told["message"])
     fallback = tuple((str(message), bool(merely)) for message, merely in told["fallback"])
-    return Asked(told["answer"], passing.candidate(told["candidate"]).backend, fallback, tuple(died))
+    return Asked(told["answer"], decode_candidate(told["candidate"]).backend, fallback, tuple(died))
 
 
 @contextlib.contextmanager
@@ -187,12 +187,12 @@ def fallbacks_to(tell: Callable[[AcceleratorFallbackWarning], None]) -> Iterator
 
 def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
     """In the child: choose, or take what is named, and make the answer."""
-    trying.tell(lambda what: stage(json.dumps([what, ""])))
     if job.get("apart"):  # whatever else looks for plugins must not meet what died
-        load_apart()
+        os.environ[ACCEL_PROBE.name] = "isolated"
     try:
         fallback: list[tuple[str, bool]] = []
-        with fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent))):
+        noting = fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
+        with noting, reported(lambda what: stage(json.dumps([what, ""]))):
             subject = _subject(job)
         accelerator = subject.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"
@@ -207,7 +207,7 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
         return {"error": type(error).__name__, "message": str(error)}
     backend = accelerator.backend
     declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")), None)
-    return {"answer": answer, "candidate": passing.told(declared), "fallback": fallback}
+    return {"answer": answer, "candidate": encode_candidate(declared), "fallback": fallback}
 
 
 def _subject(job: dict[str, Any]) -> Subject:

@@ -18,19 +18,18 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support.state import preserved
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
-from accel_core.detection.choose import choose
-from accel_core.detection.device import Group, guest_of
+from accel_core.detection.device import Group
 from accel_core.detection.records import Choice, How, Selection
-from accel_core.detection.trying import PROBING, Note
+from accel_core.detection.select import select
 from accel_core.errors import (
     AcceleratorFallbackWarning,
     AccelError,
     BackendUnavailableError,
-    EarlierCrashWarning,
     InvalidAcceleratorError,
     RecursiveChoiceError,
     SettingWarning,
@@ -172,7 +171,7 @@ def named(pin: Pin, asked: str) -> Accelerator:
         if known is not None:
             return known
         settings = read()
-        built, _, _ = _make(settings._replace(pins=(exact(settings, pin),), asked=asked))
+        built, _ = _make(settings._replace(pins=(exact(settings, pin),), asked=asked))
         return _by_pin.setdefault(pin, built)
 
 
@@ -186,18 +185,16 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        built, record, earlier = _make(read())
+        built, record = _make(read())
         _settle(built, record)
         for note in record.notes:
             warnings.warn(note, SettingWarning, stacklevel=_levels_to_caller())
-        if earlier and _speaks_for_others(on_this_host=True):
-            warnings.warn(". ".join(earlier), EarlierCrashWarning, stacklevel=_levels_to_caller())
         _warn_of_fallback(record)
         return built
 
 
-def _make(settings: Settings) -> tuple[Accelerator, Selection, list[str]]:
-    """Choose and build; raises where either fails. Also what is to be said of earlier processes that died."""
+def _make(settings: Settings) -> tuple[Accelerator, Selection]:
+    """Choose and build; raises where either fails."""
     global _choosing
     if _choosing:
         raise RecursiveChoiceError(
@@ -207,32 +204,25 @@ def _make(settings: Settings) -> tuple[Accelerator, Selection, list[str]]:
         )
     _choosing = True
     try:
-        with Note(settings.probe_timeout) as note:
-            choice = choose(settings, os.environ, note=note)
-            if choice.error is not None:
-                raise choice.error
-            return _build(choice, note), choice.selection, note.said
+        choice = select(settings)
+        if choice.error is not None:
+            raise choice.error
+        return _build(choice), choice.selection
     finally:
         _choosing = False
 
 
-def _build(choice: Choice, note: Note) -> Accelerator:
+def _build(choice: Choice) -> Accelerator:
     """The chosen backend's one object; the object made for a name serves the choice too."""
     candidate = choice.candidate
     assert candidate is not None
     known = _built.get(candidate.backend)
     if known is not None:
         return known
-    group = Group.of(choice.considered)
     try:
-        with guest_of(candidate) as guest:
-            built = creation.create(
-                candidate,
-                group.beside(candidate),
-                group.hooks,
-                lambda what: note.step(candidate.provenance, candidate.name, PROBING, what),
-            )
-            guest.stays = True
+        with preserved(candidate.provenance) as kept:
+            built = creation.create(candidate, Group(choice.considered).beside(candidate))
+            kept.stays = True
     except AccelError as error:
         if not failed_before():
             raise
@@ -315,14 +305,16 @@ def _warn_of_fallback(record: Selection) -> None:
     more = (*record.missing_plugins, *record.autoload)
     if record.how is not How.FALLBACK or _warned or not (more or news):
         return
-    from accel_core.detection import plain  # here, as most choices have nothing to say
+    from accel_core.detection import messages  # here, as most choices have nothing to say
 
     _warned = True
     serious = bool(more) or any(v.needs_mending for v in news)
     if not _speaks_for_others(on_this_host=serious):
         return
-    warning = AcceleratorFallbackWarning(plain.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO)))
-    warning.merely_absent = not more and all(map(plain.merely_absent, news))
+    warning = AcceleratorFallbackWarning(
+        messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
+    )
+    warning.merely_absent = not more and all(map(messages.merely_absent, news))
     warnings.warn(warning, stacklevel=_levels_to_caller())
 
 

@@ -17,7 +17,6 @@ __all__ = [
     "ChildError",
     "CommunicationError",
     "DeclinedError",
-    "EarlierCrashWarning",
     "IntegrationError",
     "IntegrationMissingError",
     "InvalidAcceleratorError",
@@ -168,10 +167,6 @@ class AcceleratorFallbackWarning(_Printable, UserWarning):
     """
 
     merely_absent = False
-
-
-class EarlierCrashWarning(_Printable, UserWarning):
-    """An earlier process ended while it tried a plugin or its device, so a child process tried that first."""
 
 
 class SettingWarning(_Printable, UserWarning):

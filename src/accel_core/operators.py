@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from accel_core._support.guest import Guest
 from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.state import preserved
 from accel_core.backend import Backend, Provenance
+from accel_core.detection import plugins
 from accel_core.detection.discovery import discover
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
-from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import CAUGHT, Candidate, root_cause
 from accel_core.ops.providers import OpProvider
 from accel_core.settings import normalize_distribution, read
@@ -39,11 +39,10 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
 
 def _plugins(backend: Backend) -> Iterator[OpProvider]:
     candidates = [c for c in discover() if isinstance(c, Candidate) and not c.builtin]
-    hooks = Hooks(c.plugin for c in candidates)
     of_plugin = {id(c.plugin): c for c in reversed(candidates)}  # the highest-ranking of each
     in_order = [c for c in candidates if of_plugin[id(c.plugin)] is c]
     for candidate in sorted(in_order, key=lambda c: c.distribution != backend.distribution):
-        yield from _ask(hooks, candidate.plugin, backend, candidate.provenance, "plugin")
+        yield from _ask(candidate.plugin, backend, candidate.provenance, "plugin")
 
 
 def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
@@ -56,25 +55,22 @@ def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
 def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
     provenance = Provenance(entry_point.distribution, entry_point.version)
     try:
-        with stdout_to_stderr(), Guest(provenance):
+        with stdout_to_stderr(), preserved(provenance):
             plugin = entry_point.load()
-        hooks = Hooks([plugin])
-        if not hooks.implements(plugin, _HOOK):
+        if not plugins.implements(plugin, _HOOK):
             raise AttributeError(
                 f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
             )
     except CAUGHT as error:
         return [_unanswered(provenance, entry_point.name, error)]
-    return _ask(hooks, plugin, backend, provenance, entry_point.name)
+    return _ask(plugin, backend, provenance, entry_point.name)
 
 
-def _ask(
-    hooks: Hooks, plugin: object, backend: Backend, provenance: Provenance, kind: str
-) -> list[OpProvider]:
+def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
     """What one distribution answers, named after it; what it prints goes to stderr."""
     try:
-        with stdout_to_stderr(), Guest(provenance):
-            answers = hooks.of(plugin, _HOOK, backend=backend)
+        with stdout_to_stderr(), preserved(provenance):
+            answers = plugins.ask(plugin, _HOOK, backend=backend)
             return [_whole(answer, str(provenance), kind) for answer in answers]
     except CAUGHT as error:
         return [_unanswered(provenance, kind, error)]

@@ -15,9 +15,9 @@ def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
     lines = done.stderr.splitlines()
     assert all(re.match(r"\[accel \d\d:\d\d:\d\d\.\d{3} \d+\] ", line) for line in lines), lines
     said = [line.partition("] ")[2] for line in lines]
-    assert "load the plugin accel_npu of accel-npu 1.0" in said
+    assert "importing accel_npu, the plugin of accel-npu 1.0" in said
     assert "try npu (accel-npu 1.0) in a child process, for at most 10 s" in said
-    assert "npu (accel-npu 1.0): import of vendor_of_ours" in said  # in the child
+    assert "importing vendor_of_ours (accel-npu 1.0)" in said  # in the child
     assert any(re.match(r"npu: usable, after [\d.]+ ms", line) for line in said)
     assert any(line.startswith("choose npu, after ") for line in said)
     assert len({line.partition("] ")[0].split()[-1] for line in lines}) >= 2
@@ -38,8 +38,24 @@ print(json.dumps([__import__("os").getpid(), accel_core.selection().chosen]))
     assert chosen == "cpu"
     lines = [line.split(" ", 2) for line in done.stderr.splitlines() if line.startswith("accel_core.")]
     last = [said for _, process, said in lines if process != str(me)][-1]
-    assert last == "npu (accel-npu 1.0): import of vendor_that_dies"
+    assert last == "importing vendor_that_dies (accel-npu 1.0)"
     assert any(process == str(me) and said.startswith("choose cpu, after ") for _, process, said in lines)
+
+
+def test_the_last_line_of_a_program_that_a_vendor_ends_names_that_vendor(accel):
+    """Nothing guards a process against `os._exit`; the commands survive it and name it."""
+    accel.world.module("vendor_that_dies", "__import__('os')._exit(3)")
+    accel.world.backend("npu", 990, vendor_import="vendor_that_dies")
+    code = (
+        "import logging, accel_core\n"
+        "logging.basicConfig(level=logging.INFO, format='%(message)s')\n"
+        "accel_core.get_accelerator()"
+    )
+    done = accel.world.child(code, strict=False)
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == "importing vendor_that_dies (accel-npu 1.0)"
+    for command in (["why", "npu"], ["list"], ["doctor"]):
+        assert "exited with status 3 at: importing vendor_that_dies" in accel(*command).stdout
 
 
 def test_that_there_merely_is_no_accelerator_is_not_said_before_each_command(accel):

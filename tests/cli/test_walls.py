@@ -37,11 +37,11 @@ def dying(accel, step: str, body: str) -> None:
 
 
 AT = {
-    "import": "import of accel_bad, the plugin of accel-bad 1.0",
+    "import": "importing accel_bad, the plugin of accel-bad 1.0",
     "accel_backends": "accel_backends() of accel-bad 1.0",
     "accel_probe": "accel_probe() of accel-bad 1.0",
     "accel_create": "accel_create() of accel-bad 1.0",
-    "vendor": "import of torch_bad",
+    "vendor": "importing torch_bad (accel-bad 1.0)",
     "device_count": "device_count() of accel-bad 1.0",
 }
 

@@ -12,14 +12,14 @@ from accel_core import current
 
 def test_32_threads_racing_get_one_object_and_one_choice(mlu, monkeypatch):
     chosen: list[object] = []
-    real = current.choose
+    real = current.select
 
     def slow(*args, **options):
         chosen.append(args)
         time.sleep(0.05)
         return real(*args, **options)
 
-    monkeypatch.setattr(current, "choose", slow)
+    monkeypatch.setattr(current, "select", slow)
     barrier = threading.Barrier(32)
     got: list[object] = []
 

@@ -12,8 +12,8 @@ from accel_testing.plugins import NO_DEVICE
 import accel_core
 from accel_core._support import child, torch_import
 from accel_core.detection.autoload import spoilers
-from accel_core.detection.choose import choose
 from accel_core.detection.records import Candidate, Status
+from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.settings import read
 
@@ -175,6 +175,6 @@ def test_why_says_besides(world):
     world.module("torch_npu", BROKEN)
     world.backend("npu", 900, vendor_import="torch_npu", extra=NO_DEVICE)
     world.backend("mlu", 300)
-    found = choose(read({}), {}, isolated=True).selection
+    found = select(read({}), isolated=True).selection
     assert found.chosen == "mlu"
     assert found.verdicts[0].reason.startswith("nothing on the bus; besides, torch_npu failed: OSError")

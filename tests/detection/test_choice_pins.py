@@ -9,7 +9,7 @@ from accel_testing.asking import chosen, counting, error, statuses
 from accel_testing.plugins import hook
 
 from accel_core import get_accelerator
-from accel_core.detection import plain
+from accel_core.detection import messages
 from accel_core.detection.records import How
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingWarning
 
@@ -209,7 +209,7 @@ def test_a_sentence_of_somebody_elses_ends_with_one_full_stop(torch_world, body)
         str(error(DS_ACCELERATOR="npu,gone")),
         str(error(ACCEL_STRICT="always")),
         str(selection),
-        plain.fallback(selection.verdicts, (), in_full=True),
+        messages.fallback(selection.verdicts, (), in_full=True),
     ]
     assert [text for text in texts if ".." in text] == []
     assert not any(verdict.reason.endswith(".") for verdict in selection.verdicts)

@@ -9,7 +9,7 @@ from accel_testing.asking import chosen, error, statuses
 from accel_testing.plugins import NO_DEVICE
 
 import accel_core
-from accel_core.detection.choose import choose
+from accel_core.detection.select import select
 from accel_core.errors import BackendUnavailableError, SettingError
 from accel_core.machine import devices, vendors
 from accel_core.settings import read
@@ -148,15 +148,15 @@ def test_a_malformed_setting_stops_the_choice_by_name(several, monkeypatch, name
 @pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 def test_a_choice_in_children_only_imports_nothing_here(several):
     environ: dict[str, str] = {}
-    assert choose(read(environ), environ, isolated=True).selection.chosen == "mlu"
-    assert choose(read({"DS_ACCELERATOR": "mlu"}), environ, isolated=True).selection.chosen == "mlu"
+    assert select(read(environ), isolated=True).selection.chosen == "mlu"
+    assert select(read({"DS_ACCELERATOR": "mlu"}), isolated=True).selection.chosen == "mlu"
     assert "torch" not in sys.modules
 
 
 def test_without_torch_there_is_an_error_that_says_so(world):
     """USERS 29: everything but the accelerator itself works without torch."""
     world.backend("npu", extra=NO_DEVICE)
-    found = choose(read({}), {})
+    found = select(read({}))
     assert isinstance(found.error, BackendUnavailableError)
     assert "cpu (accel-core" in str(found.error)
     assert "torch is not installed. pip install torch" in str(found.error)

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 from accel_testing import layouts, plugins
-from accel_testing.asking import names, only
+from accel_testing.asking import look, names, only
 from accel_testing.plugins import arguments, declaring
 
 from accel_core.backend import Provenance
-from accel_core.detection.discovery import discover, find
+from accel_core.detection.discovery import discover
 from accel_core.detection.records import Status, Unloaded
 from accel_core.settings import parse_pin
 
@@ -90,22 +90,22 @@ def test_a_pin_imports_the_one_plugin_of_that_name(world):
     """USERS 22, 28: a pin means that the others are not even imported."""
     world.backend("npu")
     world.backend("mlu")
-    assert names(find(parse_pin("npu"))) == ["npu"]
+    assert names(look(parse_pin("npu"))) == ["npu"]
     assert imported("accel_npu", "accel_mlu") == ["accel_npu"]
 
 
 def test_a_pin_to_a_built_in_imports_no_plugin(world):
     world.backend("npu")
     world.backend("cpu", distribution="fast-cpu")
-    assert [c.distribution for c in find(parse_pin("cpu"))] == ["accel-core"]
+    assert [c.distribution for c in look(parse_pin("cpu"))] == ["accel-core"]
     assert imported("accel_npu", "fast_cpu") == []
-    assert [c.distribution for c in find(parse_pin("cpu@fast-cpu"))] == ["fast-cpu"]
+    assert [c.distribution for c in look(parse_pin("cpu@fast-cpu"))] == ["fast-cpu"]
 
 
 def test_a_broken_plugin_that_is_pinned_comes_back_alone(world):
     world.plugin("npu", "raise ImportError('broken')")
     world.backend("mlu")
-    (found,) = find(parse_pin("npu"))
+    (found,) = look(parse_pin("npu"))
     assert isinstance(found, Unloaded)
     assert found.outcome.status is Status.BROKEN
     assert imported("accel_mlu") == []
@@ -115,26 +115,26 @@ def test_a_backend_under_another_entry_point_is_still_found(world):
     world.plugin(
         "intel", declaring(arguments("xpu", 800), arguments("xpu", 790), arguments("xpu.external", 900))
     )
-    assert names(find(parse_pin("xpu.external"))) == ["xpu.external"]
-    assert [c.priority for c in find(parse_pin("xpu"))] == [800, 790]
+    assert names(look(parse_pin("xpu.external"))) == ["xpu.external"]
+    assert [c.priority for c in look(parse_pin("xpu"))] == [800, 790]
 
 
 def test_two_claims_to_a_pinned_name_come_back_without_an_import(world):
     world.backend("npu", distribution="accel-npu")
     world.backend("npu", distribution="better-npu")
-    found = find(parse_pin("npu"))
+    found = look(parse_pin("npu"))
     assert sorted(c.distribution for c in found) == ["accel-npu", "better-npu"]
     assert imported("accel_npu", "better_npu") == []
-    assert [c.distribution for c in find(parse_pin("npu@Better.NPU"))] == ["better-npu"]
+    assert [c.distribution for c in look(parse_pin("npu@Better.NPU"))] == ["better-npu"]
     assert imported("accel_npu", "better_npu") == ["better_npu"]
 
 
 def test_an_entry_point_in_capitals_is_found_by_the_forgiving_pin(world):
     world.plugin("NPU", declaring(arguments("npu")), distribution="accel-npu")
-    assert names(find(parse_pin("Npu"))) == ["npu"]
+    assert names(look(parse_pin("Npu"))) == ["npu"]
 
 
 def test_a_name_that_nobody_declares_finds_nothing(world):
     world.backend("npu")
-    assert find(parse_pin("tpu")) == ()
-    assert find(parse_pin("npu@other")) == ()
+    assert look(parse_pin("tpu")) == ()
+    assert look(parse_pin("npu@other")) == ()

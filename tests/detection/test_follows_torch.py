@@ -8,7 +8,7 @@ import pytest
 
 from accel_core.backend import Backend
 from accel_core.detection.discovery import discover
-from accel_core.detection.probe import Group, probe
+from accel_core.detection.probe import Prober
 from accel_core.detection.records import Status, Verdict
 from accel_core.errors import InvalidBackendError
 from accel_core.settings import Settings
@@ -19,7 +19,7 @@ DEADLY = "import os; os._exit(127)"
 
 def judge(**options: bool) -> Verdict:
     (found,) = [c for c in discover() if c.name == "npu"]
-    return probe(found, Settings(), Group.of([found]), **options)
+    return Prober(Settings()).probe(found, (found,), **options)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from accel_testing.plugins import ACCELERATOR
 
 import accel_core
 from accel_core._support import torch_import
-from accel_core.detection.choose import choose
+from accel_core.detection.select import select
 from accel_core.settings import read
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -47,7 +47,7 @@ def rivals(torch_world, monkeypatch):
 def test_one_without_a_device_leaves_the_slot_to_the_next(rivals, asked):
     """It is tried in a child process, so that what the commands say is what a program gets."""
     environ = {"DS_ACCELERATOR": asked}
-    told = choose(read(environ), environ, isolated=True).selection
+    told = select(read(environ), isolated=True).selection
     found = chosen(**environ)
     assert found.chosen == told.chosen == "borealis"
     assert statuses(found) == statuses(told)

@@ -9,8 +9,8 @@ import pytest
 from accel_testing.asking import counting, judge, vendor
 from accel_testing.plugins import arguments, declaring
 
-from accel_core.detection import probe
 from accel_core.detection.discovery import discover
+from accel_core.detection.probe import Prober
 from accel_core.detection.records import Outcome, Status, Unloaded, verdict
 from accel_core.machine import devices, host
 from accel_core.settings import Pin, Settings
@@ -230,7 +230,7 @@ def test_torch_missing_is_told_by_name(world):
     assert found.status is Status.BROKEN
     assert found.reason.startswith("torch is not installed: pip install torch")
     cpu = next(c for c in discover() if c.name == "cpu")
-    judged = probe.probe(cpu, Settings(), probe.Group.of([cpu]))
+    judged = Prober(Settings()).probe(cpu, (cpu,))
     assert (judged.status, judged.reason, judged.hint) == (
         Status.NOT_INSTALLED,
         "torch is not installed",
@@ -253,7 +253,7 @@ def test_a_claim_that_nobody_loaded_is_not_probed(torch_world):
     torch_world.backend("npu")
     loaded = next(c for c in discover() if c.name == "npu")
     claim = Unloaded("npu", loaded.provenance, Outcome(Status.NOT_PROBED, "its plugin was not loaded"))
-    judged = probe.probe(claim, Settings(), probe.Group.of([claim]))
+    judged = Prober(Settings()).probe(claim, (claim,))
     assert (judged.status, judged.reason) == (Status.NOT_PROBED, "its plugin was not loaded")
 
 

@@ -10,8 +10,8 @@ from accel_testing import plugins
 from accel_testing.asking import counting, judge, vendor
 from accel_testing.plugins import arguments, declaring, hook
 
-from accel_core.detection import probe
 from accel_core.detection.discovery import discover
+from accel_core.detection.probe import Prober
 from accel_core.detection.records import Status
 from accel_core.settings import Settings
 
@@ -22,7 +22,7 @@ ISOLATED = Settings(isolated=True, probe_timeout=20)
 
 def alone(candidate):
     """The verdict on a candidate beside no other, in a child process only."""
-    return probe.probe(candidate, Settings(), probe.Group.of([candidate]), isolated=True)
+    return Prober(Settings(), isolated=True).probe(candidate, (candidate,))
 
 
 @posix
@@ -47,15 +47,15 @@ def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
     [
         (
             "import os; os._exit(127)",
-            "the process that probed it exited with status 127 at: import of torch_npu",
+            "the process that probed it exited with status 127 at: importing torch_npu (accel-npu 1.0)",
         ),
         (
             "import ctypes; ctypes.string_at(0)",
-            "the process that probed it died of SIGSEGV at: import of torch_npu",
+            "the process that probed it died of SIGSEGV at: importing torch_npu (accel-npu 1.0)",
         ),
         (
             "import os, sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); os._exit(3)",
-            "exited with status 3 at: import of torch_npu; last words: fatal: no CANN",
+            "exited with status 3 at: importing torch_npu (accel-npu 1.0); last words: fatal: no CANN",
         ),
     ],
     ids=["_exit", "SIGSEGV", "last words"],
@@ -116,7 +116,7 @@ def test_a_vendor_that_hangs_is_timed_out_within_the_deadline(torch_world):
     found = judge(settings=Settings(probe_timeout=2))
     assert time.monotonic() - start < 6
     assert found.status is Status.TIMED_OUT
-    assert found.reason == "no answer within 2 s; it was at: import of torch_npu"
+    assert found.reason == "no answer within 2 s; it was at: importing torch_npu (accel-npu 1.0)"
     assert found.hint == "raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK=npu"
 
 

@@ -12,8 +12,8 @@ import pytest
 from accel_testing import children
 
 from accel_core.backend import Backend
+from accel_core.detection.device import uncounted
 from accel_core.detection.records import Status
-from accel_core.detection.uncounted import uncounted
 
 ACME = Backend(
     name="acme",
@@ -121,7 +121,7 @@ def test_a_container_that_has_the_nodes_and_not_the_libraries(nodes, monkeypatch
 ASK = """
 import os, sys
 from accel_core.backend import Backend
-from accel_core.detection.uncounted import uncounted
+from accel_core.detection.device import uncounted
 backend = Backend(
     name="acme", priority=350, device_type="acme", device_nodes=("/dev/acme[0-9]*",),
     granted_by=(("slurm", "gpu"),),

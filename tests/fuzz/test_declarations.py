@@ -14,7 +14,7 @@ from accel_core import Backend, hookimpl
 from accel_core._support.hints import hint_for
 from accel_core.backend import GRAMMARS, GRANTORS, TORCH_BUILDS, Provenance
 from accel_core.detection import facts
-from accel_core.detection.plugin import declarations
+from accel_core.detection.plugins import declarations
 from accel_core.detection.records import Candidate, Outcome, Status, verdict
 from accel_core.errors import InvalidBackendError
 from accel_core.machine import devices

@@ -168,7 +168,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         started = time.perf_counter()
         module = importlib.import_module(name)
         took.append(time.perf_counter() - started)
-    from accel_core.detection.plugin import declarations
+    from accel_core.detection.plugins import declarations
 
     vendors = {v.partition(".")[0] for each in declarations(module) for v in each.vendor_imports}
     heavy = sorted({"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new})

@@ -1,13 +1,10 @@
-"""The backends that accel_core brings itself, with the hooks that every plugin may have.
-
-They are called without pluggy, so each takes every argument of its specification.
-"""
+"""The backends that accel_core brings itself, and what a plugin's hooks would say of them."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
+from accel_core._support.steps import begin
 from accel_core._support.torch_import import AUTOLOAD, import_torch, torch_build
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
@@ -41,12 +38,7 @@ _NONE = "torch reports no accelerator"
 TORCH_GROUP = "torch.backends"
 
 
-def accel_backends() -> list[Backend]:
-    """The CPU, and the accelerator that torch itself reports."""
-    return [CPU, GENERIC]
-
-
-def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
+def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     """What can be said without importing torch or a vendor's package; for the CPU that is everything."""
     if backend.name == CPU.name:
         return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
@@ -71,13 +63,13 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
     return None
 
 
-def accel_create(backend: Backend, others: tuple[Backend, ...]) -> object:
+def create(backend: Backend, others: tuple[Backend, ...]) -> object:
     """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
     if backend.name == CPU.name:
         return None
     torch = import_torch()
     if torch.accelerator.current_accelerator() is None:
-        _loadunclaimed(others)
+        _load_unclaimed(others)
     device = torch.accelerator.current_accelerator()
     if device is None:
         raise DeclinedError(_NONE)
@@ -145,11 +137,7 @@ def remedies(package: EntryPoint, does: str = "fails with") -> str:
     return f"`import torch` {does} it: pip uninstall {package.distribution}, or set {AUTOLOAD}=0"
 
 
-#: Told of each package before it is loaded; a child process says by it where it was when it died.
-on_step: Callable[[str], None] = lambda _: None  # noqa: E731
-
-
-def _loadunclaimed(others: tuple[Backend, ...]) -> None:
+def _load_unclaimed(others: tuple[Backend, ...]) -> None:
     """Run torch's autoload for unclaimed packages, one at a time.
 
     torch itself would fail at the first broken one; the last failure is raised when none worked. It names
@@ -157,7 +145,7 @@ def _loadunclaimed(others: tuple[Backend, ...]) -> None:
     """
     failure: BackendUnavailableError | None = None
     for entry_point in unclaimed(others):
-        on_step(f"loading of {entry_point.distribution} {entry_point.version} ({entry_point.value})")
+        begin(f"importing {entry_point.value} ({entry_point.distribution} {entry_point.version})")
         try:
             entry_point.load()()  # type: ignore[operator]
         except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn

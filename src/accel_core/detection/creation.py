@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accel_core._support.packages import is_installed
 from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.steps import begin
 from accel_core._support.torch_import import (
     AUTOLOAD,
     autoload_is_on,
@@ -18,8 +18,8 @@ from accel_core._support.torch_import import (
     imported_by_us,
 )
 from accel_core.backend import Backend
+from accel_core.detection import builtin, plugins
 from accel_core.detection.builtin import announced
-from accel_core.detection.plugin import Hooks
 from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
 
@@ -28,18 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["create", "impersonated", "installed_imports", "private_use1_is_free", "taken_over_by"]
 
-_log = logging.getLogger(__name__)
-
 
 def create(
-    candidate: Candidate,
-    others: tuple[Backend, ...],
-    hooks: Hooks,
-    step: Callable[[str], None] = lambda _: None,
+    candidate: Candidate, others: tuple[Backend, ...], step: Callable[[str], None] = begin
 ) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
-    `step` is told of each step before it is taken, so that whoever fails, hangs or dies in it is named.
+    `step` announces each step before it is taken, so that a step that fails, hangs or crashes is named.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
     `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
@@ -50,24 +45,26 @@ def create(
     from accel_core.accelerators.interface import Accelerator
 
     backend = candidate.backend
-
-    def begin(text: str) -> None:
-        _log.info("%s: %s", candidate, text)
-        step(text)
-
     with stdout_to_stderr():
-        begin("import of torch")
+        step("importing torch")
         torch = import_torch()
         _require_private_use1(backend, others)
+        failure: BaseException | None = None
         with autoload_restored():
-            import_vendor(backend, begin)
+            for name in installed_imports(backend) or backend.vendor_imports[:1]:
+                step(f"importing {name} ({candidate.provenance})")
+                try:
+                    importlib.import_module(name)
+                except (Exception, SystemExit) as error:
+                    failure = failure or error
+                else:
+                    failure = None
+                    break
+        if failure is not None:  # none of the vendor's imports works
+            raise failure
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         _require_own_namespace(backend)
-        begin(f"accel_create() of {candidate.provenance}")
-        given = hooks.of(candidate.plugin, "accel_create", backend=backend, others=others)
-        if not given and backend.accelerator:
-            begin(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
-        built: object = given[0] if given else _made(backend)
+        built = _built(candidate, others, step)
         if not isinstance(built, Accelerator):
             from accel_core.detection.adapters import adapted  # here, as nearly every plugin builds ours
 
@@ -80,24 +77,23 @@ def create(
     return built
 
 
+def _built(candidate: Candidate, others: tuple[Backend, ...], step: Callable[[str], None]) -> object:
+    """What `accel_create` gives, else what the declared class makes."""
+    backend = candidate.backend
+    if candidate.builtin:
+        return builtin.create(backend, others) or _made(backend)
+    step(f"accel_create() of {candidate.provenance}")
+    given = plugins.ask(candidate.plugin, "accel_create", backend=backend, others=others)
+    if given:
+        return given[0]
+    if backend.accelerator:
+        step(f"accelerator={backend.accelerator!r} of {candidate.provenance}")
+    return _made(backend)
+
+
 def installed_imports(backend: Backend) -> list[str]:
     """Those of the backend's vendor imports whose package can be found, without importing it."""
     return [name for name in backend.vendor_imports if is_installed(name)]
-
-
-def import_vendor(backend: Backend, step: Callable[[str], None] = lambda _: None) -> None:
-    """Import the first of the backend's vendor imports that works; raises the first failure if none does."""
-    failure: BaseException | None = None
-    for name in installed_imports(backend) or backend.vendor_imports[:1]:
-        step(f"import of {name}")
-        try:
-            importlib.import_module(name)
-        except (Exception, SystemExit) as error:
-            failure = failure or error
-        else:
-            return
-    if failure is not None:
-        raise failure
 
 
 def _made(backend: Backend) -> object:

@@ -6,18 +6,20 @@ Nothing is raised: every failure is an outcome with its reason, cause and next s
 from __future__ import annotations
 
 import contextlib
-import functools
+import os
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.state import preserved
+from accel_core._support.steps import begin
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection import builtin
+from accel_core.detection import builtin, plugins
 from accel_core.detection.creation import create
-from accel_core.detection.facts import is_absence
-from accel_core.detection.plugin import Hooks, Unimported
+from accel_core.detection.facts import hidden
+from accel_core.detection.plugins import Unimported
 from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
 from accel_core.errors import (
     AccelError,
@@ -25,55 +27,22 @@ from accel_core.errors import (
     DeclinedError,
     InvalidAcceleratorError,
     InvalidBackendError,
+    SettingError,
 )
+from accel_core.machine import devices, host
 
 if TYPE_CHECKING:
-    from accel_core._support.guest import Guest
+    from accel_core.machine.placement import Placement
 
-__all__ = ["Group", "ask_device", "explain", "guest_of", "plugin_answer", "report_to"]
-
-
-class _Own:
-    """In the place of a `Guest` where no code but accel_core's and torch's runs."""
-
-    stays = False
-
-    def __enter__(self) -> _Own:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-def guest_of(candidate: Candidate) -> Guest | _Own:
-    """What to run the candidate's code in, and its vendor's; the CPU's is ours and torch's.
-
-    That of `generic` is not: it may load what announces itself to torch.
-    """
-    if candidate.builtin and candidate.name == builtin.CPU.name:
-        return _Own()
-    from accel_core._support.guest import Guest  # here, as a process without plugins has no guest
-
-    return Guest(candidate.provenance)
+__all__ = ["Group", "ask_device", "explain", "plugin_answer", "report_to", "uncounted"]
 
 
 class Group(NamedTuple):
-    """Candidates that are judged together, and the hooks of their plugins."""
+    """Candidates that are judged together."""
 
     candidates: tuple[Candidate | Unloaded, ...]
-    hooks: Hooks
     #: Whether this process may import plugins for no more than a hint: a child may.
     importing: bool = False
-
-    @classmethod
-    def of(cls, candidates: Iterable[Candidate | Unloaded], *, importing: bool = False) -> Group:
-        """The group of these candidates."""
-        items = tuple(candidates)
-        plugins = [c.plugin for c in items if isinstance(c, Candidate)]
-        return cls(items, Hooks(plugins, direct=builtin), importing)
-
-    def declares(self, plugin: object) -> Backend:
-        """The first backend of that plugin."""
-        return next(c.backend for c in self.candidates if isinstance(c, Candidate) and c.plugin is plugin)
 
     def beside(self, candidate: Candidate) -> tuple[Backend, ...]:
         """The other backends.
@@ -84,7 +53,7 @@ class Group(NamedTuple):
         return (*others, *self._claimed(others)) if candidate.builtin else others
 
     def refused(self) -> list[Unloaded]:
-        """The plugins that the policy does not leave, and nobody loads."""
+        """The plugins that the policy blocks, and nobody loads."""
         return [c for c in self.candidates if isinstance(c, Unloaded) and c.outcome.status is Status.BLOCKED]
 
     def _claimed(self, others: tuple[Backend, ...]) -> Iterator[Backend]:
@@ -105,12 +74,7 @@ class Group(NamedTuple):
 
 
 def ask_device(
-    candidate: Candidate,
-    group: Group,
-    *,
-    pinned: bool,
-    stage: Callable[[str], None] = lambda _: None,
-    counted: Outcome | None = None,
+    candidate: Candidate, group: Group, *, pinned: bool, counted: Outcome | None = None
 ) -> Outcome:
     """The plugin's own answer, then build the accelerator and count devices, all in this process.
 
@@ -118,41 +82,31 @@ def ask_device(
     seen here, where a failure is a verdict that leaves the next backend its turn. `counted` is what a child
     process found, where counting here would start the device's runtime.
     """
+    answer = plugin_answer(candidate, group)
+    forgiven = answer is not None and pinned and answer.is_absence
+    if answer is not None and answer.status is not Status.USABLE and not forgiven:
+        return answer
     at = ""
 
     def step(text: str) -> None:
         nonlocal at
         at = text
-        stage(text)
+        begin(text)
 
-    if isinstance(candidate.plugin, Unimported):
-        from accel_core.detection.loading import failure  # here, as only what was loaded apart comes here
-
-        step(f"import of {candidate.provenance.value}, the plugin of {candidate.provenance}")
-        try:
-            with guest_of(candidate):
-                candidate.plugin.imported()
-        except CAUGHT as error:
-            return failure(candidate.plugin.entry_point, error)
-    step(f"accel_probe() of {candidate.provenance}")
-    answer = plugin_answer(candidate, group)
-    forgiven = answer is not None and pinned and is_absence(answer)
-    if answer is not None and answer.status is not Status.USABLE and not forgiven:
-        return answer
     try:
-        step("import of torch")
-        import_torch()  # before the guest comes: what torch sets is not the vendor's
-        with guest_of(candidate) as guest:
-            accelerator = create(candidate, group.beside(candidate), group.hooks, step)
-            if answer is not None or counted is not None:
-                guest.stays = True
-                return answer or counted  # type: ignore[return-value]  # one of them is there
+        step("importing torch")
+        import_torch()  # before the state is noted: what torch sets is not the vendor's
+        with preserved(candidate.provenance) as kept:
+            accelerator = create(candidate, group.beside(candidate), step)
+            if (known := answer or counted) is not None:
+                kept.stays = True
+                return known
             step(f"device_count() of {candidate.provenance}")
             with stdout_to_stderr():
                 count: object = accelerator.device_count()
-            guest.stays = bool(count)
+            kept.stays = bool(count)
     except CAUGHT as error:
-        stage(f"{at}, and what its error means")  # plugins are asked for that
+        begin(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
@@ -161,42 +115,35 @@ def ask_device(
             f"device_count() gave {count!r} ({type(count).__name__}), expected an int of 0 or more",
             f"report this to the maintainers of {candidate.distribution}",
         )
-    if count == 0:
-        from accel_core.detection.uncounted import uncounted
-
-        return uncounted(candidate.backend)
-    return Outcome(Status.USABLE, devices=count)
+    return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """What `accel_probe` says, checked; `None` where the plugin leaves it to us."""
-    try:
-        group.hooks.check(candidate.plugin)
-    except CAUGHT as error:
-        return Outcome(
-            Status.INVALID,
-            f"a hook does not fit: {root_cause(error)}",
-            f"pip install --upgrade {candidate.distribution} accel-core",
-            error=error,
-        )
-    ask = functools.partial(
-        group.hooks.of,
-        candidate.plugin,
-        "accel_probe",
-        backend=candidate.backend,
-        others=group.beside(candidate),
-    )
-    try:
-        if candidate.builtin:  # our own hook, which needs no guard
-            answers = ask()
-        else:
-            with stdout_to_stderr(), guest_of(candidate):
-                answers = ask()
-    except CAUGHT as error:
-        return _failed(candidate, error, group, f"accel_probe() of {candidate.provenance}")
-    if not answers:
+    others = group.beside(candidate)
+    answer: object
+    if candidate.builtin:
+        answer = builtin.probe(candidate.backend, others)
+    else:
+        if isinstance(candidate.plugin, Unimported) and not candidate.plugin.is_imported:
+            begin(plugins.steps(candidate.plugin.entry_point)[0])
+            try:
+                with preserved(candidate.provenance):
+                    _ = candidate.plugin.imported
+            except CAUGHT as error:
+                return plugins.failure(candidate.plugin.entry_point, error)
+        step = f"accel_probe() of {candidate.provenance}"
+        begin(step)
+        try:
+            with stdout_to_stderr(), preserved(candidate.provenance):
+                answers = plugins.ask(
+                    candidate.plugin, "accel_probe", backend=candidate.backend, others=others
+                )
+        except CAUGHT as error:
+            return _failed(candidate, error, group, step)
+        answer = answers[0] if answers else None
+    if answer is None:
         return None
-    answer: object = answers[0]
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
         return Outcome(
             Status.INVALID,
@@ -218,6 +165,8 @@ def _is_well_formed(answer: ProbeResult) -> bool:
     return flags and texts and (devices is None or (type(devices) is int and devices >= 0))
 
 
+# --- A failure, and what helps -------------------------------------------------------------------------
+
 #: Steps in which a plugin's own code runs; in the others it is the vendor's.
 _OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accelerator=")
 
@@ -226,11 +175,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     """The outcome of an error that was raised in the step `at`, which tells whose it is."""
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    if at.startswith(_OF_THE_PLUGIN):
-        from accel_core.detection.loading import is_of_another_core, of_another_core
-
-        if is_of_another_core(error):
-            return of_another_core(error, at)
+    if at.startswith(_OF_THE_PLUGIN) and plugins.is_of_another_core(error):
+        return plugins.of_another_core(error, at)
     if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
@@ -242,10 +188,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     hint = hint or report_to(candidate, at)
     if isinstance(error, InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
-    if at.startswith(_OF_THE_PLUGIN):
-        return Outcome(Status.BROKEN, f"{at} failed: {root_cause(error)}", hint, error=error)
-    vendor = " or ".join(candidate.backend.vendor_imports)
-    return Outcome(Status.BROKEN, f"{vendor} failed: {root_cause(error)}", hint, error=error)
+    failed = at if at.startswith(_OF_THE_PLUGIN) else " or ".join(candidate.backend.vendor_imports)
+    return Outcome(Status.BROKEN, f"{failed} failed: {root_cause(error)}", hint, error=error)
 
 
 def report_to(candidate: Candidate, at: str) -> str:
@@ -261,19 +205,121 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
     """
     from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
 
-    with stdout_to_stderr():
-        answers = group.hooks.each(
-            "accel_explain",
-            first=candidate.plugin,
-            importing=group.importing,
-            backend=candidate.backend,
-            error=error,
-        )
-        others: list[str] = []
-        for plugin, hint in answers:
-            if not isinstance(hint, str) or not hint:
-                continue
-            if plugin is candidate.plugin:
-                return hint
-            others.append(hint)
-    return hint_for(error, candidate.backend.hints) or next(iter(others), "")
+    def asked(asking: list[object]) -> str:
+        with stdout_to_stderr():
+            answers = plugins.ask_each(asking, "accel_explain", backend=candidate.backend, error=error)
+            return next((hint for _, hint in answers if isinstance(hint, str) and hint), "")
+
+    installed = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate) and c.plugin}
+    others = [
+        plugin
+        for plugin in installed.values()
+        if plugin is not candidate.plugin
+        and (group.importing or not isinstance(plugin, Unimported) or plugin.is_imported)
+    ]
+    own = asked([candidate.plugin] if candidate.plugin else [])
+    return own or hint_for(error, candidate.backend.hints) or asked(others)
+
+
+# --- A count of none -----------------------------------------------------------------------------------
+
+
+def uncounted(backend: Backend, root: str = "/") -> Outcome:
+    """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
+    from accel_core.machine.visible_devices import hiding  # here, as whoever has a device never comes here
+
+    hides = hiding(backend, os.environ)
+    if hides is not None:
+        return hidden(backend, hides)
+    reason, hint = _why(backend, root)
+    return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
+
+
+def _why(backend: Backend, root: str) -> tuple[str, str]:
+    from accel_core.machine.placement import placement
+
+    seen = devices.evidence(backend, root)
+    nodes = seen.nodes if seen else ()
+    if absent := _absent(backend, nodes):
+        return absent
+    place = placement(root)
+    if denied := _denied(nodes, root):
+        reason = f"this process may not open {devices.enumerated(denied)}"
+        if place.withheld(backend):
+            reason += f"; Slurm gave the job {place.slurm_job} none"
+        return reason, place.step(backend) or _permission(denied[0], root)
+    reason = "the vendor's runtime counts no device"
+    if nodes and place.container and (step := _start(place, backend)):
+        return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
+    if variable := next((name for name in _variables(backend) if os.environ.get(name)), None):
+        hint = f"if there are some without {variable}, name in it devices that are there"
+        return f"{reason} with {variable}={os.environ[variable]!r}", hint
+    return reason, ""
+
+
+def _start(place: Placement, backend: Backend) -> str:
+    """How the container gets the vendor's libraries with the nodes, which are there."""
+    return "" if place.container == "container" else place.step(backend)
+
+
+def _variables(backend: Backend) -> tuple[str, ...]:
+    """Those that count: every filter, and the first that is set of the others."""
+    first = [name for name in backend.visible_devices if name in os.environ][:1]
+    return (*backend.visible_devices_filters, *first)
+
+
+def _absent(backend: Backend, nodes: tuple[str, ...]) -> tuple[str, str] | None:
+    """A variable that names devices by numbers beyond those that this machine has nodes for.
+
+    A node that has no number is a door to all devices (`/dev/kfd`), and tells nothing.
+    """
+    from accel_core.machine.visible_devices import parse_visible_devices
+
+    numbered = [node for node in nodes if node[-1:].isdigit()]
+    # Gaudi's modules are numbered by their places in the server, not one by one.
+    if not numbered or backend.visible_devices_grammar == "modules":
+        return None
+    for variable in _variables(backend):
+        value = os.environ.get(variable)
+        try:
+            ids = parse_visible_devices(backend.visible_devices_grammar, value).ids
+        except SettingError:
+            continue
+        beyond = [str(i) for i in ids or () if isinstance(i, int) and i >= len(numbered)]
+        if beyond:
+            noun = "device" if len(beyond) == 1 else "devices"
+            reason = (
+                f"{variable}={value!r} names {noun} {devices.enumerated(tuple(beyond))}, counted from 0, "
+                f"and this machine has {devices.enumerated(tuple(numbered))}"
+            )
+            return reason, f"unset {variable}, or name in it devices that are there"
+    return None
+
+
+def _denied(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
+    """The nodes, where this process may open none of them; by their modes, or by its control group.
+
+    The kernel asks the group's list of devices whenever it checks a permission: Linux,
+    fs/namei.c, `inode_permission`.
+    """
+    own = tuple(node for node in nodes if node.startswith("/dev/"))
+    allowed = any(os.access(host.below(root, node), os.R_OK | os.W_OK) for node in own)
+    return () if allowed else own
+
+
+def _permission(node: str, root: str) -> str:
+    """Whom to ask, or what to join, for the permission to open `node`."""
+    import stat
+    from pathlib import Path
+
+    try:
+        status = Path(host.below(root, node)).stat()
+        import grp  # not on Windows
+
+        group = grp.getgrgid(status.st_gid).gr_name
+    except (OSError, ImportError, KeyError):
+        return f"see `ls -l {node}`"
+    shared = status.st_mode & (stat.S_IRGRP | stat.S_IWGRP) == stat.S_IRGRP | stat.S_IWGRP
+    if shared and status.st_gid not in (*os.getgroups(), os.getegid()):
+        return f"join the group {group}: sudo usermod -aG {group} $USER, then log in again"
+    return f"see `ls -l {node}`, and which devices its control group allows this process"

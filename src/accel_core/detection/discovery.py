@@ -6,157 +6,82 @@ exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-from accel_core.detection import builtin
-from accel_core.detection.entry_points import (
-    EntryPoint,
-    Unread,
-    find_entry_points,
-    name_of,
-    provenance,
-    scan,
-)
-from accel_core.detection.records import ENDED, Candidate, Outcome, Status, Unloaded, after
-from accel_core.detection.trying import LOADING, Note
+from accel_core.detection import builtin, plugins
+from accel_core.detection.entry_points import EntryPoint, find_entry_points, name_of, provenance
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
-if TYPE_CHECKING:
-    from accel_core._support.guest import Guest
-    from accel_core.detection.loading import Load
-    from accel_core.detection.notes import Death
-
 __all__ = [
+    "Load",
     "builtin_candidates",
     "declarers",
     "discover",
     "find",
     "installed_names",
-    "load_apart",
     "loader",
     "rank",
 ]
 
 
-def discover(settings: Settings | None = None, load: Load | None = None) -> tuple[Candidate | Unloaded, ...]:
+#: Reads the declarations of plugins; gives what each entry point declares, in their order.
+Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
+
+
+def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
     """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
 
-    Not that of a plugin that the policy refuses, in `settings` or else the environment: it comes back
-    unloaded, under its entry point's name. So does what may be a plugin whose `entry_points.txt` is not
-    read, under its distribution's name. With `ACCEL_PROBE=isolated` a child process imports the modules; its
-    plugins are imported here when a hook of theirs is called. Raises `SettingError` as `read` does.
+    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` refuses is not imported: it comes back unloaded, under its
+    entry point's name. `isolated`, or `ACCEL_PROBE=isolated`: a child process imports the modules, and this
+    one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
     """
-    wanted = read() if settings is None else settings
-    found = scan(ENTRY_POINT_GROUP)
-    loaded = _loaded(found.entry_points, wanted, load)
-    return rank([*builtin_candidates(), *loaded, *map(_unread, found.unread)])
+    settings = read()
+    return find(None, settings, loader(settings, isolated=isolated))
 
 
-def find(
-    pin: Pin | None, settings: Settings | None = None, load: Load | None = None
-) -> tuple[Candidate | Unloaded, ...]:
+def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
     An entry point is named as its backend, so one import is the rule. Only when no entry point of that
     name declares the backend are the others loaded. Where two distributions claim the name and the pin
     does not say which, both come back and neither is imported. A built-in name means the built-in one
-    unless the pin says otherwise. `settings`, `load` and errors as for `discover`.
+    unless the pin says otherwise.
     """
-    wanted = read() if settings is None else settings
+    installed = find_entry_points(ENTRY_POINT_GROUP)
     if pin is None:
-        return discover(wanted, load)
+        return rank([*builtin_candidates(), *_loaded(installed, settings, load)])
     own = tuple(c for c in builtin_candidates() if c.matches([pin]))
     if own:
         return own
-    installed = find_entry_points(ENTRY_POINT_GROUP)
     named = [e for e in installed if pin.matches(e.name.lower(), e.distribution)]
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         return tuple(map(_claim, named))
-    candidates = [c for c in _loaded(named, wanted, load) if c.matches([pin])]
+    candidates = [c for c in _loaded(named, settings, load) if c.matches([pin])]
     if not candidates:
         others = [e for e in installed if e not in named]
-        candidates = [c for c in _loaded(others, wanted, load) if c.matches([pin])]
-    if not candidates:
-        unread = map(_unread, scan(ENTRY_POINT_GROUP).unread)
-        candidates = [c for c in unread if c.matches([pin])]
+        candidates = [c for c in _loaded(others, settings, load) if c.matches([pin])]
     return rank(candidates)
 
 
-def _loaded(
-    entry_points: Iterable[EntryPoint], settings: Settings, wanted: Load | None
-) -> list[Candidate | Unloaded]:
+def _loaded(entry_points: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
     """What the plugins declare; one that the policy refuses is not imported by anybody, to say so."""
     given = list(entry_points)
     left = [e for e in given if _may_be_loaded(e, settings)]
     refused = [_refused(e) for e in given if e not in left]
-    with Note(settings.probe_timeout) as note:
-        loaded = (wanted or loader(settings, note))(left)
-    return [*refused, *(candidate for candidates in loaded for candidate in candidates)]
+    return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
 
 
-#: Whether plugins are loaded in child processes only, whatever the settings say.
-_always_apart = False
+def loader(settings: Settings, *, isolated: bool = False) -> Load:
+    """What reads declarations: child processes where settings or the caller ask for it, else this one."""
+    if isolated or settings.isolated:
+        from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
 
-
-def load_apart() -> None:
-    """Load plugins in child processes only from now on: one that is installed kills its process."""
-    global _always_apart
-    _always_apart = True
-
-
-def loader(settings: Settings, note: Note, *, isolated: bool = False) -> Load:
-    """What loads plugins: child processes where the settings or the caller say so, else this process."""
-    if isolated or settings.isolated or _always_apart:
-        from accel_core.detection.apart import Apart  # here, as most processes have no use for it
-
-        return Apart(settings.probe_timeout)
-    return _Here(note, settings.probe_timeout)
-
-
-class _Here:
-    """Loads plugins in this process, each step noted before it begins.
-
-    One that an earlier process did not survive is loaded in a child process first.
-    """
-
-    def __init__(self, note: Note, timeout: float) -> None:
-        self._note = note
-        self._timeout = timeout
-        self._guest: Guest | None = None
-
-    def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
-        """What each of them declares."""
-        return list(map(self._load, entry_points))
-
-    def _load(self, entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
-        from accel_core._support.guest import Guest  # these here, as without a plugin nothing is loaded
-        from accel_core.detection.loading import load, tried_apart
-
-        note, source, name = self._note, provenance(entry_point), name_of(entry_point)
-        death = note.earlier(source, LOADING)
-        note.installed(source)
-        if death is not None:
-            note.said.append(tried_apart(name, source, death))
-            from accel_core.detection.apart import Apart  # here, as nearly no process comes here
-
-            (found,) = Apart(self._timeout)([entry_point])
-            if all(isinstance(c, Unloaded) and c.outcome.status in ENDED for c in found):
-                return tuple(map(functools.partial(_again, death=death), found))
-        self._guest = self._guest or Guest()
-        loaded = load(entry_point, lambda what: note.step(source, name, LOADING, what), self._guest)
-        note.survived(source, LOADING)
-        return loaded
-
-
-def _again(candidate: Candidate | Unloaded, death: Death) -> Candidate | Unloaded:
-    if isinstance(candidate, Candidate):
-        return candidate
-    return candidate._replace(outcome=after(candidate.outcome, death))
+        return IsolatedLoader(settings.probe_timeout)
+    return lambda entry_points: [plugins.load(e) for e in entry_points]
 
 
 def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
@@ -174,7 +99,7 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
 
 
 def _refused(entry_point: EntryPoint) -> Unloaded:
-    outcome = Outcome(Status.BLOCKED, "the policy does not leave it, and its plugin was not loaded")
+    outcome = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
     return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
 
 
@@ -192,25 +117,13 @@ def declarers(name: str) -> set[str]:
 def builtin_candidates() -> tuple[Candidate, ...]:
     """The backends that accel_core brings itself: the CPU, and any accelerator torch reports."""
     ours = Provenance("accel-core", __version__)
-    brought = (builtin.CPU, builtin.GENERIC)
-    return tuple(Candidate(backend._declared_by(ours), builtin) for backend in brought)
+    return tuple(Candidate(backend._declared_by(ours), None) for backend in (builtin.CPU, builtin.GENERIC))
 
 
 def _claim(entry_point: EntryPoint) -> Unloaded:
     """What is known of a plugin by its entry point alone."""
     outcome = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
     return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
-
-
-def _unread(unread: Unread) -> Unloaded:
-    """A distribution that may be a plugin, and whose entry points nobody reads."""
-    outcome = Outcome(
-        Status.INVALID,
-        f"whether it is a plugin cannot be read: {unread.reason}",
-        f"pip install --force-reinstall {unread.distribution}, or delete that folder",
-    )
-    source = Provenance(unread.distribution, unread.version)
-    return Unloaded(normalize_distribution(unread.distribution), source, outcome)
 
 
 def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:

@@ -27,7 +27,9 @@ from accel_core.settings import Settings
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["examine", "impersonator", "is_absence", "origin"]
+    from accel_core.machine.visible_devices import Hidden
+
+__all__ = ["examine", "hidden", "impersonator", "origin"]
 
 
 def examine(
@@ -58,7 +60,7 @@ def examine(
         if outcome is None:
             continue
         conjecture = fact.func is _hardware and not candidate.backend.pci_ids
-        if not (is_absence(outcome) and (pinned or conjecture)):
+        if not (outcome.is_absence and (pinned or conjecture)):
             sure = pinned and candidate.backend.pci_ids
             here = _hardware(candidate.backend, evidence, root) if sure else None
             return (_both(here, outcome) if here else outcome), absence
@@ -73,11 +75,6 @@ def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
         hint="run on a machine that has one"
         + (f", or, to go on without a device: {obstacle.hint}" if obstacle.hint else ""),
     )
-
-
-def is_absence(outcome: Outcome) -> bool:
-    """Whether all that is missing is a device, which a pinned backend can do without."""
-    return outcome.status is Status.NO_DEVICE and outcome.devices == 0
 
 
 def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[partial[Outcome | None]]:
@@ -301,9 +298,19 @@ def _hidden(backend: Backend) -> Outcome | None:
     hides = hiding(backend, os.environ)
     if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
         return None
-    from accel_core.detection.uncounted import hidden
-
     return hidden(backend, hides)
+
+
+def hidden(backend: Backend, variable: Hidden) -> Outcome:
+    """`no_device` where a variable hides every device of `backend`."""
+    from accel_core.machine.placement import placement
+
+    place = placement()
+    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
+        reason = f"{variable}; Slurm gave the job {place.slurm_job} none"
+        return Outcome(Status.NO_DEVICE, reason, place.schedulers_step(backend), devices=0)
+    hint = f"unset {variable.variable}, or name in it the devices to use"
+    return Outcome(Status.NO_DEVICE, str(variable), hint, devices=0)
 
 
 def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:

@@ -1,23 +1,191 @@
-"""Errors in words."""
+"""Verdicts and errors in words.
+
+As people read them first: no patterns of device nodes, no PCI ids, nothing twice. The rest stands in the
+verdicts themselves: `accel why NAME` and `accel list --all` show it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from accel_core.detection import plain
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
-from accel_core.settings import Pin, Settings
+from accel_core.settings import Pin, Settings, normalize_distribution
 
 __all__ = [
     "conflict",
+    "fallback",
+    "folded",
+    "is_uninstalled",
+    "merely_absent",
+    "merged",
+    "none_found",
     "not_found",
     "nothing_usable",
     "pin_not_honoured",
+    "reason",
+    "reasons",
     "refused_cpu",
     "unknown",
 ]
+
+# --- Verdicts ------------------------------------------------------------------------------------------
+
+#: From how many on backends that only lack a package share one line.
+_MANY = 3
+
+
+def is_uninstalled(verdict: Verdict) -> bool:
+    """Whether all that can be said is that a package is not installed: no hardware asks for it."""
+    return verdict.status is Status.NOT_INSTALLED and not verdict.evidence
+
+
+def merely_absent(verdict: Verdict) -> bool:
+    """Whether there is nothing to mend, for its device is not here or its package is not installed."""
+    absent = verdict.absent and verdict.status is Status.NO_DEVICE
+    return (absent or is_uninstalled(verdict)) and not verdict.needs_mending
+
+
+def none_found(hardware: Iterable[str]) -> str:
+    """`"no NVIDIA or AMD GPU found"`; names that end in one word share it."""
+    makers: dict[str, list[str]] = {}
+    for name in dict.fromkeys(filter(None, hardware)):
+        maker, _, kind = name.rpartition(" ")
+        makers.setdefault(kind, []).append(maker)
+    kinds = [f"no {_enumerated(names)} {kind}".replace("  ", " ") for kind, names in makers.items()]
+    return f"{', '.join(kinds) or 'no device'} found"
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def reason(verdict: Verdict) -> str:
+    """Why, as one clause; empty for most of what is usable."""
+    if verdict.absent and verdict.status is Status.NO_DEVICE:
+        _, besides, trouble = verdict.reason.partition("; besides, ")
+        return f"{none_found([verdict.hardware])}{besides}{trouble}"
+    text = verdict.reason
+    if verdict.evidence:
+        for mention in (f" ({verdict.evidence})", f": {verdict.evidence}", f"; {verdict.evidence}"):
+            text = text.replace(mention, "")
+    return text.replace("[0-9]*", "0")  # a pattern as one of the nodes that it means
+
+
+def fallback(verdicts: Iterable[Verdict], missing: Sequence[str], *, in_full: bool) -> str:
+    """Why the CPU is used, where something else is installed or present.
+
+    One line, unless `in_full` is asked for, or there is something to mend: hardware that is here, or what is
+    installed and broken.
+    """
+    news = [v for v in verdicts if v.is_news]
+    if in_full or missing or any(v.needs_mending for v in news):
+        return (
+            f"No accelerator is usable, so the CPU is used:\n{reasons(news, missing)}\n"
+            "Run `accel why` for the whole record, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+        )
+    return (
+        f"No accelerator is usable, so the CPU is used: {_in_one_line(news)}. `accel why` says more; "
+        "DS_ACCELERATOR=cpu says that the CPU is meant."
+    )
+
+
+def _in_one_line(news: Sequence[Verdict]) -> str:
+    """Reasons that are not only an absence, and the absences at once."""
+    told = [f"{v.name}: {reason(v)}" for v in merged(news) if not merely_absent(v)]
+    absent = [v.hardware for v in news if v.absent and v.status is Status.NO_DEVICE]
+    if absent:
+        told.append(none_found(absent))
+    uninstalled = dict.fromkeys(v.name for v in news if is_uninstalled(v))
+    if uninstalled and not told:
+        told.append(f"vendor's package not installed: {', '.join(uninstalled)}")
+    return "; ".join(told)
+
+
+def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
+    """Why each accelerator that is installed or present is not used, a line each; what is here first."""
+    news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
+    return "\n".join(f"  {line}" for line in [*missing, *_grouped(news)])
+
+
+def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
+    """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
+    missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
+    if len(missing) < _MANY:
+        return list(map(str, merged(verdicts)))
+    lines = map(str, merged([v for v in verdicts if v not in missing]))
+    names = ", ".join(dict.fromkeys(v.name for v in missing))
+    return [*lines, f"vendor's package not installed: {names}"]
+
+
+def merged(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts with those on several declarations of one backend merged: CUDA and ROCm are both `cuda`.
+
+    That the device of one is missing is no news beside the device, or the failure, of another. What has one
+    status and one next step is one verdict, with the reasons of all.
+    """
+    kept: dict[object, Verdict] = {}
+    for v in verdicts:
+        missing = v.status is Status.NO_DEVICE and not v.evidence
+        if missing and any(_is_other_way(w, v) and (w.evidence or w.status.is_failure) for w in verdicts):
+            continue
+        same = kept.get(key := (v.name, v.provenance, v.status, v.hint))
+        if same is None:
+            kept[key] = v
+        elif v.reason not in same.reason.split("; "):
+            kept[key] = same._replace(reason=_joined(same.reason, v.reason))
+    return list(kept.values())
+
+
+def _joined(reason: str, other: str) -> str:
+    """Both reasons; what stands in both ways alike is said once, behind."""
+    (first, _, common), (second, _, also) = reason.rpartition("; and "), other.rpartition("; and ")
+    return f"{first}; {second}; and {common}" if first and common == also else f"{reason}; {other}"
+
+
+def _is_other_way(verdict: Verdict, other: Verdict) -> bool:
+    """Whether both are one distribution's declarations of one backend, through the same package."""
+    return verdict is not other and (
+        (verdict.name, verdict.provenance, verdict.vendor_import)
+        == (other.name, other.provenance, other.vendor_import)
+    )
+
+
+def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
+    """The verdicts that have a row of their own, their reasons in plain words, and those that share one line.
+
+    Declarations of one backend, of one distribution, whose devices are all absent have one row; none where
+    another declaration of that backend says more. What is only not installed shares the line, unless it is
+    so few that each can say what to do.
+    """
+    every = list(verdicts)
+    uninstalled = [v for v in every if is_uninstalled(v)]
+    shared = uninstalled if len({v.name for v in uninstalled}) >= _MANY else []
+    rows: list[Verdict] = []
+    for v in every:
+        if v in shared:
+            continue
+        if not _is_only_absent(v):
+            rows.append(v._replace(reason=reason(v)))
+            continue
+        alike = [w for w in every if _key(w) == _key(v)]
+        absent = [w for w in alike if _is_only_absent(w)]
+        if absent[0] is v and all(w in absent or is_uninstalled(w) for w in alike):
+            rows.append(v._replace(reason=none_found(w.hardware for w in absent)))
+    told = {_key(v) for v in rows}
+    return rows, [v for v in shared if _key(v) not in told]
+
+
+def _is_only_absent(verdict: Verdict) -> bool:
+    return verdict.absent and verdict.status is Status.NO_DEVICE and not verdict.broken
+
+
+def _key(verdict: Verdict) -> tuple[str, str]:
+    return verdict.name, normalize_distribution(verdict.provenance.distribution)
+
+
+# --- Errors --------------------------------------------------------------------------------------------
 
 
 def unknown(pin: Pin) -> Outcome:
@@ -77,7 +245,7 @@ def conflict(asked: str, pin: Pin, claimants: Sequence[Candidate | Unloaded]) ->
 def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Sequence[str]) -> str:
     """The message for pins of which none is usable: reasons, next step, and the `others` to pin instead."""
     instead = _instead(others)
-    verdicts = plain.merged(verdicts)
+    verdicts = merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
         refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
@@ -98,9 +266,9 @@ def nothing_usable(verdicts: Sequence[Verdict]) -> str:
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """The message for a strict choice that comes to the CPU."""
-    reasons = plain.reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
+    why = reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     return (
-        f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n{reasons}\n"
+        f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n{why}\n"
         "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 

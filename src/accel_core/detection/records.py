@@ -16,7 +16,6 @@ from accel_core.settings import Pin
 
 __all__ = [
     "CAUGHT",
-    "ENDED",
     "Candidate",
     "Choice",
     "How",
@@ -25,7 +24,6 @@ __all__ = [
     "Status",
     "Unloaded",
     "Verdict",
-    "after",
     "root_cause",
     "root_place",
     "verdict",
@@ -74,14 +72,10 @@ class Outcome(NamedTuple):
     cause: str = ""
     where: str = ""
 
-
-#: The statuses of what ended a child process.
-ENDED = (Status.CRASHED, Status.TIMED_OUT)
-
-
-def after(outcome: Outcome, death: object) -> Outcome:
-    """The outcome of a child that was started for the `Death` of an earlier process, and died as well."""
-    return outcome._replace(reason=f"{outcome.reason}; {death}") if outcome.status in ENDED else outcome
+    @property
+    def is_absence(self) -> bool:
+        """Whether all that is missing is a device, which a pinned backend can do without."""
+        return self.status is Status.NO_DEVICE and self.devices == 0
 
 
 class _Known:
@@ -271,10 +265,14 @@ def verdict(
     outcome: Outcome,
     evidence: Evidence | None = None,
     ms: float = 0.0,
+    broken: Verdict | None = None,
 ) -> Verdict:
-    """The verdict that `outcome` means for `candidate`; `evidence` of its hardware, where that was sought."""
+    """The verdict that `outcome` means for `candidate`; `evidence` of its hardware, where that was sought.
+
+    `broken`: what else does not work, though the outcome remains: no mended package brings a device.
+    """
     backend = candidate.backend if isinstance(candidate, Candidate) else None
-    return Verdict(
+    found = Verdict(
         name=candidate.name,
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
@@ -295,6 +293,15 @@ def verdict(
         absent=(evidence is not None and not evidence)
         or not (backend is None or platform_matches(backend.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
+    )
+    if broken is None:
+        return found
+    return found._replace(
+        reason=f"{found.reason}; besides, {broken.reason}",
+        hint=broken.hint,
+        cause=broken.cause,
+        where=broken.where,
+        broken=True,
     )
 
 

@@ -8,10 +8,15 @@ imports nothing below it. A pin looks at what it names and nothing else.
 from __future__ import annotations
 
 import functools
+import logging
+import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from accel_core.backend import Provenance
+from accel_core.detection import discovery
+from accel_core.detection.probe import Prober
 from accel_core.detection.records import (
     Candidate,
     Choice,
@@ -24,7 +29,15 @@ from accel_core.detection.records import (
     verdict,
 )
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
-from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, Pin, Settings, normalize_distribution
+from accel_core.machine.vendors import missing_plugins
+from accel_core.settings import (
+    ACCEL_ALLOW,
+    ACCEL_BLOCK,
+    VARIABLES,
+    Pin,
+    Settings,
+    normalize_distribution,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,50 +47,68 @@ if TYPE_CHECKING:
 
     #: The candidates that a pin means, `None` for all of them; in rank order.
     Find = Callable[[Pin | None], tuple[Candidate | Unloaded, ...]]
-    #: Hardware that no backend among the names is for, each with the command to run.
-    MissingPlugins = Callable[[Iterable[str]], tuple[str, ...]]
 
     class Judge(Protocol):
-        """Says what candidates are worth."""
+        """Says what candidates are worth, each question once."""
 
         def probe(
-            self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
+            self,
+            candidate: Candidate | Unloaded,
+            among: tuple[Candidate | Unloaded, ...],
+            *,
+            pinned: bool = False,
+            isolated: bool = False,
         ) -> Verdict:
-            """The verdict on `candidate`; `pinned`: by name, so that it may be usable without a device."""
-            ...
-
-        def in_full(
-            self, candidate: Candidate | Unloaded, found: Verdict, among: tuple[Candidate | Unloaded, ...]
-        ) -> Verdict:
-            """The verdict with what is broken besides, where a device is missing."""
-            ...
-
-        def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
-            """Whether that backend could be chosen instead."""
-            ...
-
-        def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-            """What torch's autoload spoils, as far as it is looked for; `fallback`: the CPU is left."""
+            """The verdict on `candidate`, as `Prober.probe` gives it."""
             ...
 
         def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
             """The verdict as far as it is known without probing, else `otherwise`."""
             ...
 
+        def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
+            """What torch's autoload spoils, as far as it is looked for; `fallback`: the CPU is left."""
+            ...
+
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["conflict", "conflicts", "select"]
 
 
-def select(settings: Settings, find: Find, judge: Judge, missing_plugins: MissingPlugins) -> Choice:
-    """Choose as `settings` say; a choice that fails comes back with its error, and still with its record."""
-    if settings.pins:
-        choice = _pinned(settings, find, judge)
-    else:
-        choice = _ranked(settings, find(None), judge, missing_plugins)
-    notes = _notes(settings, choice)
-    if not notes:
-        return choice
-    return choice._replace(selection=choice.selection._replace(notes=notes))
+def select(
+    settings: Settings, *, isolated: bool = False, find: Find | None = None, judge: Judge | None = None
+) -> Choice:
+    """Choose as `settings` say; a choice that fails comes back with its error, and still with its record.
+
+    Without `find` and `judge` it looks for itself; `isolated`: plugins and vendors in child processes only.
+    """
+    start = time.perf_counter()
+    if find is None:
+        load = discovery.loader(settings, isolated=isolated)
+        find = functools.partial(discovery.find, settings=settings, load=load)
+    judge = judge or Prober(settings, isolated=isolated)
+    choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
+    ms = (time.perf_counter() - start) * 1e3
+    chosen = choice.selection.chosen
+    _log.info("%s, after %.1f ms", f"choose {chosen}" if chosen else "nothing can be chosen", ms)
+    selection = choice.selection._replace(
+        notes=_notes(settings, choice),
+        pid=os.getpid(),
+        environ=_environ(choice.considered),
+        ms=ms,
+    )
+    return choice._replace(selection=selection)
+
+
+def _environ(considered: Iterable[Candidate | Unloaded]) -> dict[str, str]:
+    """The variables that mattered, as they are."""
+    names = [v.name for v in VARIABLES]
+    names += [name for name in os.environ if name.startswith("ACCEL_")]  # a plugin's own too
+    for candidate in considered:
+        if isinstance(candidate, Candidate):
+            names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
+    return {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
 
 
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
@@ -114,15 +145,11 @@ def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
     return [f"{settings.asked} is honoured without a device: {why}.{step}"]
 
 
-def _ranked(
-    settings: Settings,
-    candidates: tuple[Candidate | Unloaded, ...],
-    judge: Judge,
-    missing_plugins: MissingPlugins,
-) -> Choice:
+def _ranked(settings: Settings, find: Find, judge: Judge) -> Choice:
+    candidates = find(None)
     claims = conflicts(candidates, settings)
     verdicts: list[Verdict] = []
-    chosen: Candidate | Unloaded | None = None
+    chosen: Candidate | None = None
     for candidate in candidates:
         clash = conflict(candidate, claims)
         if clash is not None:
@@ -131,19 +158,14 @@ def _ranked(
             below = Outcome(Status.NOT_PROBED, f"it ranks below {chosen.name}")
             verdicts.append(judge.inspect(candidate, below))
         else:
-            verdicts.append(judge.probe(candidate, candidates, pinned=False))
-            chosen = candidate if verdicts[-1].usable else None
-    how = How.FALLBACK if chosen is not None and _is_cpu(chosen) else How.RANKED
-    fallback = how is How.FALLBACK
-    if fallback and settings.strict:  # a broken package counts, also one whose device is missing
-        verdicts = [judge.in_full(c, v, candidates) for c, v in zip(candidates, verdicts, strict=True)]
+            verdicts.append(judge.probe(candidate, candidates))
+            chosen = candidate if verdicts[-1].usable and isinstance(candidate, Candidate) else None
+    fallback = chosen is not None and chosen.builtin and chosen.name == "cpu"
+    how = How.FALLBACK if fallback else How.RANKED
     missing = missing_plugins(c.name for c in candidates) if fallback else ()
-    taken = chosen if isinstance(chosen, Candidate) else None
-    spoiled = _untold(judge.autoload(taken, fallback=fallback), verdicts)
+    spoiled = _untold(judge.autoload(chosen, fallback=fallback), verdicts)
     error: AccelError | None = None
-    over = missing or spoiled or any(v.needs_mending for v in verdicts)
-    refuses_cpu = settings.strict == "always" or bool(settings.strict and over)
-    if chosen is None or (how is How.FALLBACK and refuses_cpu):
+    if chosen is None or (fallback and _refuses_cpu(settings, verdicts, (*missing, *spoiled))):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
         message = (
@@ -155,13 +177,16 @@ def _ranked(
     return _choice(chosen, candidates, verdicts, how, error, missing, spoiled)
 
 
+def _refuses_cpu(settings: Settings, verdicts: Iterable[Verdict], more: tuple[str, ...]) -> bool:
+    """Whether `ACCEL_STRICT` forbids the CPU: always, or where something needs mending."""
+    if settings.strict == "always":
+        return True
+    return bool(settings.strict) and bool(more or any(v.needs_mending for v in verdicts))
+
+
 def _untold(spoilers: Iterable[Spoiler], verdicts: Iterable[Verdict]) -> tuple[str, ...]:
     """What torch's autoload spoils, but for what a verdict says already."""
     return tuple(str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
-
-
-def _is_cpu(candidate: Candidate | Unloaded) -> bool:
-    return candidate.builtin and candidate.name == "cpu"
 
 
 def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
@@ -190,7 +215,7 @@ def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
             if verdicts[-1].usable:
                 taken = candidate if isinstance(candidate, Candidate) else None
                 spoiled = _untold(judge.autoload(taken, fallback=False), verdicts)
-                return _choice(candidate, tuple(considered), verdicts, how, None, (), spoiled)
+                return _choice(taken, tuple(considered), verdicts, how, None, (), spoiled)
     message = messages.pin_not_honoured(settings, verdicts, _instead(settings, find, judge))
     error = BackendUnavailableError(message)
     error.__cause__ = next((v.error for v in verdicts if v.error is not None), None)
@@ -198,7 +223,7 @@ def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
 
 
 def _instead(settings: Settings, find: Find, judge: Judge) -> list[str]:
-    """Other names to pin: of what nothing rules out those that work when they are tried."""
+    """Other names to pin: of what nothing rules out those that work when a child process tries them."""
     asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
     candidates = find(None)
     claims = conflicts(candidates, settings)
@@ -207,7 +232,7 @@ def _instead(settings: Settings, find: Find, judge: Judge) -> list[str]:
         if candidate.name in (*asked_for, *names, "cpu") or conflict(candidate, claims):
             continue
         possible = judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED
-        if possible and judge.can_work(candidate, candidates):
+        if possible and judge.probe(candidate, candidates, isolated=True).usable:
             names.append(candidate.name)
     return [*sorted(names), *(["cpu"] if "cpu" not in asked_for else [])]
 
@@ -251,7 +276,7 @@ def conflict(candidate: Candidate | Unloaded, claims: Mapping[str, list[Candidat
 
 
 def _choice(
-    chosen: Candidate | Unloaded | None,
+    chosen: Candidate | None,
     considered: tuple[Candidate | Unloaded, ...],
     verdicts: list[Verdict],
     how: How,
@@ -259,7 +284,7 @@ def _choice(
     missing: tuple[str, ...] = (),
     autoload: tuple[str, ...] = (),
 ) -> Choice:
-    candidate = chosen if isinstance(chosen, Candidate) and error is None else None
+    candidate = chosen if error is None else None
     selection = Selection(
         chosen=candidate.name if candidate else None,
         how=how,

@@ -5,17 +5,11 @@ This process imports neither torch nor a vendor: each candidate is probed in a c
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from accel_core.detection.apart import Apart
-from accel_core.detection.autoload import Spoiler
-from accel_core.detection.choose import Prober, recorded
-from accel_core.detection.discovery import discover, find
-from accel_core.detection.loading import Load
-from accel_core.detection.probe import Group, can_be_broken, in_full, inspect, probe
+from accel_core.detection.discovery import Load, find
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.detection.records import Candidate, Choice, Outcome, Status, Unloaded, Verdict, verdict
 from accel_core.detection.select import conflict, conflicts, select
 from accel_core.machine import host
@@ -40,49 +34,8 @@ class Survey(NamedTuple):
     pinned: tuple[Candidate | Unloaded, ...]
 
 
-class _LookUp:
-    """A judge that looks verdicts up. A pinned backend needs no device, so that it must be tried anew."""
-
-    def __init__(self, settings: Settings, verdicts: tuple[Verdict, ...], *, autoload: bool) -> None:
-        self._verdicts = verdicts
-        self._autoload = autoload
-        self._settings = settings
-        self._prober = Prober(settings, isolated=True)
-
-    def probe(
-        self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...], *, pinned: bool
-    ) -> Verdict:
-        known = next((v for v in self._verdicts if v.is_about(candidate)), None)
-        # What is usable at rank is usable when pinned; the reverse, and a rival's claim, only trying tells.
-        if known is None or (not known.usable and (pinned or known.status is Status.CONFLICT)):
-            return self._prober.probe(candidate, among, pinned=pinned)
-        return known
-
-    def in_full(
-        self,
-        candidate: Candidate | Unloaded,  # noqa: ARG002 - it was judged in full before
-        found: Verdict,
-        among: tuple[Candidate | Unloaded, ...],  # noqa: ARG002
-    ) -> Verdict:
-        return found
-
-    def can_work(self, candidate: Candidate | Unloaded, among: tuple[Candidate | Unloaded, ...]) -> bool:
-        return self.probe(candidate, among, pinned=False).usable
-
-    def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-        return self._prober.autoload(chosen, fallback=fallback) if self._autoload else ()
-
-    def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
-        return inspect(candidate, self._settings, otherwise)
-
-
 def survey(
-    settings: Settings,
-    environ: Mapping[str, str] | None = None,
-    *,
-    probing: bool = True,
-    autoload: bool = True,
-    load: Load | None = None,
+    settings: Settings, *, probing: bool = True, autoload: bool = True, load: Load | None = None
 ) -> Survey:
     """Judge every candidate, as many at once as there are cores, each under the settings' deadline.
 
@@ -91,49 +44,32 @@ def survey(
     nobody tries what torch's autoload spoils, which takes a process of its own after all others. `load` has
     read declarations before.
     """
-    start = time.perf_counter()
-    load = load or Apart(settings.probe_timeout)
-    group = Group.of(discover(settings, load))
-    claims = conflicts(group.candidates, settings)
+    load = load or IsolatedLoader(settings.probe_timeout)
+    judge = Prober(settings, isolated=True, autoload=autoload)
+    candidates = find(None, settings, load)
+    claims = conflicts(candidates, settings)
 
     def without_probing(candidate: Candidate | Unloaded) -> Verdict:
         clash = conflict(candidate, claims)
         if clash is not None:
             return verdict(candidate, clash)
-        return inspect(candidate, settings, Outcome(Status.NOT_PROBED, "installed, and not probed"))
+        return judge.inspect(candidate, Outcome(Status.NOT_PROBED, "installed, and not probed"))
 
-    verdicts = tuple(map(without_probing, group.candidates))
-    if probing:
-        verdicts = _probed(verdicts, settings, group)
-    missing = missing_plugins(c.name for c in group.candidates)
+    verdicts = {candidate: without_probing(candidate) for candidate in candidates}
+    missing = missing_plugins(c.name for c in candidates)
     pinned = find(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
     if not probing:
-        return Survey(verdicts, None, missing, group.candidates, pinned)
+        return Survey(tuple(verdicts.values()), None, missing, candidates, pinned)
+    unsettled = [candidate for candidate, first in verdicts.items() if _says_more(candidate, first)]
+    if unsettled:
+        from accel_core._support import child  # here, as on most machines nothing is left to probe
+
+        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, host.usable_cores())
+        verdicts |= zip(unsettled, probed, strict=True)
     choice = select(
-        settings,
-        lambda pin: group.candidates if pin is None else find(pin, settings, load),
-        _LookUp(settings, verdicts, autoload=autoload),
-        lambda _: missing,
+        settings, find=lambda pin: candidates if pin is None else find(pin, settings, load), judge=judge
     )
-    env = os.environ if environ is None else environ
-    choice = recorded(choice, env, (time.perf_counter() - start) * 1e3)
-    return Survey(verdicts, choice, missing, group.candidates, pinned)
-
-
-def _probed(verdicts: tuple[Verdict, ...], settings: Settings, group: Group) -> tuple[Verdict, ...]:
-    """The verdicts, those replaced that probing says more of."""
-    pairs = list(zip(group.candidates, verdicts, strict=True))
-    unsettled = [candidate for candidate, first in pairs if _says_more(candidate, first)]
-    if not unsettled:
-        return verdicts
-    from accel_core._support import child  # here, as on most machines nothing is left to probe
-
-    def judged(candidate: Candidate | Unloaded) -> Verdict:
-        return in_full(candidate, probe(candidate, settings, group, isolated=True), settings, group)
-
-    probed = child.each(judged, unsettled, host.usable_cores())
-    later = {id(candidate): verdict for candidate, verdict in zip(unsettled, probed, strict=True)}
-    return tuple(later.get(id(candidate), first) for candidate, first in pairs)
+    return Survey(tuple(verdicts.values()), choice, missing, candidates, pinned)
 
 
 def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:

@@ -5,6 +5,7 @@ Found in a child process, by loading that one plugin as discovery does; no proce
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -12,11 +13,11 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from accel_core._support.guest import Guest
+from accel_core._support.quiet import stdout_to_stderr
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.loading import load
-from accel_core.detection.records import Candidate
+from accel_core.detection.plugins import read
+from accel_core.detection.records import CAUGHT
 from accel_core.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
@@ -163,10 +164,9 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
         for entry_point in find_entry_points(ENTRY_POINT_GROUP):
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
-                # Not a guest of whom everything is put back: this process is there to see it.
-                found_now = load(entry_point, guest=Guest(watched=True))
-                loaded = [c for c in found_now if isinstance(c, Candidate)]
-                vendors.update(module for c in loaded for module in c.backend.vendor_imports)
+                # Nothing is put back: this process is there to see what the plugin changes.
+                with contextlib.suppress(*CAUGHT), stdout_to_stderr():
+                    vendors.update(name for c in read(entry_point) for name in c.backend.vendor_imports)
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}
 

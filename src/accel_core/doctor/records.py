@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core.detection.apart import Apart
-from accel_core.detection.discovery import discover
+from accel_core.detection.discovery import find
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.records import CAUGHT, Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Pin, Settings
@@ -74,7 +74,7 @@ class Visit:
         self.environ = environ
         #: The backends that were asked for; empty for all of them.
         self.names = names
-        self._load = Apart(settings.probe_timeout)
+        self._load = IsolatedLoader(settings.probe_timeout)
         self._discovering = threading.Lock()
         self._candidates: tuple[Candidate | Unloaded, ...] | None = None
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class Visit:
         """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
         with self._discovering:
             if self._candidates is None:
-                self._candidates = discover(self.settings, self._load)
+                self._candidates = find(None, self.settings, self._load)
             return self._candidates
 
     def declared(self) -> tuple[Candidate, ...]:
@@ -110,7 +110,7 @@ class Visit:
             if self._survey is None:
                 try:
                     self.candidates()  # read once for both
-                    self._survey = survey(self.settings, self.environ, autoload=False, load=self._load)
+                    self._survey = survey(self.settings, autoload=False, load=self._load)
                 except CAUGHT as error:
                     self._failure = error
                     raise

@@ -117,8 +117,8 @@ FAULTS = (
     _disturbs("changes directory", "import os; os.chdir('/')", "directory"),
     _disturbs("sets variables", "import os; os.environ.update(PATH='/nowhere', FAULTY='1')", "environment"),
     _disturbs("clears the environment", "import os; os.environ.clear()", "environment"),
-    _disturbs("changes the locale", "import locale; locale.setlocale(locale.LC_ALL, 'C')", "locale"),
-    _disturbs("changes the umask", "import os; os.umask(0)", "umask"),
+    _disturbs("empties sys.path", "import sys; sys.path[:] = ['/nowhere']", "sys.path"),
+    _disturbs("puts what is no finder first", "import sys; sys.meta_path.insert(0, None)", "sys.meta_path"),
     _disturbs(
         "installs signal handlers",
         "import signal\n"
@@ -141,11 +141,6 @@ FAULTS = (
         "replaces torch.cuda",
         "import sys, types\nif 'torch' in sys.modules: sys.modules['torch'].cuda = types.ModuleType('cuda')",
         "torch.cuda",
-    ),
-    _disturbs(
-        "patches os.environ.get",
-        "import os\nbefore = os.environ.get\nos.environ.get = lambda *given: before(*given)",
-        "os.environ.get",
     ),
 )
 

@@ -24,7 +24,6 @@ class Mode(enum.Enum):
     """What is run where the two plugins are installed."""
 
     IN_PROCESS = "get_accelerator()"
-    NEXT_RUN = "the next run"
     ISOLATED = "ACCEL_PROBE=isolated"
     LIST = "accel list"
     WHY = "accel why"
@@ -38,7 +37,7 @@ class Mode(enum.Enum):
     @property
     def is_program(self) -> bool:
         """Whether it is a user's own process that calls `get_accelerator()`."""
-        return self in (Mode.IN_PROCESS, Mode.NEXT_RUN, Mode.ISOLATED)
+        return self in (Mode.IN_PROCESS, Mode.ISOLATED)
 
     @property
     def deadline(self) -> float:
@@ -62,28 +61,23 @@ _COMMANDS = {
     Mode.DRY_RUN: ["run", "--dry-run", "--nproc-per-node", "1", "script.py"],
 }
 
-#: A program of a user's: it has its own umask, locale, handlers and torch, and looks after the choice whether
+#: A program of a user's: it has its own folder, paths, handlers and torch, and looks after the choice whether
 #: they are its own still. It answers in files, as its output may be flooded, and waits for no threads.
 _PROGRAM = """
-import json, locale, os, signal, sys, threading, types
+import json, os, signal, sys, threading, types
 import accel_core, torch
 torch.cuda = types.ModuleType("torch.cuda")
-os.umask(0o027)
-locale.setlocale(locale.LC_ALL, "C.UTF-8")
 signal.signal(signal.SIGUSR1, lambda *_: None)
 FOLDER = os.getcwd() + "/"
 write = open
 
 def state():
-    mask = os.umask(0o077)
-    os.umask(mask)
     size = next(line for line in open("/proc/self/status") if line.startswith("VmSize:"))
     return {
-        "directory": os.getcwd(), "umask": mask, "environment": {**os.environ},
-        "locale": locale.setlocale(locale.LC_ALL),
+        "directory": os.getcwd(), "environment": {**os.environ},
+        "sys.path": [*sys.path], "sys.meta_path": [*sys.meta_path],
         "torch": sys.modules.get("torch"), "torch.cuda": torch.cuda,
         "signals": {n: signal.getsignal(n) for n in signal.valid_signals()},
-        "os.environ.get": getattr(os.environ.get, "__func__", os.environ.get),
         "threads": threading.enumerate(), "stdin": os.lseek(0, 0, os.SEEK_CUR),
         "memory": int(size.split()[1]) >> 20,
     }
@@ -140,7 +134,7 @@ class Seen:
     #: Whether stdout was one JSON document, where that was asked for.
     clean: bool = True
     #: Files in the user's cache about runs that have not ended well.
-    notes: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
     document: dict[str, Any] = field(default_factory=dict)
 
 
@@ -149,16 +143,13 @@ def run(
 ) -> dict[Mode, Seen]:
     """Install the two below `root` and run these modes there, each as a process of a user's own.
 
-    `path` is a `sys.path` with the standard library, accel_core and torch. The next run follows a first one.
+    `path` is a `sys.path` with the standard library, accel_core and torch.
     """
     site = root / "site-packages"
     install(site, fault, place)
     seen = {}
     for mode in modes:
-        home = root / ("home" if mode in (Mode.IN_PROCESS, Mode.NEXT_RUN) else mode.name.lower())
-        if mode is Mode.NEXT_RUN and Mode.IN_PROCESS not in seen:
-            _once(fault, Mode.IN_PROCESS, home, [str(site), *path])
-        seen[mode] = _once(fault, mode, home, [str(site), *path])
+        seen[mode] = _once(fault, mode, root / mode.name.lower(), [str(site), *path])
     return seen
 
 
@@ -195,7 +186,7 @@ def _once(fault: Fault, mode: Mode, home: Path, path: Sequence[str]) -> Seen:
     children.kill(process)
     if len(stdout) > 1 << 20 and not mode.is_program:
         seen.changed.add("output")
-    seen.notes = [str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() and p.parent != folder]
+    seen.left = [str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() and p.parent != folder]
     return seen
 
 
@@ -219,8 +210,8 @@ def _diagnosis(finding: dict[str, Any]) -> dict[str, Any]:
 
 def _patience(fault: Fault, mode: Mode) -> float:
     """Seconds after which the user ends what does not end."""
-    if fault.kind is Kind.HANGS and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN):
-        return DEADLINE + 1 if mode is Mode.IN_PROCESS else 5 * DEADLINE
+    if fault.kind is Kind.HANGS and mode is Mode.IN_PROCESS:
+        return DEADLINE + 1
     return 200  # `accel ops` gives operators two minutes
 
 

@@ -9,32 +9,18 @@ from accel_faults.modes import Mode, Seen
 
 #: What of a user's process is put back when a plugin leaves it changed (docs/explanation/faults.md).
 RESTORED = frozenset({
-    "directory", "umask", "environment", "locale", "signals", "torch", "torch.cuda", "os.environ.get",
+    "directory", "environment", "sys.path", "sys.meta_path", "signals", "torch", "torch.cuda",
 })  # fmt: skip
 #: Of these, what is left to the package of the backend that is chosen, which may need it.
-_OF_THE_CHOSEN = frozenset({"environment", "torch.cuda"})
+_OF_THE_CHOSEN = frozenset({"environment", "sys.path", "sys.meta_path", "torch.cuda"})
 
 
 def dies_here(fault: Fault, place: Place, mode: Mode) -> bool:
-    """Whether the user's own process meets a fault that no code in the same process survives.
-
-    So it does the first time. Later runs know of it, unless it is met after the choice, in what the user asks
-    the accelerator to do.
-    """
+    """Whether the user's own process meets a fault that no code in the same process survives."""
     mortal = fault.kind in (Kind.DIES, Kind.HANGS, Kind.INTERRUPTS)
     if not (mortal and mode.is_program):
         return False
-    return place.after_choice or mode is Mode.IN_PROCESS or (mode is Mode.NEXT_RUN and _leaves_no_note(fault))
-
-
-def _leaves_no_note(fault: Fault) -> bool:
-    """Whoever presses Ctrl-C has ended the run, not the plugin."""
-    return fault.kind is Kind.INTERRUPTS
-
-
-def _killed(fault: Fault, place: Place) -> bool:
-    """Whether a choice in-process does not survive it, of which a note tells until another version comes."""
-    return fault.kind in (Kind.DIES, Kind.HANGS) and not place.after_choice
+    return place.after_choice or mode is Mode.IN_PROCESS
 
 
 def meets(place: Place, mode: Mode) -> bool:
@@ -52,7 +38,7 @@ def chosen(fault: Fault, place: Place, mode: Mode) -> str:
         return "faulty"
     if place is Place.EXPLAIN or not fault.works:
         return "good"
-    limited = mode not in (Mode.IN_PROCESS, Mode.NEXT_RUN) and mode.deadline < SLEEP
+    limited = mode is not Mode.IN_PROCESS and mode.deadline < SLEEP
     return "good" if fault.kind is Kind.SLEEPS and limited else "faulty"
 
 
@@ -75,8 +61,8 @@ def _wrong(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:
     else:
         yield from _late(fault, place, mode, seen)
     yield from _kept(place, mode, seen)
-    if seen.notes and not (_killed(fault, place) and mode in (Mode.IN_PROCESS, Mode.NEXT_RUN)):
-        yield f"left behind: {', '.join(seen.notes)}"
+    if seen.left:
+        yield f"left behind: {', '.join(seen.left)}"
 
 
 def _end(fault: Fault, place: Place, seen: Seen) -> Iterator[str]:
@@ -130,7 +116,7 @@ def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[
     """The statuses that a verdict may have, and of the texts the one or the other."""
     if usable:
         return {"usable"}, ("",)
-    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (place is Place.EXPLAIN and _in_process(fault, mode)):
+    if fault.kind in (Kind.HANGS, Kind.SLEEPS) and not (place is Place.EXPLAIN and _in_process(mode)):
         return {"timed_out"}, ("no answer within",)
     if fault.kind is Kind.DIES:
         return {"crashed"}, (fault.ending,)
@@ -139,12 +125,12 @@ def _promised(fault: Fault, place: Place, mode: Mode, *, usable: bool) -> tuple[
     if place is Place.EXPLAIN:
         return {"broken"}, ("libhal.so",)
     # A child that dies of an exception nobody catches has crashed; its last words are the exception.
-    return {"broken", "crashed"} if not _in_process(fault, mode) else {"broken"}, (fault.said,)
+    return {"broken", "crashed"} if not _in_process(mode) else {"broken"}, (fault.said,)
 
 
-def _in_process(fault: Fault, mode: Mode) -> bool:
-    """Whether the user's process itself asks: it does until it has died of it once."""
-    return mode is Mode.IN_PROCESS or (mode is Mode.NEXT_RUN and fault.kind not in (Kind.DIES, Kind.HANGS))
+def _in_process(mode: Mode) -> bool:
+    """Whether the user's process itself asks."""
+    return mode is Mode.IN_PROCESS
 
 
 def _late(fault: Fault, place: Place, mode: Mode, seen: Seen) -> Iterator[str]:

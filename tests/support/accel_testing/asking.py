@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
+from unittest import mock
 
-from accel_core.detection import probe
-from accel_core.detection.choose import choose
-from accel_core.detection.discovery import discover
-from accel_core.detection.records import Candidate, Selection, Unloaded, Verdict
+from accel_core.detection.discovery import Load, discover, find, loader
+from accel_core.detection.probe import Prober
+from accel_core.detection.records import Candidate, Choice, Selection, Unloaded, Verdict
+from accel_core.detection.select import select
 from accel_core.errors import AccelError
-from accel_core.settings import Settings, read
+from accel_core.settings import Pin, Settings, read
 from accel_testing import plugins
 
 
+def choose(environ: dict[str, str]) -> Choice:
+    with mock.patch.dict(os.environ, environ):
+        return select(read())
+
+
 def chosen(**environ: str) -> Selection:
-    return choose(read(environ), environ).selection
+    return choose(environ).selection
 
 
 def error(**environ: str) -> AccelError:
-    found = choose(read(environ), environ)
+    found = choose(environ)
     assert found.error is not None
     assert found.selection.chosen is None
     assert found.selection.problem == str(found.error)
@@ -42,7 +49,15 @@ def only(name: str) -> Candidate | Unloaded:
 def judge(name: str = "npu", settings: Settings | None = None, **options: bool) -> Verdict:
     candidates = discover()
     (found,) = [c for c in candidates if c.name == name and not c.builtin]
-    return probe.probe(found, settings or Settings(), probe.Group.of(candidates), **options)
+    return Prober(settings or Settings()).probe(found, candidates, **options)
+
+
+def look(
+    pin: Pin | None = None, settings: Settings | None = None, load: Load | None = None
+) -> tuple[Candidate | Unloaded, ...]:
+    """What `find` gives under these settings."""
+    settings = settings or read()
+    return find(pin, settings, load or loader(settings))
 
 
 def vendor(world: Any, source: str, **fields: object) -> None:

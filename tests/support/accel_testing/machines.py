@@ -19,12 +19,12 @@ from accel_core.machine import devices
 devices.device_nodes = lambda patterns, root="/": tuple({nodes!r})
 devices.pci_devices = lambda root="/": ()
 from accel_core.detection.discovery import discover
-from accel_core.detection.probe import Group, probe
+from accel_core.detection.probe import Prober
 from accel_core.settings import Settings
 import torch
 {before}
 [mine] = [c for c in discover() if c.name == {name!r} and c.distribution == {distribution!r}]
-verdict = probe(mine, Settings(), Group.of([mine]), pinned={pinned!r}).to_dict()
+verdict = Prober(Settings()).probe(mine, (mine,), pinned={pinned!r}).to_dict()
 print(json.dumps({{**verdict, "vendor_imported": {package!r} in sys.modules}}))
 """
 

@@ -19,7 +19,7 @@ _JUDGE = """
 import json, sys
 from accel_core.machine import devices, host, placement
 from accel_core.detection.discovery import discover
-from accel_core.detection.probe import Group, probe
+from accel_core.detection.probe import Prober
 from accel_core.settings import Settings
 bus = tuple(devices.PciDevice(*device) for device in {pci!r})
 host.on_linux = lambda: True
@@ -29,8 +29,8 @@ placement.placement = lambda *_: placement.Placement()
 {code}
 candidates = discover()
 found = [c for c in candidates if c.name == {name!r}]
-group = Group.of(found if {pinned!r} else candidates)
-said = [probe(c, Settings(), group, pinned={pinned!r}).to_dict() for c in found]
+among = tuple(found) if {pinned!r} else candidates
+said = [Prober(Settings()).probe(c, among, pinned={pinned!r}).to_dict() for c in found]
 watched = ("torch", "habana_frameworks", "intel_extension_for_pytorch", "intel_extension_for_deepspeed")
 print(json.dumps([said, [name for name in watched if name in sys.modules]]))
 """

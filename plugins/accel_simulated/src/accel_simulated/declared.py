@@ -68,7 +68,7 @@ def every() -> Iterator[Declared]:
     """All that installed plugins declare of the kind, as `find` gives them and with its errors."""
     from accel_core import Candidate, discover
 
-    for each in discover():
+    for each in discover(isolated=True):
         declared = _declared(each.backend) if isinstance(each, Candidate) else None
         if declared is not None:
             yield declared

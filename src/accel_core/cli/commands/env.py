@@ -13,13 +13,13 @@ from accel_core.backend import Backend
 from accel_core.cli import options
 from accel_core.cli.accelerator import answer_of
 from accel_core.cli.output import answering
-from accel_core.detection.apart import Apart
 from accel_core.detection.autoload import spoilers
-from accel_core.detection.discovery import find, load_apart
+from accel_core.detection.discovery import find
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.records import Candidate
 from accel_core.distributed import environment
 from accel_core.errors import BackendUnavailableError
-from accel_core.settings import Pin, Settings
+from accel_core.settings import ACCEL_PROBE, Pin, Settings
 
 __all__ = ["command"]
 
@@ -69,11 +69,11 @@ def _variables(
         seconds = max(_PATIENCE, 2 * settings.probe_timeout)
         asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
     except BackendUnavailableError:
-        found = find(name, settings, Apart(settings.probe_timeout)) if name is not None else ()
+        found = find(name, settings, IsolatedLoader(settings.probe_timeout)) if name is not None else ()
         declared = [c.backend for c in found if isinstance(c, Candidate)]
         if not declared:
             raise
-        load_apart()  # who looks for plugins once more
+        os.environ[ACCEL_PROBE.name] = "isolated"  # for whoever looks for plugins once more
         return environment.forwarded(declared[0], environ), declared[0]
     return asked.answer["variables"], asked.backend
 

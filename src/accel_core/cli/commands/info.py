@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core._support.guest import Guest
+from accel_core._support.state import preserved
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.interface import Accelerator
@@ -100,7 +100,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with Guest(what):
+            with preserved(what):
                 return ask()
         except UnsupportedError:
             return None

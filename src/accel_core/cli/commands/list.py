@@ -9,8 +9,8 @@ from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.cli.provenance import described
-from accel_core.detection import plain
-from accel_core.detection.apart import Apart
+from accel_core.detection import messages
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.records import Status, Verdict
 from accel_core.detection.survey import Survey, survey
 from accel_core.settings import Settings
@@ -50,7 +50,7 @@ def command(
         settings = options.read_settings(timeout)
         # A page takes rich, whose import is free while a child process starts.
         prepare = (lambda: None) if as_json else output.prepare
-        load = Apart(settings.probe_timeout, prepare)
+        load = IsolatedLoader(settings.probe_timeout, prepare)
         surveyed = survey(settings, probing=not no_probe, load=load)
         marked = _marked(surveyed, settings)
         if as_json:
@@ -97,7 +97,7 @@ def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
     That nothing is left for the built-in `generic` is not worth a row.
     """
     told = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
-    rows, missing = plain.folded(told)
+    rows, missing = messages.folded(told)
     rows.sort(key=lambda v: _place(v, is_marked=_is(v, marked)))  # stable: the order of rank within each
     parts: list[Part] = []
     if rows:

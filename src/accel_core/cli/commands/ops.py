@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -22,7 +23,7 @@ from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, pa
 from accel_core.errors import OpBuildError
 from accel_core.ops.catalogue import OpCandidate, Operator
 from accel_core.ops.providers import OWN
-from accel_core.settings import Pin
+from accel_core.settings import ACCEL_PROBE, Pin
 
 __all__ = ["command"]
 
@@ -92,10 +93,11 @@ def _unknown(op: str, known: Iterable[str]) -> str:
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
     from accel_core import operators
-    from accel_core.detection.discovery import discover, load_apart
+    from accel_core.detection.discovery import discover
     from accel_core.detection.records import Candidate
 
-    load_apart()  # a plugin that ends its process must not end the shell's question
+    # A plugin that ends its process must not end the shell's question.
+    os.environ[ACCEL_PROBE.name] = "isolated"
     backends = [c.backend for c in discover() if isinstance(c, Candidate)]
     given = [*OWN, *(provider for backend in backends for provider in operators.providers(backend))]
     names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})

@@ -15,7 +15,6 @@ from click.shell_completion import CompletionItem
 from accel_core.cli.output import answering
 from accel_core.cli.page import Paragraph, Table, paragraph
 from accel_core.conformance.simulated import simulator
-from accel_core.detection.discovery import load_apart
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
 
 __all__ = ["command"]
@@ -94,7 +93,6 @@ def _provider() -> Any:
     found = simulator()
     if found is None:
         raise IntegrationMissingError("accel simulate needs accel-simulated: pip install accel-simulated")
-    load_apart()  # what it looks for among the plugins must not end with one that ends its process
     return found.load()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import groupby
@@ -21,11 +20,11 @@ from accel_core.conformance.expected import NOTHING, Expected, read
 from accel_core.conformance.groups import LEVELS, USUAL_LEVEL
 from accel_core.conformance.records import Card, Outcome, Result
 from accel_core.conformance.run import run
-from accel_core.detection.apart import Apart
-from accel_core.detection.choose import choose
 from accel_core.detection.discovery import find
+from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.messages import not_found
 from accel_core.detection.records import Candidate, Unloaded
+from accel_core.detection.select import select
 from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
 from accel_core.settings import Pin, Settings
 
@@ -157,15 +156,15 @@ def _require_pytest() -> None:
 
 def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
     """The backend to check; raises `BackendNotFoundError`."""
-    load = Apart(settings.probe_timeout)
+    load = IsolatedLoader(settings.probe_timeout)
     if name is not None:
         found = find(name, settings, load)
         if found:
             return found[0]
         if str(name) != simulated.device()[0]:  # which no plugin declares: what is chosen drives it
-            usable = choose(settings, os.environ, isolated=True).selection.chosen
+            usable = select(settings, isolated=True).selection.chosen
             raise BackendNotFoundError(not_found(f"accel verify {name}", name, lambda: [usable or "cpu"]))
-    chosen = choose(settings, os.environ, isolated=True).selection.chosen
+    chosen = select(settings, isolated=True).selection.chosen
     pin = Pin(chosen or "cpu", "")
     return find(pin, settings, load)[0]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import click
@@ -11,10 +10,10 @@ from accel_core.cli import options, text
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
 from accel_core.cli.provenance import described, vendor_packages
-from accel_core.detection import plain
-from accel_core.detection.choose import choose
+from accel_core.detection import messages
 from accel_core.detection.messages import not_found
 from accel_core.detection.records import Selection, Verdict
+from accel_core.detection.select import select
 from accel_core.detection.survey import Survey, survey
 from accel_core.doctor.plugin_conduct import Misstep, conduct
 from accel_core.errors import BackendNotFoundError
@@ -48,7 +47,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
 
 def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> bool:
     """Write the record of the choice; whether something is chosen."""
-    selection = choose(settings, os.environ, isolated=True).selection
+    selection = select(settings, isolated=True).selection
     if as_json:
         verdicts = [described(verdict) for verdict in selection.verdicts]
         output.write_json({**selection.to_dict(), "verdicts": verdicts})
@@ -63,7 +62,7 @@ def _choice_page(selection: Selection) -> list[Part]:
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
-        rows, missing = plain.folded(others)
+        rows, missing = messages.folded(others)
         bullets = [Paragraph(_in_words(verdict)) for verdict in rows]
         if missing:
             bullets.append(paragraph((f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")))

@@ -16,7 +16,7 @@ from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.autoload import Spoiler, spoilers
 from accel_core.detection.builtin import TORCH_GROUP
-from accel_core.detection.entry_points import EntryPoint, scan_all
+from accel_core.detection.entry_points import EntryPoint, find_entry_points
 from accel_core.doctor.in_child import try_acts
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.start_files import StartFile, start_files
@@ -71,10 +71,10 @@ class _Act(NamedTuple):
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    found = scan_all(tuple(group.name for group in _GROUPS))
+    found = {group.name: find_entry_points(group.name) for group in _GROUPS}
     acts: list[_Act] = []
     for group in _GROUPS:
-        entry_points = sorted(found[group.name].entry_points, key=lambda e: (e.distribution, e.name))
+        entry_points = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
         if not entry_points:
             continue
         read = is_installed(group.reader)
@@ -85,7 +85,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     if files:
         yield _starting(files)
     acts += [_start(file) for file in files]
-    if not acts and not any(found[group.name].entry_points for group in _GROUPS):
+    if not acts and not any(found.values()):
         yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
     yield from _tried_all(acts, visit.settings.probe_timeout)
 

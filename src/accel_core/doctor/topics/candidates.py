@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accel_core.detection import plain
+from accel_core.detection import messages
 from accel_core.detection.messages import unknown
 from accel_core.detection.records import Candidate, Status, Unloaded, Verdict
 from accel_core.detection.survey import Survey
@@ -177,8 +177,8 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
         return f"usable{devices}" + (f": {verdict.reason}" if verdict.reason else "")
     first, besides, trouble = verdict.reason.partition("; besides, ")
     if not besides:
-        return f"{verdict.status.words}: {plain.reason(verdict)}{_also_missing(verdict, unmet)}"
-    absence = plain.reason(verdict._replace(reason=first))
+        return f"{verdict.status.words}: {messages.reason(verdict)}{_also_missing(verdict, unmet)}"
+    absence = messages.reason(verdict._replace(reason=first))
     return f"{trouble}{_also_missing(verdict, unmet)}; and {absence}"
 
 

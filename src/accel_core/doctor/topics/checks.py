@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from accel_core._support import child
-from accel_core._support.guest import Guest
+from accel_core._support.state import preserved
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.check import LEVELS, Check, CheckResult, Fix
 from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.loading import load
-from accel_core.detection.plugin import Hooks
+from accel_core.detection.plugins import ask, load
 from accel_core.detection.records import CAUGHT, Candidate, root_cause
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 
@@ -187,8 +186,8 @@ def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tu
 def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        with Guest(whole.origin):
-            answers = Hooks([plugin]).of(plugin, "accel_checks", backend=backend)
+        with preserved(whole.origin):
+            answers = ask(plugin, "accel_checks", backend=backend)
         checks = list(answers[0])[:_MOST] if answers else []
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
@@ -229,7 +228,7 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        with Guest(row.origin):
+        with preserved(row.origin):
             result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")

@@ -1,8 +1,9 @@
-"""What a plugin leaves changed in the user's process is put back."""
+"""What a plugin or a vendor's package leaves changed in the user's process is put back."""
 
 from __future__ import annotations
 
-import locale
+import importlib
+import logging
 import os
 import signal
 import sys
@@ -12,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core._support.guest import Guest
+from accel_core._support.state import preserved
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a umask, handlers and locales of POSIX")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="handlers of POSIX")
 
 
 @pytest.fixture
@@ -31,95 +32,93 @@ def _user(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SPAM", "eggs")
     monkeypatch.setenv("GONE", "soon")
-    umask, handler, numeric = (
-        os.umask(0o027),
-        signal.getsignal(signal.SIGTERM),
-        locale.setlocale(locale.LC_ALL),
-    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    handler = signal.getsignal(signal.SIGTERM)
     yield
-    os.umask(umask)
     signal.signal(signal.SIGTERM, handler)
-    locale.setlocale(locale.LC_ALL, numeric)
-    vars(os.environ).pop("get", None)
 
 
 def state():
-    umask = os.umask(0o077)
-    os.umask(umask)
     torch = sys.modules["torch"]
     return {
         "directory": str(Path.cwd()),
-        "umask": umask,
         "environment": dict(os.environ),
-        "locale": locale.setlocale(locale.LC_ALL),
+        "path": [*sys.path],
+        "finders": [*sys.meta_path],
         "handler": signal.getsignal(signal.SIGTERM),
         "torch": torch,
         "cuda": torch.cuda,
-        "get": getattr(os.environ.get, "__func__", None),
-        "environ": os.environ,
+        "objects": [id(os.environ), id(sys.path), id(sys.meta_path)],
     }
 
 
 def disturb():
     os.chdir("/")
-    os.umask(0)
     os.environ["SPAM"] = "ham"
     os.environ["MORE"] = "1"
     del os.environ["GONE"]
-    locale.setlocale(locale.LC_ALL, "C" if locale.setlocale(locale.LC_ALL) != "C" else "C.UTF-8")
+    sys.path[:] = ["/nowhere"]
+    sys.meta_path.insert(0, None)
     signal.signal(signal.SIGTERM, lambda *_: None)
     sys.modules["torch"].cuda = None
     sys.modules["torch"] = types.ModuleType("torch")
-    os.environ.get = lambda *_: "patched"
 
 
 @pytest.mark.parametrize("raises", [False, True])
 def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, caplog):
-    caplog.set_level("INFO", "accel_core")
+    caplog.set_level(logging.INFO, "accel_core")
     before = state()
     try:
-        with Guest("accel-faulty 1.2") as guest:
-            guest.stays = raises  # who failed does not stay, whatever was said before
+        with preserved("accel-faulty 1.2") as kept:
+            kept.stays = raises  # what failed does not stay, whatever was said before
             disturb()
             if raises:
                 raise OSError("too late")
     except OSError:
         pass
     assert state() == before
-    assert "accel-faulty 1.2 changed the working directory, the umask" in caplog.text
+    parts = "the working directory, the environment, sys.path, sys.meta_path, signal handlers, "
+    assert f"accel-faulty 1.2 changed {parts}sys.modules['torch'], torch.cuda: put back" in caplog.text
 
 
-def test_the_vendor_that_is_chosen_keeps_its_variables_and_its_cuda(torch):
+def test_objects_that_were_replaced_are_the_old_ones_again(torch):
     before = state()
-    with Guest() as guest:
-        disturb()
-        cuda = torch.cuda
-        guest.stays = True
-    after = state()
-    assert (after.pop("cuda"), before.pop("cuda") is None) == (cuda, False)
-    assert after.pop("environment") == {
-        **{k: v for k, v in before.pop("environment").items() if k != "GONE"},
-        "SPAM": "ham",
-        "MORE": "1",
-    }
-    assert after == before
+    with preserved("accel-faulty 1.2"):
+        os.environ = {**os.environ}  # noqa: B003
+        sys.path, sys.meta_path = ["/nowhere"], []
+    assert state() == before
 
 
-def test_of_one_that_is_watched_everything_stays():
-    with Guest(watched=True):
+def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(torch):
+    before = state()
+    with preserved("accel-acme 1.0") as kept:
+        os.environ["MORE"] = "1"
+        sys.path.append("/opt/vendor")
+        torch.cuda = cuda = types.ModuleType("torch.cuda of the vendor")
         os.chdir("/")
-        os.environ["SPAM"] = "ham"
-    assert (str(Path.cwd()), os.environ["SPAM"]) == ("/", "ham")
+        kept.stays = True
+    after = state()
+    assert after["environment"] == {**before["environment"], "MORE": "1"}
+    assert after["path"] == [*before["path"], "/opt/vendor"]
+    assert after["cuda"] is cuda
+    assert after["directory"] == before["directory"]
 
 
-def test_one_guest_serves_several_and_each_finds_the_users_state(torch):
-    before, seen = state(), []
-    guest = Guest()
-    for _ in range(3):
-        with guest:
-            seen.append(state())
-            disturb()
-    assert seen == [before] * 3
+def test_a_finder_that_was_appended_stays_and_still_finds(tmp_path):
+    """As that of `six`, whose modules are imported through it later on."""
+
+    class Finder:
+        def find_spec(self, name, path=None, target=None):
+            if name == "made_up_by_a_finder":
+                return importlib.machinery.ModuleSpec(name, importlib.machinery.BuiltinImporter)
+            return None
+
+    finder = Finder()
+    with preserved("accel-acme 1.0"):
+        sys.meta_path.append(finder)
+        sys.meta_path.append(None)
+    assert sys.meta_path[-1] is finder
 
 
 def test_while_other_threads_run_their_variables_stay():
@@ -127,7 +126,7 @@ def test_while_other_threads_run_their_variables_stay():
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        with Guest():
+        with preserved("accel-acme 1.0"):
             os.environ["SPAM"] = "a thread's own"
         assert os.environ["SPAM"] == "a thread's own"
     finally:
@@ -142,7 +141,7 @@ def test_a_directory_that_is_gone_and_a_thread_that_may_set_no_handler_are_no_fa
 
     def elsewhere():
         try:
-            with Guest():
+            with preserved("accel-acme 1.0"):
                 (tmp_path / "gone").rmdir()
                 os.chdir("/")
         except BaseException as error:
@@ -152,7 +151,7 @@ def test_a_directory_that_is_gone_and_a_thread_that_may_set_no_handler_are_no_fa
     thread.start()
     thread.join()
     assert not failures
-    with Guest():  # nobody knows where this is
+    with preserved("accel-acme 1.0"):  # nobody knows where this is
         pass
 
 
@@ -163,14 +162,14 @@ class Panic(BaseException): ...
 def test_what_no_caller_expects_becomes_an_exception(error):
     with (
         pytest.raises(RuntimeError, match=r"^accel-faulty 1\.2 raised ") as raised,
-        Guest("accel-faulty 1.2"),
+        preserved("accel-faulty 1.2"),
     ):
         raise error
     assert raised.value.__cause__ is error
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), OSError(5)], ids=repr)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), OSError(5), StopIteration()], ids=repr)
 def test_what_callers_expect_passes(error):
-    with pytest.raises(type(error)) as raised, Guest():
+    with pytest.raises(type(error)) as raised, preserved("accel-faulty 1.2"):
         raise error
     assert raised.value is error

@@ -1,0 +1,181 @@
+"""The state of the user's process that a plugin's or a vendor's code may not change for good.
+
+The working directory, `os.environ`, `sys.path`, `sys.meta_path`, signal handlers, `sys.modules["torch"]` and
+`torch.cuda` are noted before such code runs and put back after it. The rest stays as it was left: the umask,
+the locale, patched functions, threads, memory.
+"""
+
+from __future__ import annotations
+
+# The C module below `signal`: asking that one for 64 handlers costs ten times as much.
+import _signal  # type: ignore[import-not-found]
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["Kept", "preserved"]
+
+_log = logging.getLogger(__name__)
+
+
+class Kept:
+    """Whether the changes that the chosen vendor's package needs are kept."""
+
+    #: Set in the block: the environment, both import paths and `torch.cuda` stay as the block leaves them.
+    stays = False
+
+
+@contextlib.contextmanager
+def preserved(who: object) -> Iterator[Kept]:
+    """Put back what the block changes; the log names `who` and what it changed.
+
+    Any `BaseException` but `SystemExit` and `KeyboardInterrupt` (PyO3's `PanicException`, say) is re-raised
+    as `RuntimeError`. While other threads run the environment stays: one of them may have changed it.
+    """
+    noted = {part: note() for part, (note, _) in _PARTS.items()}
+    kept = Kept()
+    try:
+        yield kept
+    except BaseException as error:
+        kept.stays = False
+        if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
+            raise
+        raise RuntimeError(f"{who} raised {type(error).__name__}") from error
+    finally:
+        changed = [part for part in noted if not (kept.stays and part in _FOR_VENDORS)]
+        changed = [part for part in changed if _put_back(part, noted[part])]
+        if changed:
+            _log.info("%s changed %s: put back", who, ", ".join(changed))
+
+
+def _put_back(part: str, before: Any) -> bool:
+    """Restore one part; whether it had changed."""
+    try:
+        return before is not None and _PARTS[part][1](before)
+    except (OSError, ValueError):  # the directory is gone, or this is not the main thread
+        return False
+
+
+def _directory() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - pathlib is not imported for every choice
+    except OSError:
+        return None
+
+
+def _enter(directory: str) -> bool:
+    if _directory() == directory:
+        return False
+    os.chdir(directory)
+    return True
+
+
+def _environment() -> tuple[Any, dict[Any, Any]] | None:
+    # As `os.environ` holds them: to decode each variable costs more than all else here.
+    variables = getattr(os.environ, "_data", None)
+    alone = threading.active_count() == 1
+    return (os.environ, variables.copy()) if alone and variables is not None else None
+
+
+def _set_environment(before: tuple[Any, dict[Any, Any]]) -> bool:
+    environ, variables = before
+    replaced = os.environ is not environ
+    os.environ = environ  # noqa: B003 - the very object that was there
+    now = vars(environ)["_data"]
+    if now == variables:
+        return replaced
+    for name in now.keys() - variables.keys():
+        del environ[os.fsdecode(name)]
+    for name, value in variables.items():
+        if now.get(name) != value:
+            environ[os.fsdecode(name)] = os.fsdecode(value)
+    return True
+
+
+def _path() -> tuple[list[str], list[str]]:
+    return sys.path, list(sys.path)
+
+
+def _set_path(before: tuple[list[str], list[str]]) -> bool:
+    path, entries = before
+    changed = sys.path is not path or path != entries
+    sys.path = path
+    path[:] = entries
+    return changed
+
+
+def _finders() -> tuple[list[Any], list[Any]]:
+    return sys.meta_path, list(sys.meta_path)
+
+
+def _set_finders(before: tuple[list[Any], list[Any]]) -> bool:
+    """Put the finders back; those that were appended stay, as modules such as `six` need theirs later on."""
+    meta_path, finders = before
+    if sys.meta_path is meta_path and meta_path[: len(finders)] == finders:
+        appended = meta_path[len(finders) :]
+    else:
+        appended = []
+    wanted = finders + [finder for finder in appended if hasattr(finder, "find_spec")]
+    changed = sys.meta_path is not meta_path or meta_path != wanted
+    sys.meta_path = meta_path
+    meta_path[:] = wanted
+    return changed
+
+
+_SIGNALS = range(1, _signal.NSIG)
+
+
+def _handlers() -> list[Any]:
+    return [_signal.getsignal(number) for number in _SIGNALS]
+
+
+def _set_handlers(before: list[Any]) -> bool:
+    changed = False
+    for number, handler in zip(_SIGNALS, before, strict=True):
+        # One that no Python code has installed is `None`, and cannot be set again.
+        if handler is not None and _signal.getsignal(number) is not handler:
+            _signal.signal(number, handler)
+            changed = True
+    return changed
+
+
+def _torch() -> Any:
+    return sys.modules.get("torch")
+
+
+def _set_torch(before: Any) -> bool:
+    changed = sys.modules.get("torch") is not before
+    sys.modules["torch"] = before
+    return changed
+
+
+def _cuda() -> tuple[Any, Any] | None:
+    torch = sys.modules.get("torch")
+    return (torch, vars(torch).get("cuda")) if torch is not None else None
+
+
+def _set_cuda(before: tuple[Any, Any]) -> bool:
+    torch, cuda = before
+    if vars(torch).get("cuda") is cuda:
+        return False
+    torch.cuda = cuda
+    return True
+
+
+#: Each part's name for the log, how it is read and how it is set.
+_PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
+    "the working directory": (_directory, _enter),
+    "the environment": (_environment, _set_environment),
+    "sys.path": (_path, _set_path),
+    "sys.meta_path": (_finders, _set_finders),
+    "signal handlers": (_handlers, _set_handlers),
+    "sys.modules['torch']": (_torch, _set_torch),
+    "torch.cuda": (_cuda, _set_cuda),
+}
+
+#: What is left to the vendor's package of the backend that is chosen.
+_FOR_VENDORS = ("the environment", "sys.path", "sys.meta_path", "torch.cuda")

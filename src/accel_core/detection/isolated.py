@@ -1,0 +1,256 @@
+"""One step in a child process: plugins' declarations are read there, a backend is probed there.
+
+A plugin or a vendor's package can end the process, crash or hang while it is imported. The child takes that:
+its end, whatever it is, is an outcome. What goes in and comes back is JSON.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from accel_core._support.steps import reported
+from accel_core._text import clean
+from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
+from accel_core.detection.device import Group, ask_device, report_to
+from accel_core.detection.entry_points import EntryPoint, find_entry_points, name_of, provenance
+from accel_core.detection.plugins import Unimported, failure, load, steps, unloaded
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause, root_place
+from accel_core.errors import InvalidBackendError
+from accel_core.machine import host
+from accel_core.settings import read
+
+if TYPE_CHECKING:
+    from accel_core._support.child import ChildReport
+
+__all__ = ["IsolatedLoader", "decode_candidate", "encode_candidate", "probe_isolated"]
+
+_log = logging.getLogger(__name__)
+
+
+# --- Declarations --------------------------------------------------------------------------------------
+
+
+class IsolatedLoader:
+    """Reads plugins' declarations in child processes, each once; none is imported here.
+
+    One child loads all plugins. If it dies, each plugin has a child of its own, and the guilty one is
+    `Unloaded` with how its child ended. The candidates' plugins are `Unimported`. `timeout`: seconds for each
+    plugin's import and for each `accel_backends()`, the first counted from the child's first sign of life.
+    `meanwhile` is called while the first child starts: what else the caller imports costs nothing then.
+    """
+
+    def __init__(self, timeout: float, meanwhile: Callable[[], object] = lambda: None) -> None:
+        self._timeout = timeout
+        self._meanwhile = meanwhile
+        self._known: dict[EntryPoint, tuple[Candidate | Unloaded, ...]] = {}
+
+    def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
+        """What each of them declares."""
+        new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
+        if new:
+            from accel_core._support import child  # here, as there may be no plugin
+
+            _log.info("load %s plugins in a child process", len(new))
+            found = self._in_child(new)
+            left = [e for e in new if e not in found]
+            for alone in child.each(lambda e: self._in_child([e]), left, host.usable_cores()) if left else ():
+                found |= alone
+            self._known |= found
+        return [self._known[e] for e in entry_points]
+
+    def _in_child(self, entry_points: list[EntryPoint]) -> dict[EntryPoint, tuple[Candidate | Unloaded, ...]]:
+        """What each declares; of several in a child that did not live, only the one that hangs is known.
+
+        A child that died may have died of another plugin's thread, or patch.
+        """
+        from accel_core._support import child
+
+        job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
+        try:
+            report = child.run(
+                _declare_in_child, job, self._timeout, each_stage=True, meanwhile=self._meanwhile
+            )
+        except OSError as error:
+            return {e: (unloaded(e, _no_child("load its plugin", error)),) for e in entry_points}
+        if report.answer is not None:
+            declared: Any = report.answer["plugins"]
+            report.pass_on()
+            return {e: _decode_plugin(e, rows) for e, rows in zip(entry_points, declared, strict=True)}
+        hanging = [e for e in entry_points if report.timed_out and report.stage == steps(e)[0]]
+        guilty = entry_points if len(entry_points) == 1 else hanging
+        return {e: (unloaded(e, self._outcome(e, report)),) for e in guilty}
+
+    def _outcome(self, entry_point: EntryPoint, report: ChildReport) -> Outcome:
+        step = f"report this to the maintainers of {clean(entry_point.distribution)}"
+        return _ended(report, self._timeout, "loaded its plugin", step, name_of(entry_point))
+
+
+def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: load each entry point; what each declares, or why it cannot be loaded."""
+    with reported(stage):
+        loaded = [load(EntryPoint(*fields)) for fields in job["entry_points"]]
+    return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
+
+
+def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple[Candidate | Unloaded, ...]:
+    """What a child found of one plugin; declarations are checked as any are."""
+    source, plugin = provenance(entry_point), Unimported(entry_point)
+    try:
+        return tuple(
+            Candidate(_decode_backend(row["backend"])._declared_by(source), plugin)
+            if "backend" in row
+            else unloaded(entry_point, _decode_outcome(row["outcome"]))
+            for row in rows
+        )
+    except (InvalidBackendError, KeyError, TypeError, ValueError) as error:
+        wrong = error if isinstance(error, InvalidBackendError) else InvalidBackendError(root_cause(error))
+        return (unloaded(entry_point, failure(entry_point, wrong)),)
+
+
+# --- A probe -------------------------------------------------------------------------------------------
+
+
+def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned: bool) -> Outcome:
+    """Ask the plugin and the device in a child process, whose end is an ordinary outcome."""
+    from accel_core._support import child
+
+    others = [c for c in group.candidates if isinstance(c, Candidate) and c is not candidate]
+    job: dict[str, object] = {
+        "candidate": encode_candidate(candidate),
+        "others": list(map(encode_candidate, others)),
+        "refused": [c.name for c in group.refused()],
+        "pinned": pinned,
+    }
+    _log.info("try %s in a child process, for at most %g s", candidate, timeout)
+    try:
+        report = child.run(_probe_in_child, job, timeout)
+    except OSError as error:
+        return _no_child("probe it", error)
+    if report.answer is not None:
+        return _decode_outcome(report.answer)
+    step = "raise ACCEL_PROBE_TIMEOUT" if report.timed_out else "reinstall the vendor's package"
+    step = report_to(candidate, report.stage) or step
+    return _ended(report, timeout, "probed it", step, candidate.name)
+
+
+def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: import the candidate's plugin, and no other, and ask it and its device."""
+    with reported(stage):
+        return _encode_outcome(_probed(job))
+
+
+def _probed(job: dict[str, Any]) -> Outcome:
+    candidate = decode_candidate(job["candidate"])
+    if not candidate.builtin:
+        found = _loaded_again(candidate)
+        if isinstance(found, Outcome):
+            return found
+        candidate = found
+    others = [
+        other._replace(plugin=candidate.plugin) if other.provenance == candidate.provenance else other
+        for other in map(decode_candidate, job["others"])
+    ]
+    blocked = Outcome(Status.BLOCKED)
+    refused = [Unloaded(name, Provenance("", ""), blocked) for name in job["refused"]]
+    group = Group((candidate, *others, *refused), importing=True)
+    return ask_device(candidate, group, pinned=bool(job["pinned"]))
+
+
+def _loaded_again(candidate: Candidate) -> Candidate | Outcome:
+    """The same candidate with its plugin loaded; or why it is missing here."""
+    installed = find_entry_points(ENTRY_POINT_GROUP)
+    entry_point = next((e for e in installed if provenance(e) == candidate.provenance), None)
+    for found in load(entry_point) if entry_point is not None else ():
+        if isinstance(found, Unloaded):
+            return found.outcome
+        if (found.name, found.priority) == (candidate.name, candidate.priority):
+            return found
+    return Outcome(Status.BROKEN, "the probing process did not find the plugin")
+
+
+# --- How a child ends ----------------------------------------------------------------------------------
+
+
+def _no_child(purpose: str, error: OSError) -> Outcome:
+    """The outcome where no child can be started."""
+    hint = "unset ACCEL_PROBE to probe in this process" if read().isolated else ""
+    return Outcome(Status.CRASHED, f"no process could be started to {purpose}: {error}", hint, error=error)
+
+
+def _ended(report: ChildReport, timeout: float, did: str, step: str, name: str) -> Outcome:
+    """The outcome of a child that `did` something and gave no answer; `step`: what to do, beside a block."""
+    hint = f"{step}, or set ACCEL_BLOCK={name}"
+    if report.timed_out:
+        reason = f"no answer within {timeout:g} s; it was at: {report.stage}"
+        return Outcome(Status.TIMED_OUT, reason, hint)
+    last_line = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
+    reason = f"the process that {did} {report.ending} at: {report.stage}{last_line}"
+    return Outcome(Status.CRASHED, reason, hint)
+
+
+# --- Records as JSON -----------------------------------------------------------------------------------
+
+
+def encode_candidate(candidate: Candidate | Unloaded) -> dict[str, object]:
+    """A candidate without its plugin, which each process imports for itself; of one without, its outcome."""
+    if isinstance(candidate, Unloaded):
+        return {"outcome": _encode_outcome(candidate.outcome)}
+    return {"backend": _encode_backend(candidate.backend), "provenance": list(candidate.provenance)}
+
+
+def decode_candidate(given: Mapping[str, Any]) -> Candidate:
+    """The candidate that `encode_candidate` wrote; its plugin is imported when it is needed.
+
+    Raises `InvalidBackendError` where the declaration is none.
+    """
+    source = Provenance(*given["provenance"])
+    origin = EntryPoint(source.entry_point, source.value, source.distribution, source.version)
+    candidate = Candidate(_decode_backend(given["backend"])._declared_by(source), Unimported(origin))
+    return candidate._replace(plugin=None) if candidate.builtin else candidate
+
+
+def _encode_backend(backend: Backend) -> dict[str, object]:
+    """What the declaration says: not its provenance, and not what it leaves at the default."""
+    names = [name for name in Backend.__annotations__ if name != "provenance"]
+    values = {name: getattr(backend, name) for name in names}
+    return {
+        name: value
+        for name, value in values.items()
+        if not hasattr(Backend, name) or value != getattr(Backend, name)
+    }
+
+
+def _decode_backend(given: Mapping[str, Any]) -> Backend:
+    return Backend(**{name: _tuples(value) for name, value in given.items()})
+
+
+def _encode_outcome(outcome: Outcome) -> dict[str, object]:
+    """An outcome; of its error what people read."""
+    return {
+        "status": outcome.status.value,
+        "reason": outcome.reason,
+        "hint": outcome.hint,
+        "devices": outcome.devices,
+        "cause": root_cause(outcome.error) if outcome.error else outcome.cause,
+        "where": root_place(outcome.error) if outcome.error else outcome.where,
+    }
+
+
+def _decode_outcome(given: Mapping[str, Any]) -> Outcome:
+    """The outcome that `_encode_outcome` wrote; raises `KeyError` or `ValueError` for anything else."""
+    devices = given["devices"]
+    return Outcome(
+        Status(given["status"]),
+        str(given["reason"]),
+        str(given["hint"]),
+        devices if isinstance(devices, int) else None,
+        cause=str(given["cause"]),
+        where=str(given["where"]),
+    )
+
+
+def _tuples(value: object) -> Any:
+    """Lists, as which tuples come through JSON, as tuples."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
