@@ -278,7 +278,7 @@ def _resolve(new: object) -> Accelerator:
         return new
     if isinstance(new, str):
         return accelerator(new)
-    from accel_core.detection.adapters import adapted  # here, as most programs never set a foreign one
+    from accel_core.accelerators.adapters import adapted  # here, as most programs never set a foreign one
 
     if (made := adapted(new)) is not None:
         return _resolve(made)

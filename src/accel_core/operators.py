@@ -16,7 +16,8 @@ from accel_core.backend import Backend, Provenance
 from accel_core.detection import plugins
 from accel_core.detection.discovery import discover
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
-from accel_core.detection.records import CAUGHT, Candidate, root_cause
+from accel_core.detection.records import Candidate
+from accel_core.errors import CAUGHT, root_cause
 from accel_core.ops.providers import OpProvider
 from accel_core.settings import normalize_distribution, read
 

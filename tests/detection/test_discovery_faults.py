@@ -9,8 +9,8 @@ from accel_testing.plugins import arguments, declaring
 
 from accel_core._version import __version__
 from accel_core.detection.discovery import discover
-from accel_core.detection.records import Candidate, Unloaded, root_cause
-from accel_core.errors import InvalidBackendError
+from accel_core.detection.records import Candidate, Unloaded
+from accel_core.errors import InvalidBackendError, root_cause
 
 RAISING = {
     "ImportError": (

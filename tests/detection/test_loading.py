@@ -226,7 +226,7 @@ def test_no_child_is_started_for_no_plugin_and_one_for_many(torch_world, monkeyp
 @posix
 def test_what_a_plugin_makes_of_its_child_is_checked(torch_world):
     """A plugin runs in the child that speaks for it, and may make it say anything."""
-    lie = "import accel_core.detection.isolated as own\nown._encode_backend = lambda backend: {'name': 5}\n"
+    lie = "import accel_core.detection.isolated as own\nown.encode_backend = lambda backend: {'name': 5}\n"
     torch_world.plugin("liar", lie + declaring(arguments("liar")))
     found = next(c for c in look(None, ISOLATED) if c.name == "liar")
     assert isinstance(found, Unloaded)

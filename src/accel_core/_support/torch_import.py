@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
@@ -21,12 +22,18 @@ from accel_core.errors import AccelError, BackendUnavailableError
 
 __all__ = [
     "AUTOLOAD",
+    "BUILDS",
+    "FREE_SLOT",
     "TorchBuild",
     "autoload_is_on",
     "autoload_restored",
     "failed_before",
     "import_torch",
     "imported_by_us",
+    "is_running",
+    "namespace_taken_by",
+    "origin",
+    "private_use1_is_free",
     "torch_build",
 ]
 
@@ -114,6 +121,10 @@ def _import() -> ModuleType:
     return torch
 
 
+#: What torch's builds are called, by the name in `torch.version`.
+BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
+
+
 class TorchBuild(NamedTuple):
     """What `torch/version.py` says about an installed torch."""
 
@@ -121,6 +132,16 @@ class TorchBuild(NamedTuple):
     cuda: str | None = None
     hip: str | None = None
     xpu: str | None = None
+
+    def has_any(self, names: tuple[str, ...]) -> bool:
+        """Whether torch was built with one of these: `"cuda"`, `"hip"`, `"xpu"`."""
+        return any(getattr(self, name) for name in names)
+
+    @property
+    def kind(self) -> str:
+        """`"a CUDA build"`."""
+        name = next((word for name, word in BUILDS.items() if getattr(self, name)), "CPU")
+        return f"{'an' if name == 'XPU' else 'a'} {name} build"
 
     def __str__(self) -> str:
         kinds = [f"{name} {value}" for name in ("cuda", "hip", "xpu") if (value := getattr(self, name))]
@@ -181,3 +202,50 @@ def _assignments(source: str) -> dict[str, str]:
             ):
                 assigned[target.id] = value.value
     return assigned
+
+
+# --- What torch's namespaces tell ----------------------------------------------------------------------
+
+#: What a package that takes over a device namespace of torch has to replace.
+_KEY_FUNCTIONS = ("is_available", "device_count", "current_device", "set_device", "synchronize")
+
+
+def namespace_taken_by(device_type: str, own: tuple[str, ...]) -> str:
+    """The module, none of `own`, that put functions into `torch.<device_type>`; empty where none did."""
+    namespace = getattr(sys.modules.get("torch"), device_type, None)
+    if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
+        return namespace.__name__
+    for name in _KEY_FUNCTIONS:
+        module = origin(getattr(namespace, name, None))
+        if module and module.partition(".")[0] not in own:
+            return module
+    return ""
+
+
+def origin(function: object) -> str:
+    """The module that a function comes from; empty where that cannot be told."""
+    while isinstance(function, partial):
+        function = function.func
+    # The globals first: functools.wraps copies `__module__` from the function that it hides.
+    name = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
+    return str(name or "")
+
+
+def is_running(device_type: str) -> bool:
+    """Whether the device's runtime has started here: then neither files nor variables tell what is so."""
+    namespace = getattr(sys.modules.get("torch"), device_type, None)
+    ask = getattr(namespace, "is_initialized", None)
+    try:
+        return bool(ask and ask())
+    except Exception:  # a vendor's namespace, before or after its package has failed
+        return False
+
+
+#: What torch calls the slot that nobody has named.
+FREE_SLOT = "privateuseone"
+
+
+def private_use1_is_free() -> bool:
+    """Whether no package has named torch's one PrivateUse1 slot in this process."""
+    torch = sys.modules.get("torch")
+    return torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT

@@ -20,13 +20,12 @@ from accel_core.accelerators._devices import missing_defaults
 from accel_core.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_core.bench.records import Effort, Measurement, Outcome, Step
 from accel_core.bench.timing import Samples, measured, wrong
-from accel_core.detection.records import CAUGHT, root_cause
 from accel_core.distributed.communication import communication_of
 from accel_core.distributed.environment import pin_of
 from accel_core.distributed.plan import share_out
 from accel_core.distributed.process_group import init_process_group
 from accel_core.distributed.variables import ACCEL_COMMUNICATION_BACKEND
-from accel_core.errors import AccelError, LaunchError
+from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
 from accel_core.machine import devices, host
 from accel_core.settings import DS_ACCELERATOR
 

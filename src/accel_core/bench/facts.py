@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators.records import DeviceProperties
-from accel_core.detection.records import CAUGHT, root_cause
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import CAUGHT, BackendUnavailableError, root_cause
 from accel_core.machine import devices, host
 
 if TYPE_CHECKING:

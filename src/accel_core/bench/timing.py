@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from accel_core._support.torch_import import import_torch
 from accel_core.bench.records import Effort, Measurement, Outcome
-from accel_core.detection.records import CAUGHT, root_cause
-from accel_core.errors import UnsupportedError
+from accel_core.errors import CAUGHT, UnsupportedError, root_cause
 
 __all__ = ["Samples", "Tried", "attempted", "measured", "quickest", "sampled", "wrong"]
 

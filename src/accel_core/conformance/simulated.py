@@ -36,4 +36,4 @@ def simulator() -> importlib.metadata.EntryPoint | None:
     """Return the entry point of who simulates devices, not loaded; `None` where nobody does."""
     from accel_core._support import metadata
 
-    return next(iter(metadata.entry_points(group=_GROUP)), None)
+    return next(iter(metadata.entry_points(_GROUP)), None)

@@ -10,21 +10,16 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.torch_import import (
-    autoload_is_on,
-    failed_before,
-    import_torch,
-    imported_by_us,
-)
+from accel_core._support.torch_import import autoload_is_on, failed_before, import_torch, imported_by_us
 from accel_core._text import clean
 from accel_core.backend import Backend
 from accel_core.detection.builtin import announced, fails_in_torch, remedies
 from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.facts import impersonator
-from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.detection.isolated import decode_backend, encode_backend
+from accel_core.errors import CAUGHT, root_cause
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
@@ -61,7 +56,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
 
     job: dict[str, object] = {"packages": [tuple(package) for package in packages]}
     if chosen is not None:
-        job["chosen"] = {name: getattr(chosen, name) for name in _JUDGED}
+        job["chosen"] = encode_backend(chosen)
     try:
         report = child.run(try_in_child, job, timeout)
     except OSError:  # no process is to be had, and nothing is known
@@ -86,16 +81,11 @@ def _read(report: ChildReport, packages: list[EntryPoint]) -> dict[int, Spoiler]
     return {**found, stage["at"]: Spoiler(clean(fails_in_torch(package, ending)), clean(remedies(package)))}
 
 
-#: What decides whether another package has taken the chosen backend's device away.
-_JUDGED = ("name", "device_type", "private_use1", "vendor_imports", "wrapped_by", "taken_over_by")
-
-
 def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, Spoiler]:
     """In the child: load each package as torch does; what is wrong, by the number of the package."""
     stage("import of torch")
     torch = import_torch()
-    declared = {k: tuple(v) if isinstance(v, list) else v for k, v in job.get("chosen", {}).items()}
-    chosen: Any = SimpleNamespace(**declared) if declared else None
+    chosen = decode_backend(job["chosen"]) if "chosen" in job else None
     wrong: dict[int, Spoiler] = {}
     slot = torch._C._get_privateuse1_backend_name()
     for index, fields in enumerate(job["packages"]):

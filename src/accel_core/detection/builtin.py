@@ -8,8 +8,7 @@ from accel_core._support.steps import begin
 from accel_core._support.torch_import import AUTOLOAD, import_torch, torch_build
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.entry_points import EntryPoint, find_entry_points
-from accel_core.detection.records import root_cause
-from accel_core.errors import BackendUnavailableError, DeclinedError
+from accel_core.errors import BackendUnavailableError, DeclinedError, root_cause
 from accel_core.settings import read
 
 CPU = Backend(

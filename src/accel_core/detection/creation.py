@@ -12,6 +12,7 @@ from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.steps import begin
 from accel_core._support.torch_import import (
     AUTOLOAD,
+    FREE_SLOT,
     autoload_is_on,
     autoload_restored,
     import_torch,
@@ -26,7 +27,7 @@ from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcc
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
 
-__all__ = ["create", "impersonated", "installed_imports", "private_use1_is_free", "taken_over_by"]
+__all__ = ["create", "impersonated", "installed_imports", "taken_over_by"]
 
 
 def create(
@@ -66,7 +67,7 @@ def create(
         _require_own_namespace(backend)
         built = _built(candidate, others, step)
         if not isinstance(built, Accelerator):
-            from accel_core.detection.adapters import adapted  # here, as nearly every plugin builds ours
+            from accel_core.accelerators.adapters import adapted  # here, as nearly every plugin builds ours
 
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
@@ -102,7 +103,7 @@ def _made(backend: Backend) -> object:
 
     if not backend.accelerator or backend.accelerator.startswith("accel_core."):
         return _class(backend)(backend)
-    from accel_core.detection.adapters import adapted, frameworks_prepared  # here, as ours needs neither
+    from accel_core.accelerators.adapters import adapted, frameworks_prepared  # here, as ours needs neither
 
     with frameworks_prepared():
         kind = _class(backend)
@@ -144,22 +145,12 @@ def _require_own_namespace(backend: Backend) -> None:
         raise DeclinedError(reason, hint=hint, stands_aside=True)
 
 
-def private_use1_is_free() -> bool:
-    """Whether no package has named torch's one PrivateUse1 slot in this process."""
-    torch = sys.modules.get("torch")
-    return torch is None or torch._C._get_privateuse1_backend_name() == _FREE
-
-
-#: What torch calls the slot that nobody has named.
-_FREE = "privateuseone"
-
-
 def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
     if not backend.private_use1:
         return
     holder = import_torch()._C._get_privateuse1_backend_name()
-    if holder in (_FREE, backend.device_type):
+    if holder in (FREE_SLOT, backend.device_type):
         return
     raise BackendUnavailableError(
         f"torch's one PrivateUse1 slot is held by {holder} in this process",

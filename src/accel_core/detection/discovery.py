@@ -16,16 +16,7 @@ from accel_core.detection.entry_points import EntryPoint, find_entry_points, nam
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
-__all__ = [
-    "Load",
-    "builtin_candidates",
-    "declarers",
-    "discover",
-    "find",
-    "installed_names",
-    "loader",
-    "rank",
-]
+__all__ = ["Load", "builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]
 
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.

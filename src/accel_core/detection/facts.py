@@ -8,13 +8,11 @@ driver; required distributions. No plugin is registered for any of it.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from functools import partial
-from types import ModuleType
 from typing import TYPE_CHECKING
 
-from accel_core._support.torch_import import TorchBuild, torch_build
+from accel_core._support.torch_import import BUILDS, is_running, namespace_taken_by, torch_build
 from accel_core._text import shown
 from accel_core.backend import Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
 
     from accel_core.machine.visible_devices import Hidden
 
-__all__ = ["examine", "hidden", "impersonator", "origin"]
+__all__ = ["examine", "hidden", "impersonator"]
 
 
 def examine(
@@ -82,7 +80,7 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
     yield partial(_installed, backend, evidence)
     yield partial(_follows_torch, backend)
     yield partial(_namespace, backend)
-    running = _is_running(backend)
+    running = is_running(backend.device_type)
     # Before torch's build: where there is no device, another build of torch is no help.
     if not running:
         yield partial(_hardware, backend, evidence, root)
@@ -158,10 +156,6 @@ def _minor(text: str) -> str:
     return ".".join(text.split("+", maxsplit=1)[0].split(".")[:2])
 
 
-#: What torch's builds are called, by the name in `torch.version`.
-_BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
-
-
 #: What brings a device type into torch, where that is one of several builds.
 _BUILDS_OF = {"cuda": ("cuda", "hip")}
 
@@ -172,26 +166,12 @@ def _torch_builds(backend: Backend) -> Outcome | None:
     A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
     """
     build = torch_build() if backend.torch_builds else None
-    if build is None or _has_any(build, backend.torch_builds):
+    if build is None or build.has_any(backend.torch_builds):
         return None
     needed = _BUILDS_OF.get(backend.device_type, backend.torch_builds)
-    lacking = " and ".join(_BUILDS[name] for name in needed if not getattr(build, name))
-    reason = f"torch {build.version} is {_kind(build)}, without {lacking}"
+    lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
+    reason = f"torch {build.version} is {build.kind}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
-
-
-def _has_any(build: TorchBuild, names: tuple[str, ...]) -> bool:
-    return any(getattr(build, name) for name in names)
-
-
-def _kind(build: TorchBuild) -> str:
-    """`"a CUDA build"`."""
-    name = next((word for name, word in _BUILDS.items() if getattr(build, name)), "CPU")
-    return f"{'an' if name == 'XPU' else 'a'} {name} build"
-
-
-#: What a package that takes over a device namespace of torch has to replace.
-_KEY_FUNCTIONS = ("is_available", "device_count", "current_device", "set_device", "synchronize")
 
 
 def _namespace(backend: Backend) -> Outcome | None:
@@ -208,39 +188,9 @@ def _namespace(backend: Backend) -> Outcome | None:
 def impersonator(backend: Backend) -> str:
     """The package that has taken the backend's namespace over in this process; empty where none has."""
     other = taken_over_by(backend)
-    return other or (_impersonator(backend) if backend.vendor_imports == ("torch",) else "")
-
-
-def _impersonator(backend: Backend) -> str:
-    """The module that put functions of its own into torch's namespace; empty where none did."""
-    own = ("torch", *backend.wrapped_by)
-    namespace = getattr(sys.modules.get("torch"), backend.device_type, None)
-    if isinstance(namespace, ModuleType) and namespace.__name__.partition(".")[0] not in own:
-        return namespace.__name__
-    for name in _KEY_FUNCTIONS:
-        module = origin(getattr(namespace, name, None))
-        if module and module.partition(".")[0] not in own:
-            return module
-    return ""
-
-
-def origin(function: object) -> str:
-    """The module that a function comes from; empty where that cannot be told."""
-    while isinstance(function, partial):
-        function = function.func
-    # The globals first: functools.wraps copies `__module__` from the function that it hides.
-    name = getattr(function, "__globals__", {}).get("__name__") or getattr(function, "__module__", None)
-    return str(name or "")
-
-
-def _is_running(backend: Backend) -> bool:
-    """Whether the device's runtime has started here: then neither files nor variables tell what is so."""
-    namespace = getattr(sys.modules.get("torch"), backend.device_type, None)
-    ask = getattr(namespace, "is_initialized", None)
-    try:
-        return bool(ask and ask())
-    except Exception:  # a vendor's namespace, before or after its package has failed
-        return False
+    if other or backend.vendor_imports != ("torch",):
+        return other
+    return namespace_taken_by(backend.device_type, ("torch", *backend.wrapped_by))
 
 
 # --- The device ----------------------------------------------------------------------------------------
@@ -255,8 +205,8 @@ def _hardware(backend: Backend, evidence: Evidence | None, root: str) -> Outcome
     build = torch_build() if backend.torch_builds else None
     if not backend.hardware or not backend.pci_ids:
         reason = f"this machine has none of {sought}"
-    elif build is not None and _has_any(build, backend.torch_builds):
-        reason = f"torch {build.version} is {_kind(build)}, and this machine has no {backend.hardware}"
+    elif build is not None and build.has_any(backend.torch_builds):
+        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware}"
     else:
         reason = f"this machine has no {backend.hardware} (none of {sought})"
     return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, root), devices=0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.steps import reported
@@ -16,15 +17,22 @@ from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.entry_points import EntryPoint, find_entry_points, name_of, provenance
 from accel_core.detection.plugins import Unimported, failure, load, steps, unloaded
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, root_cause, root_place
-from accel_core.errors import InvalidBackendError
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.errors import InvalidBackendError, root_cause, root_place
 from accel_core.machine import host
 from accel_core.settings import read
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
-__all__ = ["IsolatedLoader", "decode_candidate", "encode_candidate", "probe_isolated"]
+__all__ = [
+    "IsolatedLoader",
+    "decode_backend",
+    "decode_candidate",
+    "encode_backend",
+    "encode_candidate",
+    "probe_isolated",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +107,7 @@ def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple
     source, plugin = provenance(entry_point), Unimported(entry_point)
     try:
         return tuple(
-            Candidate(_decode_backend(row["backend"])._declared_by(source), plugin)
+            Candidate(decode_backend(row["backend"])._declared_by(source), plugin)
             if "backend" in row
             else unloaded(entry_point, _decode_outcome(row["outcome"]))
             for row in rows
@@ -149,7 +157,7 @@ def _probed(job: dict[str, Any]) -> Outcome:
             return found
         candidate = found
     others = [
-        other._replace(plugin=candidate.plugin) if other.provenance == candidate.provenance else other
+        replace(other, plugin=candidate.plugin) if other.provenance == candidate.provenance else other
         for other in map(decode_candidate, job["others"])
     ]
     blocked = Outcome(Status.BLOCKED)
@@ -197,7 +205,7 @@ def encode_candidate(candidate: Candidate | Unloaded) -> dict[str, object]:
     """A candidate without its plugin, which each process imports for itself; of one without, its outcome."""
     if isinstance(candidate, Unloaded):
         return {"outcome": _encode_outcome(candidate.outcome)}
-    return {"backend": _encode_backend(candidate.backend), "provenance": list(candidate.provenance)}
+    return {"backend": encode_backend(candidate.backend), "provenance": list(candidate.provenance)}
 
 
 def decode_candidate(given: Mapping[str, Any]) -> Candidate:
@@ -207,22 +215,18 @@ def decode_candidate(given: Mapping[str, Any]) -> Candidate:
     """
     source = Provenance(*given["provenance"])
     origin = EntryPoint(source.entry_point, source.value, source.distribution, source.version)
-    candidate = Candidate(_decode_backend(given["backend"])._declared_by(source), Unimported(origin))
-    return candidate._replace(plugin=None) if candidate.builtin else candidate
+    candidate = Candidate(decode_backend(given["backend"])._declared_by(source), Unimported(origin))
+    return replace(candidate, plugin=None) if candidate.builtin else candidate
 
 
-def _encode_backend(backend: Backend) -> dict[str, object]:
+def encode_backend(backend: Backend) -> dict[str, object]:
     """What the declaration says: not its provenance, and not what it leaves at the default."""
-    names = [name for name in Backend.__annotations__ if name != "provenance"]
-    values = {name: getattr(backend, name) for name in names}
-    return {
-        name: value
-        for name, value in values.items()
-        if not hasattr(Backend, name) or value != getattr(Backend, name)
-    }
+    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
+    return {field.name: value for field, value in said if value != field.default}
 
 
-def _decode_backend(given: Mapping[str, Any]) -> Backend:
+def decode_backend(given: Mapping[str, Any]) -> Backend:
+    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
     return Backend(**{name: _tuples(value) for name, value in given.items()})
 
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from accel_core.detection.discovery import declarers, installed_names
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
-from accel_core.settings import Pin, Settings, normalize_distribution
+from accel_core.settings import Pin, Settings
 
 __all__ = [
+    "MANY",
     "conflict",
     "fallback",
-    "folded",
     "is_uninstalled",
     "merely_absent",
     "merged",
@@ -33,7 +33,7 @@ __all__ = [
 # --- Verdicts ------------------------------------------------------------------------------------------
 
 #: From how many on backends that only lack a package share one line.
-_MANY = 3
+MANY = 3
 
 
 def is_uninstalled(verdict: Verdict) -> bool:
@@ -112,7 +112,7 @@ def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
 def _grouped(verdicts: Sequence[Verdict]) -> list[str]:
     """A line a verdict; many that only lack the vendor's package, and show no hardware, share one."""
     missing = [v for v in verdicts if v.status is Status.NOT_INSTALLED and not v.evidence]
-    if len(missing) < _MANY:
+    if len(missing) < MANY:
         return list(map(str, merged(verdicts)))
     lines = map(str, merged([v for v in verdicts if v not in missing]))
     names = ", ".join(dict.fromkeys(v.name for v in missing))
@@ -150,39 +150,6 @@ def _is_other_way(verdict: Verdict, other: Verdict) -> bool:
         (verdict.name, verdict.provenance, verdict.vendor_import)
         == (other.name, other.provenance, other.vendor_import)
     )
-
-
-def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
-    """The verdicts that have a row of their own, their reasons in plain words, and those that share one line.
-
-    Declarations of one backend, of one distribution, whose devices are all absent have one row; none where
-    another declaration of that backend says more. What is only not installed shares the line, unless it is
-    so few that each can say what to do.
-    """
-    every = list(verdicts)
-    uninstalled = [v for v in every if is_uninstalled(v)]
-    shared = uninstalled if len({v.name for v in uninstalled}) >= _MANY else []
-    rows: list[Verdict] = []
-    for v in every:
-        if v in shared:
-            continue
-        if not _is_only_absent(v):
-            rows.append(v._replace(reason=reason(v)))
-            continue
-        alike = [w for w in every if _key(w) == _key(v)]
-        absent = [w for w in alike if _is_only_absent(w)]
-        if absent[0] is v and all(w in absent or is_uninstalled(w) for w in alike):
-            rows.append(v._replace(reason=none_found(w.hardware for w in absent)))
-    told = {_key(v) for v in rows}
-    return rows, [v for v in shared if _key(v) not in told]
-
-
-def _is_only_absent(verdict: Verdict) -> bool:
-    return verdict.absent and verdict.status is Status.NO_DEVICE and not verdict.broken
-
-
-def _key(verdict: Verdict) -> tuple[str, str]:
-    return verdict.name, normalize_distribution(verdict.provenance.distribution)
 
 
 # --- Errors --------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from accel_core._text import clean, shown
 from accel_core._version import __version__
 from accel_core.backend import PROJECT, Backend
 from accel_core.detection.entry_points import EntryPoint, name_of, provenance
-from accel_core.detection.records import CAUGHT, Candidate, Outcome, Status, Unloaded, root_cause
-from accel_core.errors import InvalidBackendError, root
+from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.errors import CAUGHT, InvalidBackendError, root, root_cause
 
 if TYPE_CHECKING:
     import pluggy

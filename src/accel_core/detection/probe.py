@@ -9,9 +9,10 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from accel_core._support.torch_import import private_use1_is_free
 from accel_core.backend import Backend
 from accel_core.detection import builtin
-from accel_core.detection.creation import installed_imports, private_use1_is_free
+from accel_core.detection.creation import installed_imports
 from accel_core.detection.device import Group, ask_device, plugin_answer
 from accel_core.detection.facts import examine
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict, verdict

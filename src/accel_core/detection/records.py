@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from accel_core._text import clean, printable
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import CAUGHT, AccelError, root_cause, root_place
+from accel_core.errors import AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
 from accel_core.settings import Pin
 
-__all__ = [
-    "CAUGHT",
-    "Candidate",
-    "Choice",
-    "How",
-    "Outcome",
-    "Selection",
-    "Status",
-    "Unloaded",
-    "Verdict",
-    "root_cause",
-    "root_place",
-    "verdict",
-]
+__all__ = ["Candidate", "Choice", "How", "Outcome", "Selection", "Status", "Unloaded", "Verdict", "verdict"]
 
 
 class Status(str, enum.Enum):
@@ -81,27 +69,13 @@ class Outcome(NamedTuple):
 class _Known:
     """What a candidate and an unloaded plugin have in common."""
 
-    __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        """The backend's name, or that of the entry point."""
-        raise NotImplementedError
-
-    @property
-    def provenance(self) -> Provenance:
-        """The distribution, its version and the entry point."""
-        raise NotImplementedError
+    name: str
+    provenance: Provenance
 
     @property
     def distribution(self) -> str:
         """Name of the distribution; `accel-core` for what is built in."""
         return self.provenance.distribution
-
-    @property
-    def builtin(self) -> bool:
-        """Whether accel_core itself brings this backend; never where it could not be read."""
-        return False
 
     def matches(self, pins: Iterable[Pin]) -> bool:
         """Whether one of `pins` means this backend."""
@@ -111,25 +85,22 @@ class _Known:
         return f"{self.name} ({self.provenance})"
 
 
-class _CandidateFields(NamedTuple):
-    #: The declaration, with its provenance.
-    backend: Backend
-    #: What the entry point names: a module of hooks.
-    plugin: object
-
-
-class Candidate(_Known, _CandidateFields):
+@dataclass(frozen=True)
+class Candidate(_Known):
     """A backend that can be examined, and the plugin that declares it."""
 
-    __slots__ = ()
+    #: The declaration, with its provenance.
+    backend: Backend
+    #: What the entry point names: a module of hooks; `None` for what is built in.
+    plugin: object
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # type: ignore[override]
         """The backend's name."""
         return self.backend.name
 
     @property
-    def provenance(self) -> Provenance:
+    def provenance(self) -> Provenance:  # type: ignore[override]
         """Where the declaration comes from; discovery has filled it in."""
         assert self.backend.provenance is not None
         return self.backend.provenance
@@ -145,24 +116,18 @@ class Candidate(_Known, _CandidateFields):
         return self.backend.priority
 
 
-class _UnloadedFields(NamedTuple):
+@dataclass(frozen=True)
+class Unloaded(_Known):
+    """An entry point of which no backend could be read, or none was: its name, and what came of it."""
+
     name: str
     provenance: Provenance
     outcome: Outcome
+    builtin = False
+    priority = 0
 
 
-class Unloaded(_UnloadedFields, _Known):
-    """An entry point of which no backend could be read, or none was: its name, and what came of it."""
-
-    __slots__ = ()
-
-    @property
-    def priority(self) -> int:
-        """0: nothing else could be read."""
-        return 0
-
-    def __str__(self) -> str:
-        return _Known.__str__(self)
+_NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
 class Verdict(NamedTuple):
@@ -231,26 +196,14 @@ class Verdict(NamedTuple):
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         return {
-            "name": self.name,
+            **{name: value for name, value in self._asdict().items() if name not in _NOT_IN_JSON},
             "distribution": self.provenance.distribution,
             "version": self.provenance.version,
             "entry_point": self.provenance.value,
             "entry_point_name": self.provenance.entry_point,
-            "priority": self.priority,
-            "device_type": self.device_type,
             "vendor_import": list(self.vendor_import),
             "status": self.status.value,
-            "reason": self.reason,
-            "hint": self.hint,
-            "cause": self.cause,
-            "where": self.where,
-            "devices": self.devices,
-            "evidence": self.evidence,
-            "hardware": self.hardware,
             "ms": round(self.ms, 3),
-            "builtin": self.builtin,
-            "description": self.description,
-            "url": self.url,
         }
 
     def __str__(self) -> str:
@@ -364,18 +317,16 @@ class Selection(NamedTuple):
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
+        same = {name: value for name, value in self._asdict().items() if name != "provenance"}
+        lists = {name: list(value) for name, value in same.items() if isinstance(value, tuple)}
         return {
-            "chosen": self.chosen,
+            **same,
+            **lists,
             "how": self.how.value,
             "distribution": self.provenance.distribution if self.provenance else None,
             "version": self.provenance.version if self.provenance else None,
-            "pid": self.pid,
             "ms": round(self.ms, 3),
             "environ": dict(self.environ),
-            "missing_plugins": list(self.missing_plugins),
-            "problem": self.problem,
-            "notes": list(self.notes),
-            "autoload": list(self.autoload),
             "verdicts": [v.to_dict() for v in self.verdicts],
         }
 

@@ -30,46 +30,15 @@ from accel_core.detection.records import (
 )
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine.vendors import missing_plugins
-from accel_core.settings import (
-    ACCEL_ALLOW,
-    ACCEL_BLOCK,
-    VARIABLES,
-    Pin,
-    Settings,
-    normalize_distribution,
-)
+from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, VARIABLES, Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Protocol
 
     from accel_core.detection.autoload import Spoiler
 
     #: The candidates that a pin means, `None` for all of them; in rank order.
     Find = Callable[[Pin | None], tuple[Candidate | Unloaded, ...]]
-
-    class Judge(Protocol):
-        """Says what candidates are worth, each question once."""
-
-        def probe(
-            self,
-            candidate: Candidate | Unloaded,
-            among: tuple[Candidate | Unloaded, ...],
-            *,
-            pinned: bool = False,
-            isolated: bool = False,
-        ) -> Verdict:
-            """The verdict on `candidate`, as `Prober.probe` gives it."""
-            ...
-
-        def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
-            """The verdict as far as it is known without probing, else `otherwise`."""
-            ...
-
-        def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-            """What torch's autoload spoils, as far as it is looked for; `fallback`: the CPU is left."""
-            ...
-
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +46,7 @@ __all__ = ["conflict", "conflicts", "select"]
 
 
 def select(
-    settings: Settings, *, isolated: bool = False, find: Find | None = None, judge: Judge | None = None
+    settings: Settings, *, isolated: bool = False, find: Find | None = None, judge: Prober | None = None
 ) -> Choice:
     """Choose as `settings` say; a choice that fails comes back with its error, and still with its record.
 
@@ -145,7 +114,7 @@ def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
     return [f"{settings.asked} is honoured without a device: {why}.{step}"]
 
 
-def _ranked(settings: Settings, find: Find, judge: Judge) -> Choice:
+def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
     candidates = find(None)
     claims = conflicts(candidates, settings)
     verdicts: list[Verdict] = []
@@ -189,7 +158,7 @@ def _untold(spoilers: Iterable[Spoiler], verdicts: Iterable[Verdict]) -> tuple[s
     return tuple(str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
 
 
-def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
+def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
     """One pin must be honoured; of several the first usable one is taken."""
     from accel_core.detection import messages  # here, as most choices are ranked
 
@@ -222,7 +191,7 @@ def _pinned(settings: Settings, find: Find, judge: Judge) -> Choice:
     return _choice(None, tuple(considered), verdicts, how, error)
 
 
-def _instead(settings: Settings, find: Find, judge: Judge) -> list[str]:
+def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
     """Other names to pin: of what nothing rules out those that work when a child process tries them."""
     asked_for = {"generic", *(pin.name for pin in settings.pins)}  # generic is no advice: it has to be there
     candidates = find(None)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.errors import CAUGHT, root_cause
 
 __all__ = ["FRAMEWORKS", "Framework", "ask"]
 

@@ -11,7 +11,7 @@ from accel_core._support.quiet import stdout_to_stderr
 from accel_core._support.torch_import import import_torch
 from accel_core._text import clean
 from accel_core.detection.entry_points import EntryPoint
-from accel_core.detection.records import CAUGHT, root_cause
+from accel_core.errors import CAUGHT, root_cause
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
 

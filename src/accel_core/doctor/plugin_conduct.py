@@ -17,8 +17,8 @@ from accel_core._support.quiet import stdout_to_stderr
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.plugins import read
-from accel_core.detection.records import CAUGHT
 from accel_core.doctor.footprint import Footprint, changes, footprint
+from accel_core.errors import CAUGHT
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
 

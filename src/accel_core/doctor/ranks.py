@@ -23,7 +23,6 @@ from accel_core._support import metadata
 from accel_core._support.interpreter import end_after, end_with_parent
 from accel_core._text import clean
 from accel_core._version import __version__
-from accel_core.detection.records import CAUGHT, root_cause
 from accel_core.distributed.agreement import enumerated, exchange
 from accel_core.distributed.rendezvous import Meeting, Rank, meet, read_rank
 from accel_core.distributed.worker import REFUSED
@@ -31,7 +30,7 @@ from accel_core.doctor.identity import may_be_told
 from accel_core.doctor.records import Visit
 from accel_core.doctor.run import examine
 from accel_core.doctor.topics import machine, visible_devices
-from accel_core.errors import AccelError
+from accel_core.errors import CAUGHT, AccelError, root_cause
 from accel_core.settings import read
 
 __all__ = ["Looked", "compared", "main"]

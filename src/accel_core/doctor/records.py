@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from accel_core.detection.discovery import find
 from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.records import CAUGHT, Candidate, Unloaded
+from accel_core.detection.records import Candidate, Unloaded
 from accel_core.detection.survey import Survey, survey
+from accel_core.errors import CAUGHT
 from accel_core.settings import Pin, Settings
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from accel_core.backend import Backend
 from accel_core.machine import host
 
-__all__ = ["Placement", "placement"]
+__all__ = ["Placement", "denied_nodes", "permission_step", "placement"]
 
 #: Variables by which a scheduler tells a process that it is one of its own. kubelet sets the one in every
 #: container, whatever `enableServiceLinks` says: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go.
@@ -159,3 +160,31 @@ def _mounted_as_hosts(root: str) -> str:
 
 def _is_singularity(environ: Mapping[str, str]) -> bool:
     return _SINGULARITY in environ and _APPTAINER not in environ
+
+
+def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
+    """The nodes, where this process may open none of them; by their modes, or by its control group.
+
+    The kernel asks the group's list of devices whenever it checks a permission: Linux,
+    fs/namei.c, `inode_permission`.
+    """
+    own = tuple(node for node in nodes if node.startswith("/dev/"))
+    allowed = any(os.access(host.below(root, node), os.R_OK | os.W_OK) for node in own)
+    return () if allowed else own
+
+
+def permission_step(node: str, root: str) -> str:
+    """Whom to ask, or what to join, for the permission to open `node`."""
+    import stat
+
+    try:
+        status = Path(host.below(root, node)).stat()
+        import grp  # not on Windows
+
+        group = grp.getgrgid(status.st_gid).gr_name
+    except (OSError, ImportError, KeyError):
+        return f"see `ls -l {node}`"
+    shared = status.st_mode & (stat.S_IRGRP | stat.S_IWGRP) == stat.S_IRGRP | stat.S_IWGRP
+    if shared and status.st_gid not in (*os.getgroups(), os.getegid()):
+        return f"join the group {group}: sudo usermod -aG {group} $USER, then log in again"
+    return f"see `ls -l {node}`, and which devices its control group allows this process"

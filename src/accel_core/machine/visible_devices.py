@@ -14,10 +14,13 @@ from typing import NamedTuple
 
 from accel_core.backend import GRAMMARS, Backend
 from accel_core.errors import SettingError
+from accel_core.machine.devices import enumerated
 
 __all__ = [
     "Hidden",
     "VisibleDevices",
+    "beyond",
+    "counting_variables",
     "format_visible_devices",
     "hidden_by",
     "hiding",
@@ -148,6 +151,38 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 
 
 # --- What the runtimes read ----------------------------------------------------------------------------
+
+
+def counting_variables(backend: Backend, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Those that count: every filter, and the first that is set of the others."""
+    first = [name for name in backend.visible_devices if name in environ][:1]
+    return (*backend.visible_devices_filters, *first)
+
+
+def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...]) -> tuple[str, str] | None:
+    """A variable that names devices for which there are no nodes: the reason, and the next step.
+
+    A node that has no number is a door to all devices (`/dev/kfd`), and tells nothing.
+    """
+    numbered = [node for node in nodes if node[-1:].isdigit()]
+    # Gaudi's modules are numbered by their places in the server, not one by one.
+    if not numbered or backend.visible_devices_grammar == "modules":
+        return None
+    for variable in counting_variables(backend, environ):
+        value = environ.get(variable)
+        try:
+            ids = parse_visible_devices(backend.visible_devices_grammar, value).ids
+        except SettingError:
+            continue
+        missing = [str(i) for i in ids or () if isinstance(i, int) and i >= len(numbered)]
+        if missing:
+            noun = "device" if len(missing) == 1 else "devices"
+            reason = (
+                f"{variable}={value!r} names {noun} {enumerated(tuple(missing))}, counted from 0, "
+                f"and this machine has {enumerated(tuple(numbered))}"
+            )
+            return reason, f"unset {variable}, or name in it devices that are there"
+    return None
 
 
 def _until_invalid(value: str, read: Callable[[str], Id | None]) -> VisibleDevices:

@@ -18,9 +18,9 @@ from accel_core.cli.accelerator import answer_of
 from accel_core.cli.output import answering
 from accel_core.cli.page import Bullets, Facts, Heading, Part, Table, paragraph
 from accel_core.detection.autoload import spoilers
-from accel_core.detection.records import CAUGHT, How, root_cause
+from accel_core.detection.records import How
 from accel_core.distributed.communication import communication_of
-from accel_core.errors import UnsupportedError
+from accel_core.errors import CAUGHT, UnsupportedError, root_cause
 from accel_core.settings import Pin, Settings
 from accel_core.staging import STAGED
 

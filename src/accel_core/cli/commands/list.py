@@ -9,7 +9,6 @@ from accel_core.cli import options, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.cli.provenance import described
-from accel_core.detection import messages
 from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.records import Status, Verdict
 from accel_core.detection.survey import Survey, survey
@@ -97,7 +96,7 @@ def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
     That nothing is left for the built-in `generic` is not worth a row.
     """
     told = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
-    rows, missing = messages.folded(told)
+    rows, missing = text.folded(told)
     rows.sort(key=lambda v: _place(v, is_marked=_is(v, marked)))  # stable: the order of rank within each
     parts: list[Part] = []
     if rows:

@@ -19,8 +19,9 @@ from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.check import LEVELS, Check, CheckResult, Fix
 from accel_core.detection.entry_points import find_entry_points
 from accel_core.detection.plugins import ask, load
-from accel_core.detection.records import CAUGHT, Candidate, root_cause
+from accel_core.detection.records import Candidate
 from accel_core.doctor.records import Finding, Level, Topic, Visit
+from accel_core.errors import CAUGHT, root_cause
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core._support import metadata
 from accel_core.errors import InvalidAcceleratorError
 from accel_core.settings import read
 
@@ -35,25 +35,24 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
     from accel_core.accelerators.interface import Accelerator
 
     for entry_point in _adapters():
-        adapter: Any = entry_point.load()
+        adapter = entry_point.load()
         made: object = adapter.adapt(foreign, backend)
         if isinstance(made, Accelerator):
             return made
         if made is not None:
+            owner = metadata.identity(entry_point.dist)[0]
             raise InvalidAcceleratorError(
-                f"the adapter {entry_point.value} ({entry_point.distribution}) made {made!r} of {foreign!r}, "
+                f"the adapter {entry_point.value} ({owner}) made {made!r} of {foreign!r}, "
                 "expected an accel_core.Accelerator, or None where it does not know it"
             )
     return None
 
 
-def _adapters() -> list[EntryPoint]:
-    """Those that are installed, but for what is blocked as a whole distribution."""
-    found = find_entry_points(GROUP)
-    if not found:
-        return []
-    settings = read()
-    return [e for e in found if not settings.bars(e.distribution)]
+def _adapters() -> list[Any]:
+    """The entry points that are installed, but for what is blocked as a whole distribution."""
+    found = metadata.entry_points(GROUP)
+    settings = read() if found else None
+    return [e for e in found if settings and not settings.bars(metadata.identity(e.dist)[0])]
 
 
 @contextlib.contextmanager
@@ -74,12 +73,11 @@ def frameworks_prepared() -> Iterator[None]:
 class _BeforeImport:
     """A finder that finds nothing: it sees a framework's import coming."""
 
-    def __init__(self, known: dict[str, EntryPoint]) -> None:
+    def __init__(self, known: dict[str, Any]) -> None:
         self._known = known
 
     def find_spec(self, name: str, *_: object) -> None:
         """Nothing; the framework of that name is prepared, once."""
         entry_point = self._known.pop(name, None)
         if entry_point is not None:
-            adapter: Any = entry_point.load()
-            adapter.before_import()
+            entry_point.load().before_import()
