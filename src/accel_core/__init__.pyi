@@ -1,8 +1,8 @@
 """The public names, for type checkers; tools/public_names.py writes them."""
 
 from accel_core._support.hints import hint_for as hint_for
-from accel_core._support.packages import is_installed as is_installed
-from accel_core._support.packages import package_folders as package_folders
+from accel_core._support.installed import is_installed as is_installed
+from accel_core._support.installed import package_folders as package_folders
 from accel_core._support.torch_import import TorchBuild as TorchBuild
 from accel_core._support.torch_import import torch_build as torch_build
 from accel_core._version import __version__ as __version__
@@ -20,9 +20,6 @@ from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccele
 from accel_core.backend import Backend as Backend
 from accel_core.backend import ProbeResult as ProbeResult
 from accel_core.backend import Provenance as Provenance
-from accel_core.check import Check as Check
-from accel_core.check import CheckResult as CheckResult
-from accel_core.check import Fix as Fix
 from accel_core.current import accelerator as accelerator
 from accel_core.current import get_accelerator as get_accelerator
 from accel_core.current import selection as selection
@@ -58,6 +55,9 @@ from accel_core.errors import RecursiveChoiceError as RecursiveChoiceError
 from accel_core.errors import SettingError as SettingError
 from accel_core.errors import SettingWarning as SettingWarning
 from accel_core.errors import UnsupportedError as UnsupportedError
+from accel_core.hookspecs import Check as Check
+from accel_core.hookspecs import CheckResult as CheckResult
+from accel_core.hookspecs import Fix as Fix
 from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.machine.devices import Evidence as Evidence
 from accel_core.machine.devices import evidence as evidence

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import current, errors
-from accel_core._support.steps import reported
+from accel_core._support.guarded import reported
 from accel_core.backend import Backend, Provenance
 from accel_core.detection.isolated import decode_candidate, encode_candidate
 from accel_core.detection.records import Candidate, How, Status, Verdict

@@ -7,7 +7,8 @@ vendor's package.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass, fields
+from dataclasses import MISSING, InitVar, dataclass, fields
+from inspect import Parameter, Signature
 from typing import Any, NamedTuple
 
 from accel_core._text import clean, shown
@@ -195,6 +196,20 @@ class Backend:
     def distribution(self) -> str:
         """Name of the distribution that declares this backend; empty when that is not known."""
         return self.provenance.distribution if self.provenance else ""
+
+
+#: The fields by name, for `help()` and editors, which would read `__new__`.
+Backend.__signature__ = Signature(  # type: ignore[attr-defined]
+    [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(Backend)
+    ]
+)
 
 
 def _faults(backend: Backend) -> list[str]:

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
-from accel_core._support.state import preserved
+from accel_core._support.guarded import preserved
 from accel_core._support.torch_import import failed_before
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend

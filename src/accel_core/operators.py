@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.state import preserved
+from accel_core._support.guarded import preserved, stdout_to_stderr
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import plugins
 from accel_core.detection.discovery import discover
-from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.detection.records import Candidate
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.ops.providers import OpProvider

@@ -12,8 +12,8 @@ from accel_testing import layouts
 from accel_testing.layouts import GROUP
 from accel_testing.scanning import ONE, Finder, oracle, ours, site
 
-from accel_core._support import metadata
-from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core._support import installed
+from accel_core.detection.plugins import EntryPoint, find_entry_points
 
 NPU = ("npu", "accel_npu", "accel-npu", "1.0")
 
@@ -111,7 +111,10 @@ def _age(path: Path, seconds: int) -> None:
 def test_nothing_is_read_again_while_nothing_changed(only, tmp_path):
     layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
     only([tmp_path / "site"])
-    assert find_entry_points(GROUP) is find_entry_points(GROUP)
+    assert find_entry_points(GROUP) == find_entry_points("other") + find_entry_points(GROUP)
+    before = installed._all_entry_points.cache_info().misses
+    find_entry_points(GROUP)
+    assert installed._all_entry_points.cache_info().misses == before
 
 
 def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
@@ -154,7 +157,7 @@ def test_the_version_of_a_distribution_that_is_missing_or_broken_is_none(world):
     layouts.dist_info(world.site, "broken", "1.0")
     (world.site / "broken-1.0.dist-info" / "METADATA").write_bytes(b"Name: broken\nVersion: \xff\n")
     world.set_path([world.site])
-    assert metadata.version("good") == "1.5"
-    assert metadata.version("absent-distribution") is None
-    assert metadata.version("") is None
-    assert metadata.version("broken") is None or isinstance(metadata.version("broken"), str)
+    assert installed.version("good") == "1.5"
+    assert installed.version("absent-distribution") is None
+    assert installed.version("") is None
+    assert installed.version("broken") is None or isinstance(installed.version("broken"), str)

@@ -143,7 +143,7 @@ def test_what_plugins_do_is_not_asked_again_where_all_behave(torch_world, monkey
 
     monkeypatch.setattr(child, "run", counted)
     assert [f.code for f in said()] == ["patched.nothing"]
-    assert started == ["declare_in_child", "observe"]
+    assert started == ["_declare_in_child", "observe"]
 
 
 def test_a_distribution_with_no_backend_left_is_passed_over(torch_world):

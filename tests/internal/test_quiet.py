@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from accel_core._support import quiet
-from accel_core._support.quiet import captured_stdout, stdout_to_stderr
+from accel_core._support import guarded
+from accel_core._support.guarded import captured_stdout, stdout_to_stderr
 
 
 def test_this_threads_output_goes_to_stderr_and_stdout_comes_back(capsys):
@@ -121,7 +121,7 @@ def test_a_fork_amid_it_leaves_a_child_that_works():
     done = threading.Event()
 
     def hold() -> None:
-        with quiet._lock:
+        with guarded._lock:
             held.set()
             done.wait(10)
 
@@ -132,7 +132,7 @@ def test_a_fork_amid_it_leaves_a_child_that_works():
     if pid == 0:
         with stdout_to_stderr():
             pass
-        os._exit(0 if quiet._active == 0 else 1)
+        os._exit(0 if guarded._active == 0 else 1)
     done.set()
     thread.join(10)
     assert os.waitpid(pid, 0)[1] == 0

@@ -9,7 +9,7 @@ import warnings
 import pytest
 from accel_testing.asking import chosen
 
-from accel_core._support import startup
+from accel_core._support import installed, startup
 from accel_core.detection import builtin
 
 #: accel-core's own distribution, as its pyproject.toml has it: a world has none but what a test installs.
@@ -51,7 +51,7 @@ def test_importing_it_imports_only_the_root(world):
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(announced):
     code = """
 import json, sys
-from accel_core._support import startup
+from accel_core._support import installed, startup
 startup.autoload()
 startup.autoload()
 from accel_core import current
@@ -114,12 +114,11 @@ def test_anybody_may_announce_an_integration_and_one_that_fails_stops_no_other(
 
 
 def test_metadata_that_cannot_be_read_is_a_warning(announced, monkeypatch):
-    from accel_core._support import metadata
 
     def entry_points(group):
         raise OSError("stale file handle")
 
-    monkeypatch.setattr(metadata, "entry_points", entry_points)
+    monkeypatch.setattr(installed, "entry_points", entry_points)
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 
@@ -148,7 +147,7 @@ def test_our_own_entry_point_announces_no_device(torch_world):
 
 
 def test_the_entry_point_is_declared_and_leads_here():
-    from accel_core.detection.entry_points import find_entry_points
+    from accel_core.detection.plugins import find_entry_points
 
     ours = [e for e in find_entry_points(builtin.TORCH_GROUP) if e.name == "accel_core"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-core again (./dev does)"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core._support.state import preserved
+from accel_core._support.guarded import preserved
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="handlers of POSIX")
 

@@ -10,7 +10,7 @@ from accel_testing.asking import only
 
 from accel_core import OpProvider, is_installed, operators
 from accel_core.backend import Backend
-from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.plugins import find_entry_points
 from accel_core.integrations import deepspeed, lightning
 from accel_core.integrations.deepspeed import op_builders
 

@@ -17,7 +17,7 @@ def explained(error: BaseException, backend: Backend = BACKEND) -> str:
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
     named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
     candidate = Candidate(named, accel_npu)
-    return explain(candidate, error, Group.of([candidate]))
+    return explain(candidate, error, Group((candidate,)))
 
 
 SEEN = [

@@ -211,7 +211,7 @@ def test_completion(words: list[str], completed: list[str]) -> None:
 
 
 def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel_core._support.metadata.entry_points", lambda group: ())
+    monkeypatch.setattr("accel_core._support.installed.entry_points", lambda group: ())
     done = CliRunner().invoke(accel, ["simulate", "acme", "true"])
     assert (done.exit_code, done.stderr) == (
         1, "Error: accel simulate needs accel-simulated: pip install accel-simulated\n",

@@ -81,7 +81,7 @@ def test_damaged_metadata_is_not_for_the_program_to_hear_of(monkeypatch: pytest.
     def damaged(group: str) -> None:
         raise ValueError(group)
 
-    monkeypatch.setattr("accel_core._support.metadata.entry_points", damaged)
+    monkeypatch.setattr("accel_core._support.installed.entry_points", damaged)
     blame._plugins.cache_clear()
     try:
         assert (

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import NamedTuple
 
 from accel_core._support.forks import ForkSafeLock
-from accel_core._support.packages import package_folders
+from accel_core._support.installed import package_folders
 from accel_core.errors import AccelError, BackendUnavailableError
 
 __all__ = [

@@ -16,9 +16,9 @@ from accel_core._support.torch_import import autoload_is_on, failed_before, impo
 from accel_core._text import clean
 from accel_core.backend import Backend
 from accel_core.detection.builtin import announced, fails_in_torch, remedies
-from accel_core.detection.entry_points import EntryPoint
 from accel_core.detection.facts import impersonator
 from accel_core.detection.isolated import decode_backend, encode_backend
+from accel_core.detection.plugins import EntryPoint
 from accel_core.errors import CAUGHT, root_cause
 
 if TYPE_CHECKING:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from accel_core._support.steps import begin
+from accel_core._support.guarded import begin
 from accel_core._support.torch_import import AUTOLOAD, import_torch, torch_build
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.errors import BackendUnavailableError, DeclinedError, root_cause
 from accel_core.settings import read
 

@@ -11,9 +11,7 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.state import preserved
-from accel_core._support.steps import begin
+from accel_core._support.guarded import begin, preserved, stdout_to_stderr
 from accel_core._support.torch_import import import_torch
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin, plugins
@@ -141,7 +139,8 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                     candidate.plugin, "accel_probe", backend=candidate.backend, others=others
                 )
         except CAUGHT as error:
-            return _failed(candidate, error, group, step)
+            unfit = plugins.misfit(candidate.distribution, error)
+            return unfit or _failed(candidate, error, group, step)
         answer = answers[0] if answers else None
     if answer is None:
         return None

@@ -12,7 +12,7 @@ from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin, plugins
-from accel_core.detection.entry_points import EntryPoint, find_entry_points, name_of, provenance
+from accel_core.detection.plugins import EntryPoint, find_entry_points, name_of, provenance
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 

@@ -128,7 +128,7 @@ def _follows_torch(backend: Backend) -> Outcome | None:
     build = torch_build() if backend.follows_torch else None
     if build is None:  # creation says that torch is missing
         return None
-    from accel_core._support.metadata import version
+    from accel_core._support.installed import version
 
     for name in backend.follows_torch:
         installed = version(name)
@@ -311,7 +311,7 @@ def _requirements(backend: Backend) -> Outcome | None:
 def _requirement(text: str, backend: Backend) -> Outcome | None:
     from packaging.requirements import Requirement
 
-    from accel_core._support.metadata import version
+    from accel_core._support.installed import version
 
     requirement = Requirement(text)
     if requirement.marker is not None and not requirement.marker.evaluate():

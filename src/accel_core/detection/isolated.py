@@ -11,12 +11,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support.steps import reported
+from accel_core._support.guarded import reported
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.entry_points import EntryPoint, find_entry_points, name_of, provenance
-from accel_core.detection.plugins import Unimported, failure, load, steps, unloaded
+from accel_core.detection.plugins import (
+    EntryPoint,
+    Unimported,
+    failure,
+    find_entry_points,
+    load,
+    name_of,
+    provenance,
+    steps,
+    unloaded,
+)
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import InvalidBackendError, root_cause, root_place
 from accel_core.machine import host

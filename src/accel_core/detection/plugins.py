@@ -1,39 +1,85 @@
-"""Plugins: imported, their declarations read, their hooks called through one pluggy manager."""
+"""Plugins: found by their entry points, imported, their declarations read, their hooks called."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.quiet import stdout_to_stderr
-from accel_core._support.state import preserved
-from accel_core._support.steps import begin
+from accel_core._support import installed
+from accel_core._support.guarded import begin, preserved, stdout_to_stderr
 from accel_core._text import clean, shown
 from accel_core._version import __version__
-from accel_core.backend import PROJECT, Backend
-from accel_core.detection.entry_points import EntryPoint, name_of, provenance
+from accel_core.backend import PROJECT, Backend, Provenance
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import CAUGHT, InvalidBackendError, root, root_cause
+from accel_core.settings import normalize_distribution
 
 if TYPE_CHECKING:
     import pluggy
 
 __all__ = [
+    "EntryPoint",
     "Unimported",
     "ask",
     "ask_each",
     "declarations",
     "failure",
+    "find_entry_points",
     "implements",
     "is_of_another_core",
     "load",
+    "misfit",
+    "name_of",
     "of_another_core",
+    "provenance",
     "read",
     "steps",
     "unloaded",
 ]
+
+
+class EntryPoint(NamedTuple):
+    """One line of a distribution's `entry_points.txt`, and the distribution."""
+
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    @property
+    def module(self) -> str:
+        """The module that the value names; empty where it names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> object:
+        """Import what the value names: `"package.module"` or `"package.module:object"`."""
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
+        loaded: object = importlib.import_module(self.module)
+        for attribute in filter(None, attributes.split(".")):
+            loaded = getattr(loaded, attribute)
+        return loaded
+
+
+def name_of(entry_point: EntryPoint) -> str:
+    """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
+    return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
+
+
+def provenance(entry_point: EntryPoint) -> Provenance:
+    """Where the entry point comes from, as messages name it."""
+    # Folder names and metadata may hold anything, and these go into every message.
+    distribution, version = clean(entry_point.distribution), clean(entry_point.version)
+    return Provenance(distribution, version, entry_point.name, entry_point.value)
+
+
+def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
+    """The entry points of `group`, as `_support.installed.entry_points` finds them."""
+    return tuple(
+        EntryPoint(e.name, e.value, *installed.identity(e.dist)) for e in installed.entry_points(group)
+    )
 
 
 class Unimported:
@@ -82,20 +128,26 @@ def read(entry_point: EntryPoint) -> tuple[Candidate, ...]:
 
 
 def steps(entry_point: EntryPoint) -> tuple[str, str]:
-    """The two steps of loading a plugin, as `_support.steps` announces them."""
+    """The two steps of loading a plugin, as `_support.guarded` announces them."""
     source = provenance(entry_point)
     return f"importing {clean(entry_point.value)}, the plugin of {source}", f"accel_backends() of {source}"
 
 
 def declarations(plugin: object) -> list[Backend]:
     """The backends that `plugin` declares; raises `InvalidBackendError` for none, or for anything else."""
-    caller = _caller(plugin, "accel_backends")
-    if not caller.get_hookimpls():
+    # Not through the manager, which takes all hooks of a plugin or none.
+    found = [getattr(plugin, name) for name in dir(plugin) if _declares(plugin, name)]
+    if not found:
         raise InvalidBackendError(
             "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl"
         )
-    answers = caller() or [None]  # pluggy leaves out what is None
-    return [backend for answer in answers for backend in _checked(answer)]
+    return [backend for declare in found for backend in _checked(declare())]
+
+
+def _declares(plugin: object, name: str) -> bool:
+    """Whether that function of the plugin implements `accel_backends`, by its name or `specname`."""
+    options = _manager().parse_hookimpl_opts(plugin, name)
+    return options is not None and (options["specname"] or name) == "accel_backends"
 
 
 def _checked(declared: object) -> list[Backend]:
@@ -133,9 +185,6 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
         return Outcome(Status.INVALID, f"{error} ({at})", hint, error=error)
     if is_of_another_core(error):
         return of_another_core(error, at)
-    if _is_misfit(error):
-        hint = f"pip install --upgrade {entry_point.distribution} accel-core"
-        return Outcome(Status.INVALID, f"a hook does not fit: {root_cause(error)}", hint, error=error)
     return Outcome(
         Status.BROKEN,
         f"the plugin failed to load: {root_cause(error)} ({at})",
@@ -144,10 +193,14 @@ def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
     )
 
 
-def _is_misfit(error: BaseException) -> bool:
-    """Whether pluggy refused the plugin: a hook that is not ours, or an argument that it is not given."""
-    pluggy = sys.modules.get("pluggy")
-    return pluggy is not None and isinstance(error, pluggy.PluginValidationError)
+def misfit(distribution: str, error: BaseException) -> Outcome | None:
+    """The outcome where pluggy refused the plugin: a hook, or an argument of it, that is not ours."""
+    from pluggy import PluginValidationError
+
+    if not isinstance(error, PluginValidationError):
+        return None
+    hint = f"pip install --upgrade {distribution} accel-core"
+    return Outcome(Status.INVALID, f"a hook does not fit: {root_cause(error)}", hint, error=error)
 
 
 def is_of_another_core(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from accel_core._support.torch_import import AUTOLOAD
 from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.plugins import find_entry_points
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.guarded import stdout_to_stderr
 from accel_core._support.torch_import import import_torch
 from accel_core._text import clean
-from accel_core.detection.entry_points import EntryPoint
+from accel_core.detection.plugins import EntryPoint
 from accel_core.errors import CAUGHT, root_cause
 
 __all__ = ["architectures", "import_vendor", "try_acts"]

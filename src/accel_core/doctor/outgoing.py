@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accel_core._support import metadata
+from accel_core._support import installed
 from accel_core._version import __version__
 from accel_core.detection.records import Verdict
 from accel_core.detection.survey import Survey
@@ -99,9 +99,9 @@ def _versions(surveyed: Survey | None) -> Iterator[tuple[str, str]]:
     libc = " ".join(platform.libc_ver())
     if libc.strip():
         yield "C library", libc
-    yield "torch", metadata.version("torch") or "not installed"
+    yield "torch", installed.version("torch") or "not installed"
     for name in dict.fromkeys(_packages(surveyed.verdicts if surveyed else ())):
-        if (version := metadata.version(name)) is not None and name not in ("torch", "accel-core"):
+        if (version := installed.version(name)) is not None and name not in ("torch", "accel-core"):
             yield name, version
 
 
@@ -115,7 +115,7 @@ def _packages(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
 def distributions() -> list[str]:
     """What is installed, `name==version` by name, as metadata says; of several the one that is imported."""
     found: dict[str, str] = {}
-    for distribution in metadata.distributions():
+    for distribution in installed.distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
         except Exception:  # metadata may be broken in any way

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.guarded import stdout_to_stderr
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.plugins import read
+from accel_core.detection.plugins import find_entry_points, read
 from accel_core.doctor.footprint import Footprint, changes, footprint
 from accel_core.errors import CAUGHT
 
@@ -131,8 +130,12 @@ class _Watch:
             )
 
 
+#: Modules between the plugin and us: what carries out its calls, and what puts its changes back.
+_OTHERS = ("accel_core", "importlib", "os", "pluggy")
+
+
 def _line_of_plugin(frame: FrameType | None) -> str:
-    """The outermost line that is neither ours nor of Python's import: the plugin's, whatever it calls.
+    """The outermost line that is neither ours, pluggy's nor of Python's import: the plugin's own.
 
     Empty where there is none between the event and us.
     """
@@ -141,8 +144,7 @@ def _line_of_plugin(frame: FrameType | None) -> str:
         module = str(frame.f_globals.get("__name__"))
         if module == __name__:
             break
-        # `os` carries out what the plugin asks for, and what we do to put its changes back.
-        if module.partition(".")[0] not in ("accel_core", "importlib", "os") and "importlib" not in module:
+        if module.partition(".")[0] not in _OTHERS and "importlib" not in module:
             file = frame.f_code.co_filename
             found = f"{_short(file)}, line {frame.f_lineno}"
         frame = frame.f_back

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from accel_core._support import metadata
+from accel_core._support import installed
 from accel_core._support.interpreter import end_after, end_with_parent
 from accel_core._text import clean
 from accel_core._version import __version__
@@ -102,7 +102,7 @@ def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     visit = Visit(settings._replace(allow=settings.pins or settings.allow), dict(os.environ))
     facts = {
         "accel-core": __version__,
-        "torch": metadata.version("torch") or "not installed",
+        "torch": installed.version("torch") or "not installed",
         "Python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
     }

@@ -13,7 +13,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core._support.packages import package_folders
+from accel_core._support.installed import package_folders
 from accel_core._support.torch_import import torch_build
 from accel_core.doctor.libraries import NOT_FOUND, Unmet, unmet_needs, why_unknown
 from accel_core.machine import host

@@ -21,8 +21,7 @@ from accel_core._text import shown
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import ENTRY_POINT_GROUP, Backend
 from accel_core.detection.builtin import CPU, GENERIC
-from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.plugins import declarations
+from accel_core.detection.plugins import declarations, find_entry_points
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
 from accel_core.settings import ACCEL_ALLOW, normalize_distribution
 from accel_core.testing import layers, plugins

@@ -11,9 +11,8 @@ from typing import Any
 
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import PROJECT, Backend, ProbeResult
-from accel_core.check import Check
 from accel_core.errors import BackendUnavailableError
-from accel_core.hookspecs import hookimpl
+from accel_core.hookspecs import Check, hookimpl
 from accel_core.testing.fakes import Fake
 from accel_core.testing.faults import Faults
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.plugins import find_entry_points
 from accel_testing.layouts import GROUP
 
 if sys.version_info >= (3, 11):

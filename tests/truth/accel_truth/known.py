@@ -29,7 +29,7 @@ SCRIPT = ["1", "train.py"]
 #: A name in capitals that a module or a class gives a value.
 CONSTANT = re.compile(r"^\s*([A-Z][A-Z0-9_]+)\s*(?::[^=\n]+)?=(?!=)", re.MULTILINE)
 #: What the tools and the devices made for tests read; the sources of users' variables are others.
-READS = re.compile(r"\"((?:DEV|ACCEL_SIMULATE|STANDIN)_[A-Z0-9_]+)\"")
+READS = re.compile(r"\"((?:DEV_|ACCEL_SIMULATE|STANDIN_)[A-Z0-9_]*)\"")
 
 
 class Known:

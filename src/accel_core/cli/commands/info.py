@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core._support.state import preserved
+from accel_core._support.guarded import preserved
 from accel_core._support.torch_import import import_torch
 from accel_core.accelerators._streams import HostStream
 from accel_core.accelerators.interface import Accelerator

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from accel_core._support.packages import package_folders
+from accel_core._support.installed import package_folders
 from accel_core._version import __version__
 from accel_core.cli import text
 from accel_core.detection.discovery import declarers, installed_names

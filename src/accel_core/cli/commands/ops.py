@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core import current
-from accel_core._support.quiet import stdout_to_stderr
+from accel_core._support.guarded import stdout_to_stderr
 from accel_core.accelerators.interface import Accelerator
 from accel_core.asking import Step, Subject
 from accel_core.cli import options, text

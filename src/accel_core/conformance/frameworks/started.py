@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_core._support.packages import is_installed
+from accel_core._support.installed import is_installed
 from accel_core.accelerators.interface import Accelerator
 from accel_core.conformance.claims import not_claimed
 from accel_core.conformance.groups import GROUPS

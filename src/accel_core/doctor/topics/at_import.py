@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from accel_core._support.packages import is_installed
+from accel_core._support.installed import is_installed
 from accel_core._support.torch_import import autoload_is_on
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP
 from accel_core.detection.autoload import Spoiler, spoilers
 from accel_core.detection.builtin import TORCH_GROUP
-from accel_core.detection.entry_points import EntryPoint, find_entry_points
+from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.doctor.in_child import try_acts
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.doctor.start_files import StartFile, start_files

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from accel_core._support import child
-from accel_core._support.state import preserved
+from accel_core._support.guarded import preserved
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
-from accel_core.check import LEVELS, Check, CheckResult, Fix
-from accel_core.detection.entry_points import find_entry_points
-from accel_core.detection.plugins import ask, load
+from accel_core.detection.plugins import ask, find_entry_points, load
 from accel_core.detection.records import Candidate
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 from accel_core.errors import CAUGHT, root_cause
+from accel_core.hookspecs import LEVELS, Check, CheckResult, Fix
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accel_core._support.packages import is_installed
+from accel_core._support.installed import is_installed
 from accel_core._text import clean
 from accel_core.detection.creation import installed_imports
 from accel_core.detection.records import Candidate

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from accel_core._support.torch_import import AUTOLOAD
 from accel_core.detection.builtin import announced
 from accel_core.detection.creation import installed_imports
-from accel_core.detection.entry_points import EntryPoint
+from accel_core.detection.plugins import EntryPoint
 from accel_core.detection.records import Candidate
 from accel_core.doctor.records import Finding, Level, Topic, Visit
 

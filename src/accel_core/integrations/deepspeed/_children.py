@@ -6,7 +6,7 @@ import os
 
 from accel_core._support.startup import AT_START
 from accel_core._support.torch_import import AUTOLOAD, autoload_is_on
-from accel_core.detection.entry_points import find_entry_points
+from accel_core.detection.plugins import find_entry_points
 
 __all__ = ["obstacle"]
 

@@ -6,8 +6,8 @@ import functools
 import re
 from pathlib import Path
 
-from accel_core._support import metadata
-from accel_core._support.packages import package_folders
+from accel_core._support import installed
+from accel_core._support.installed import package_folders
 from accel_core.errors import IntegrationMissingError
 
 __all__ = ["OLDEST", "UNKNOWN", "folder", "installed_version", "is_installed", "version"]
@@ -43,7 +43,7 @@ def installed_version() -> str | None:
 
 @functools.cache  # parsing its metadata takes milliseconds
 def _version() -> str:
-    return metadata.version("deepspeed") or UNKNOWN
+    return installed.version("deepspeed") or UNKNOWN
 
 
 def _is_older(version: str) -> bool:

@@ -17,8 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accel_core._support.packages import package_folders
-from accel_core._support.quiet import captured_stdout
+from accel_core._support.guarded import captured_stdout
+from accel_core._support.installed import package_folders
 from accel_core.backend import Backend
 from accel_core.hookspecs import hookimpl
 from accel_core.integrations.deepspeed import _foreign, _installed

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from accel_core import current
-from accel_core._support.packages import is_installed
+from accel_core._support.installed import is_installed
 from accel_core._support.torch_import import import_torch
 from accel_core.detection.discovery import discover
 from accel_core.distributed.variables import WORLD_SIZE

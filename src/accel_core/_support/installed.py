@@ -1,4 +1,4 @@
-"""`importlib.metadata`, or its backport where the standard library's is too old (Python 3.10)."""
+"""What is installed: distributions and their entry points, and packages, asked without importing them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ import functools
 import logging
 import os
 import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or sys.version_info >= (3, 11):
     import importlib.metadata as _metadata
 else:
+    # The standard library's is too old.
     import importlib_metadata as _metadata
 
-__all__ = ["distributions", "entry_points", "folder_of", "identity", "metadata_folder", "version"]
+__all__ = [
+    "distributions",
+    "entry_points",
+    "folder_of",
+    "identity",
+    "is_installed",
+    "metadata_folder",
+    "package_folders",
+    "version",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -97,3 +109,45 @@ def folder_of(distribution: _metadata.Distribution) -> str:
     """The folder that holds its metadata; empty for an archive's, and for what another finder made up."""
     path = getattr(distribution, "_path", None)  # public nowhere
     return os.fspath(path) if isinstance(path, os.PathLike) else ""
+
+
+# --- Packages ------------------------------------------------------------------------------------------
+
+
+def is_installed(name: str) -> bool:
+    """Whether the package of the module `name` (`"torch_npu"`, `"habana_frameworks.torch"`) is installed.
+
+    Nothing is imported for the answer, so below a package with an `__init__` no deeper level is asked. A
+    folder without one is a namespace, in which anybody's files may lie: there the next level decides, and a
+    bare folder that only has the right name is no package. An import that is forbidden by `None` in
+    `sys.modules`, or that a finder fails at, counts as not installed.
+    """
+    return _spec(name) is not None
+
+
+def package_folders(name: str) -> list[str]:
+    """The folders of the installed package `name`; none where it is a single file, or not installed."""
+    spec = _spec(name)
+    return list((spec and spec.submodule_search_locations) or ())
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    top, _, below = name.partition(".")
+    if sys.modules.get(top, sys) is None:  # how an import is forbidden
+        return None
+    spec = _found(top)
+    qualified = top
+    while spec is not None and spec.origin is None and spec.submodule_search_locations is not None:
+        if not below:
+            return None
+        part, _, below = below.partition(".")
+        qualified = f"{qualified}.{part}"
+        spec = PathFinder.find_spec(qualified, list(spec.submodule_search_locations))
+    return spec
+
+
+def _found(top: str) -> ModuleSpec | None:
+    try:
+        return find_spec(top)
+    except (ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
+        return ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None

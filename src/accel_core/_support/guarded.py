@@ -1,8 +1,9 @@
-"""The state of the user's process that a plugin's or a vendor's code may not change for good.
+"""A plugin's and a vendor's code runs guarded: announced, its output and its changes contained.
 
-The working directory, `os.environ`, `sys.path`, `sys.meta_path`, signal handlers, `sys.modules["torch"]` and
-`torch.cuda` are noted before such code runs and put back after it. The rest stays as it was left: the umask,
-the locale, patched functions, threads, memory.
+`begin` says what is about to run, `stdout_to_stderr` keeps its output away from the program's, `preserved`
+puts back what it changes: the working directory, `os.environ`, `sys.path`, `sys.meta_path`, signal handlers,
+`sys.modules["torch"]` and `torch.cuda`. The rest stays as it was left: the umask, the locale, patched
+functions, threads, memory.
 """
 
 from __future__ import annotations
@@ -10,16 +11,109 @@ from __future__ import annotations
 # The C module below `signal`: asking that one for 64 handlers costs ten times as much.
 import _signal  # type: ignore[import-not-found]
 import contextlib
+import io
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
-__all__ = ["Kept", "preserved"]
+from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+
+__all__ = ["Kept", "begin", "captured_stdout", "preserved", "reported", "stdout_to_stderr"]
 
 _log = logging.getLogger(__name__)
+
+# --- Announced -----------------------------------------------------------------------------------------
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("accel_core_steps", default=None)
+
+
+def begin(step: str) -> None:
+    """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
+    _log.info("%s", step)
+    listener = _listener.get()
+    if listener is not None:
+        listener(step)
+
+
+@contextlib.contextmanager
+def reported(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call `listener` with each step that this thread or task begins, until the block ends."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+# --- Output --------------------------------------------------------------------------------------------
+# `contextlib.redirect_stdout` would do it for the whole process: other threads' output would go astray, and
+# two threads that leave in the wrong order would lose stdout for good.
+
+_lock = ForkSafeLock()
+#: `target`: gives the stream that takes this thread's output; `None`, or missing, outside every block.
+_thread = threading.local()
+_active = 0
+
+
+class _Router:
+    """Stands in for `sys.stdout`: a thread's output goes to its target, everybody else's where it was."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        target = getattr(_thread, "target", None)
+        return getattr(self._stream if target is None else target(), name)
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Send what this thread prints to stderr until the block ends."""
+    with _redirected(lambda: sys.stderr):
+        yield
+
+
+@contextlib.contextmanager
+def captured_stdout() -> Iterator[io.StringIO]:
+    """Keep what this thread prints until the block ends, and print nothing of it."""
+    printed = io.StringIO()
+    with _redirected(lambda: printed):
+        yield printed
+
+
+@contextlib.contextmanager
+def _redirected(target: Callable[[], Any]) -> Iterator[None]:
+    global _active
+    before = getattr(_thread, "target", None)
+    with _lock:
+        _active += 1
+        if not isinstance(sys.stdout, _Router):
+            sys.stdout = _Router(sys.stdout)
+    _thread.target = target
+    try:
+        yield
+    finally:
+        _thread.target = before
+        with _lock:
+            _active -= 1
+            if not _active and isinstance(sys.stdout, _Router):
+                sys.stdout = sys.stdout._stream
+
+
+def _count_again() -> None:
+    """In a forked child there is this thread alone."""
+    global _active
+    _active = int(getattr(_thread, "target", None) is not None)
+
+
+after_fork_in_child(_count_again)
+
+
+# --- Changes -------------------------------------------------------------------------------------------
 
 
 class Kept:
