@@ -47,7 +47,7 @@ def examine(
     it may be usable without a device. `root`: the folder under which `/proc` and the container's marks are
     looked for.
     """
-    refused = _policy(candidate, settings)
+    refused = _policy(candidate.name, candidate.distribution, settings)
     if refused is not None:
         return refused, None
     if isinstance(candidate, Unloaded):
@@ -92,14 +92,13 @@ def _facts(backend: Backend, evidence: Evidence | None, root: str) -> Iterator[p
     yield partial(_requirements, backend)
 
 
-def _policy(candidate: Candidate | Unloaded, settings: Settings) -> Outcome | None:
-    if candidate.matches(settings.block):
-        rule = next(pin for pin in settings.block if candidate.matches((pin,)))
-        return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {rule} out of ACCEL_BLOCK")
-    if settings.allow and not candidate.matches(settings.allow):
-        hint = f"add {candidate.name} to ACCEL_ALLOW"
-        return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", hint)
-    return None
+def _policy(name: str, distribution: str, settings: Settings) -> Outcome | None:
+    for pin in settings.block:
+        if pin.matches(name, distribution):
+            return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {pin} out of ACCEL_BLOCK")
+    if not settings.allow or any(pin.matches(name, distribution) for pin in settings.allow):
+        return None
+    return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {name} to ACCEL_ALLOW")
 
 
 def _platform(backend: Backend) -> Outcome | None:

@@ -62,7 +62,7 @@ class Prober:
         if known is not None:
             return known
         group = Group(among)
-        seen = _evidence(candidate)
+        seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
         outcome, absence = examine(candidate, self._settings, seen, pinned=pinned)
         broken: Verdict | None = None
         if outcome is None:
@@ -71,7 +71,8 @@ class Prober:
             outcome = counted = None
             if candidate.builtin:  # answers without importing anything, and needs no child for that
                 outcome = plugin_answer(candidate, group)
-            if outcome is None and (isolated or doubtful or self._is_risky(candidate, group, pinned=pinned)):
+            risky = isolated or doubtful or self._is_risky(candidate.backend, group.beside(candidate), pinned)
+            if outcome is None and risky:
                 from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
                 outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=pinned)
@@ -96,7 +97,7 @@ class Prober:
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
-        seen = _evidence(candidate)
+        seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
         ruled_out, _ = examine(candidate, self._settings, seen)
         return verdict(candidate, ruled_out or otherwise, seen)
 
@@ -108,13 +109,11 @@ class Prober:
 
         return spoilers(chosen.backend if chosen is not None else None, self._settings.probe_timeout)
 
-    def _is_risky(self, candidate: Candidate, group: Group, *, pinned: bool) -> bool:
+    def _is_risky(self, backend: Backend, others: tuple[Backend, ...], pinned: bool) -> bool:
         """Whether a child process comes first: it is asked for, or this process could be spoilt."""
-        backend = candidate.backend
         if self._settings.isolated or backend.isolated_probe or backend.count_starts_device:
             return True
-        others = group.beside(candidate)
-        if candidate.builtin and builtin.loads_unclaimed(backend, others):
+        if builtin.loads_unclaimed(backend, others):
             return True
         return not pinned and self._takes_the_slot(backend, others)
 
@@ -141,7 +140,3 @@ class Prober:
 def can_be_broken(candidate: Candidate | Unloaded) -> bool:
     """Whether a vendor's package is installed, which need not work."""
     return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
-
-
-def _evidence(candidate: Candidate | Unloaded) -> devices.Evidence | None:
-    return devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
