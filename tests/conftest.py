@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import importlib.util
 import json
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -104,16 +102,6 @@ def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
     standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
     ours = [str(_PACKAGE.parent)] if _PACKAGE.parent.name == "src" else []
     return (*ours, *standard, str(libraries[0]))
-
-
-@pytest.fixture
-def archives() -> Iterator[None]:
-    """For tests with zip files on `sys.path`: the backport of importlib.metadata leaves them open."""
-    yield
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        importlib.invalidate_caches()
-        gc.collect()
 
 
 @pytest.fixture

@@ -34,22 +34,6 @@ def test_a_plugin_becomes_a_candidate_with_its_provenance(world, layout):
     assert str(found) == "npu (accel-npu 1.2)"
 
 
-@pytest.mark.parametrize(
-    "layout", [layouts.egg_zip, layouts.wheel_zip, layouts.egg_folder], ids=lambda x: x.__name__
-)
-@pytest.mark.usefixtures("archives")
-def test_a_plugin_in_an_archive_works(world, layout):
-    entry = layout(
-        world.root / "archives",
-        "accel-npu",
-        "1.2",
-        {layouts.GROUP: {"npu": "accel_npu"}},
-        {"accel_npu": declaring(arguments("npu"))},
-    )
-    world.set_path([entry])
-    assert only("npu").backend is not None
-
-
 def test_one_plugin_may_declare_several_backends_and_one_alone(world):
     world.plugin(
         "xpu", declaring(arguments("xpu", 800), arguments("xpu", 790), arguments("xpu.external", 900))

@@ -7,7 +7,6 @@ by module name.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,65 +43,6 @@ def egg_info(
     return root
 
 
-def egg_info_file(root: Path, name: str, version: str) -> Path:
-    """What distutils left: one file, with no entry points, that still hides a later one of its name."""
-    _write(root, {f"{_stem(name, version)}-py3.11.egg-info": metadata_text(name, version)})
-    return root
-
-
-def egg_folder(
-    root: Path,
-    name: str,
-    version: str,
-    groups: Groups | None = None,
-    modules: Mapping[str, str] | None = None,
-) -> Path:
-    """An unzipped egg, itself an entry of `sys.path`."""
-    egg = root / f"{_stem(name, version)}-py3.11.egg"
-    files = {"EGG-INFO/PKG-INFO": metadata_text(name, version), **_sources(modules or {})}
-    if groups is not None:
-        files["EGG-INFO/entry_points.txt"] = entry_points_text(groups)
-    _write(egg, files)
-    return egg
-
-
-def _zip(path: Path, files: Mapping[str, str]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, text in files.items():
-            archive.writestr(name, text)
-    return path
-
-
-def egg_zip(
-    root: Path,
-    name: str,
-    version: str,
-    groups: Groups | None = None,
-    modules: Mapping[str, str] | None = None,
-) -> Path:
-    """A zipped egg."""
-    files = {"EGG-INFO/PKG-INFO": metadata_text(name, version), **_sources(modules or {})}
-    if groups is not None:
-        files["EGG-INFO/entry_points.txt"] = entry_points_text(groups)
-    return _zip(root / f"{_stem(name, version)}-py3.11.egg", files)
-
-
-def wheel_zip(
-    root: Path,
-    name: str,
-    version: str,
-    groups: Groups | None = None,
-    modules: Mapping[str, str] | None = None,
-) -> Path:
-    """A wheel put on `sys.path` as it is."""
-    info = f"{_stem(name, version)}.dist-info"
-    files = {f"{info}/METADATA": metadata_text(name, version), **_sources(modules or {})}
-    if groups is not None:
-        files[f"{info}/entry_points.txt"] = entry_points_text(groups)
-    return _zip(root / f"{_stem(name, version)}-py3-none-any.whl", files)
-
-
 def editable(
     root: Path,
     name: str,
@@ -116,6 +56,3 @@ def editable(
     dist_info(root, name, version, groups)
     _write(root, {f"_{name}.pth": f"{sources}\n"})
     return root
-
-
-ALL = (dist_info, egg_info, egg_folder, egg_zip, wheel_zip, editable)
