@@ -16,7 +16,6 @@ import atheris
 with atheris.instrument_imports(include=["accel_core"]):
     from accel_core._support import child
     from accel_core.backend import GRAMMARS
-    from accel_core.detection import entry_points
     from accel_core.errors import SettingError
     from accel_core.machine.visible_devices import parse_visible_devices
 
@@ -46,16 +45,9 @@ def _lines(data: bytes) -> None:
         assert line.get("seconds", 0) >= 0
 
 
-def _entry_points(data: bytes) -> None:
-    for name, value in entry_points._section(data.decode("utf-8", "replace"), "accel.backends"):
-        assert isinstance(name, str)
-        assert isinstance(value, str)
-
-
 READERS: dict[str, Callable[[bytes], None]] = {
     "visible-devices": _visible_devices,
     "lines": _lines,
-    "entry-points": _entry_points,
 }
 
 
