@@ -128,7 +128,7 @@ def test(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run pytest with torch; without arguments on several cores and with branch coverage."""
+    """Run pytest with torch; without arguments on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
