@@ -107,7 +107,7 @@ def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], None]:
     """Make these, and the standard library, the whole of `sys.path`."""
-    from accel_testing.scanning import STANDARD  # here, as it may import the backport
+    from accel_testing.scanning import STANDARD
 
     def set_path(entries: Iterable[Path | str]) -> None:
         monkeypatch.setattr(sys, "path", [*map(str, entries), *STANDARD])

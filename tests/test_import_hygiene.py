@@ -21,7 +21,6 @@ HEAVY = [
     "torch",
     "pluggy",
     "importlib.metadata",
-    "importlib_metadata",
     "inspect",
     "typing",
     "dataclasses",

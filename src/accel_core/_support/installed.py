@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata as _metadata
 import logging
 import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING or sys.version_info >= (3, 11):
-    import importlib.metadata as _metadata
-else:
-    # The standard library's is too old.
-    import importlib_metadata as _metadata
 
 __all__ = [
     "distributions",
@@ -92,7 +86,7 @@ def identity(distribution: _metadata.Distribution | None) -> tuple[str, str]:
 def version(distribution: str) -> str | None:
     """The version of an installed distribution; `None` where there is none, or none that can be read."""
     try:
-        return _metadata.version(distribution)
+        return _metadata.version(distribution) if distribution else None
     except Exception:  # not installed, or metadata that is broken in one of many ways
         return None
 
@@ -100,7 +94,7 @@ def version(distribution: str) -> str | None:
 def metadata_folder(distribution: str) -> str:
     """The folder that holds an installed distribution's metadata; empty where there is none."""
     try:
-        return folder_of(_metadata.distribution(distribution))
+        return folder_of(_metadata.distribution(distribution)) if distribution else ""
     except Exception:  # not installed, or metadata that is broken in one of many ways
         return ""
 

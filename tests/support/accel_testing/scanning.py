@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata as reference
 from pathlib import Path
 
 from accel_core.detection.plugins import find_entry_points
 from accel_testing.layouts import GROUP
-
-if sys.version_info >= (3, 11):
-    from importlib import metadata as reference
-else:
-    import importlib_metadata as reference
-    import zipp  # noqa: F401 - the backport imports it late, and then it must be there
 
 #: No distribution is there, and the modules that importlib.metadata imports late are.
 STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]
