@@ -105,6 +105,16 @@ def test_the_vendor_that_is_chosen_keeps_its_variables_its_paths_and_its_cuda(to
     assert after["directory"] == before["directory"]
 
 
+def test_not_even_the_chosen_vendor_takes_paths_away(torch):
+    before = state()
+    with preserved("accel-acme 1.0") as kept:
+        sys.path[:] = ["/opt/vendor"]
+        sys.meta_path[:] = [None]
+        kept.stays = True
+    assert sys.path == ["/opt/vendor", *before["path"]]
+    assert sys.meta_path == before["finders"]
+
+
 def test_a_finder_that_was_appended_stays_and_still_finds(tmp_path):
     """As that of `six`, whose modules are imported through it later on."""
 

@@ -140,16 +140,16 @@ def preserved(who: object) -> Iterator[Kept]:
             raise
         raise RuntimeError(f"{who} raised {type(error).__name__}") from error
     finally:
-        changed = [part for part in noted if not (kept.stays and part in _FOR_VENDORS)]
-        changed = [part for part in changed if _put_back(part, noted[part])]
+        theirs = _FOR_VENDORS if kept.stays else {}
+        changed = [p for p in noted if _put_back(theirs.get(p, _PARTS[p][1]), noted[p])]
         if changed:
             _log.info("%s changed %s: put back", who, ", ".join(changed))
 
 
-def _put_back(part: str, before: Any) -> bool:
+def _put_back(restore: Callable[[Any], bool], before: Any) -> bool:
     """Restore one part; whether it had changed."""
     try:
-        return before is not None and _PARTS[part][1](before)
+        return before is not None and restore(before)
     except (OSError, ValueError):  # the directory is gone, or this is not the main thread
         return False
 
@@ -220,6 +220,22 @@ def _set_finders(before: tuple[list[Any], list[Any]]) -> bool:
     return changed
 
 
+def _complete_path(before: tuple[list[str], list[str]]) -> bool:
+    """Put back what is missing; what was added stays, as the chosen vendor's package may need it."""
+    missing = [entry for entry in before[1] if entry not in sys.path]
+    sys.path += missing
+    return bool(missing)
+
+
+def _complete_finders(before: tuple[list[Any], list[Any]]) -> bool:
+    """Put back what is missing, and take out what is no finder; what was added stays."""
+    wanted = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    wanted += [finder for finder in before[1] if finder not in wanted]
+    changed = sys.meta_path != wanted
+    sys.meta_path[:] = wanted
+    return changed
+
+
 _SIGNALS = range(1, _signal.NSIG)
 
 
@@ -271,5 +287,10 @@ _PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
     "torch.cuda": (_cuda, _set_cuda),
 }
 
-#: What is left to the vendor's package of the backend that is chosen.
-_FOR_VENDORS = ("the environment", "sys.path", "sys.meta_path", "torch.cuda")
+#: What is left to the vendor's package of the backend that is chosen, and what is still put back of it.
+_FOR_VENDORS: dict[str, Callable[[Any], bool]] = {
+    "the environment": lambda _: False,
+    "sys.path": _complete_path,
+    "sys.meta_path": _complete_finders,
+    "torch.cuda": lambda _: False,
+}

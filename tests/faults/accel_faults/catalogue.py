@@ -117,8 +117,12 @@ FAULTS = (
     _disturbs("changes directory", "import os; os.chdir('/')", "directory"),
     _disturbs("sets variables", "import os; os.environ.update(PATH='/nowhere', FAULTY='1')", "environment"),
     _disturbs("clears the environment", "import os; os.environ.clear()", "environment"),
-    _disturbs("empties sys.path", "import sys; sys.path[:] = ['/nowhere']", "sys.path"),
-    _disturbs("puts what is no finder first", "import sys; sys.meta_path.insert(0, None)", "sys.meta_path"),
+    _disturbs("reverses sys.path", "import sys; sys.path.reverse()", "sys.path"),
+    _disturbs(
+        "puts a finder first",
+        "import sys\nsys.meta_path.insert(0, type('Finder', (), {'find_spec': lambda *_, **__: None})())",
+        "sys.meta_path",
+    ),
     _disturbs(
         "installs signal handlers",
         "import signal\n"
