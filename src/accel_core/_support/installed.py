@@ -39,7 +39,7 @@ def entry_points(group: str) -> tuple[_metadata.EntryPoint, ...]:
     be read is passed over with a line in the log; it never hides another. Nothing is read again while
     `sys.path`, its folders and the finders stay as they are.
     """
-    return tuple(e for e in _all_entry_points(_state_of_the_path()) if e.group == group)
+    return _in_group(group, _state_of_the_path())
 
 
 def _state_of_the_path() -> tuple[object, ...]:
@@ -54,20 +54,39 @@ def _mtime(entry: str) -> int | None:
         return None
 
 
-@functools.lru_cache(maxsize=1)
-def _all_entry_points(_: tuple[object, ...]) -> tuple[_metadata.EntryPoint, ...]:
-    """The entry points of every group, one distribution after the other.
+@functools.lru_cache(maxsize=16)
+def _in_group(group: str, state: tuple[object, ...]) -> tuple[_metadata.EntryPoint, ...]:
+    """The entry points of `group`, one distribution after the other, as `importlib.metadata` parses them.
 
-    So does `importlib.metadata.entry_points()`, which fails for all of them over one that is broken.
+    Its own `entry_points()` parses every distribution's, and fails for all over one that is broken.
     """
-    known: dict[str, tuple[_metadata.EntryPoint, ...]] = {}
+    found: list[_metadata.EntryPoint] = []
+    for distribution, text in _listed(state):
+        if group in text:
+            try:
+                found += [e for e in distribution.entry_points if e.group == group]
+            except Exception as error:
+                _pass_over(distribution, error)
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1)
+def _listed(_: tuple[object, ...]) -> tuple[tuple[_metadata.Distribution, str], ...]:
+    """The first distribution of each name, with its `entry_points.txt`."""
+    known: dict[str, tuple[_metadata.Distribution, str]] = {}
     for distribution in distributions():
         try:
-            known.setdefault(distribution._normalized_name, tuple(distribution.entry_points))  # type: ignore[attr-defined]
+            name: str = distribution._normalized_name  # type: ignore[attr-defined]
+            if name not in known:
+                known[name] = distribution, distribution.read_text("entry_points.txt") or ""
         except Exception as error:
-            where = getattr(distribution, "_path", distribution)
-            _log.warning("%s is passed over, as its metadata cannot be read: %s", where, error)
-    return tuple(entry_point for entry_points in known.values() for entry_point in entry_points)
+            _pass_over(distribution, error)
+    return tuple(known.values())
+
+
+def _pass_over(distribution: _metadata.Distribution, error: Exception) -> None:
+    where = getattr(distribution, "_path", distribution)
+    _log.warning("%s is passed over, as its metadata cannot be read: %s", where, error)
 
 
 def identity(distribution: _metadata.Distribution | None) -> tuple[str, str]:
