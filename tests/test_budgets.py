@@ -82,7 +82,7 @@ def test_what_the_first_call_can_ever_import_stays_small():
 
 
 #: Bound 6,500, missed: operators' builders and staged collectives are reached until they move out.
-REACHED = 8_260
+REACHED = 8_282
 #: Modules of ours after the first call, without a plugin and with one. Bounds 26 and 30: missed.
 LOADED = {False: 35, True: 38}
 

@@ -51,6 +51,9 @@ def test_deepspeeds_optimizer_runs_on_ours(
 ):
     from deepspeed.ops.adam import cpu_adam
 
+    if ours.capability == "AVX2" and not state_in_float32:
+        pytest.skip("without AVX-512 DeepSpeed has no vector loop for bfloat16, and rounds otherwise")
+
     def train(op: Any) -> list[str]:
         monkeypatch.setattr(cpu_adam, "CPUAdamBuilder", lambda: type("B", (), {"load": lambda self: op})())
         parameters = [torch.nn.Parameter(adam_cases.numbers(i, 100 + i).bfloat16()) for i in range(3)]
