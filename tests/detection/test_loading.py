@@ -88,7 +88,8 @@ def test_a_plugin_that_hangs_takes_one_deadline_and_no_other_with_it(torch_world
     torch_world.backend("npu", 700)
     start = time.monotonic()
     found = {c.name: c for c in look(None, ISOLATED._replace(probe_timeout=1.5))}
-    assert time.monotonic() - start < 20  # a hang of a minute
+    limit = 4.5 if source == HANG else 6  # whose accel_backends() it is, is not known of two of one plugin
+    assert time.monotonic() - start < limit
     assert found["bad"].outcome.status is Status.TIMED_OUT
     assert found["bad"].outcome.reason.startswith("no answer within 1.5 s; it was at: ")
     assert isinstance(found["npu"], Candidate)

@@ -87,7 +87,7 @@ def test_several_that_hang_take_one_deadline_together(torch_world, monkeypatch):
         torch_world.backend(name, vendor_import="hanging")
     start = time.monotonic()
     found = ask(read({"ACCEL_PROBE_TIMEOUT": "2"}))
-    assert time.monotonic() - start < 20  # of 60
+    assert time.monotonic() - start < 5
     assert [v.status for v in found if v.priority == 500] == [Status.TIMED_OUT] * 3
 
 

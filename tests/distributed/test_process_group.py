@@ -215,8 +215,7 @@ def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
     ended = ranks("if os.environ['RANK'] != '1':\n    init_process_group(timeout=seconds(3))", 2)
     assert ended[0].returncode == 1
     assert f"RankLostError: rank 0 (host {HOST}) did not meet the 1 others at 127.0.0.1:" in ended[0].stderr
-    # Of the three seconds a loaded machine may have used some before the ranks meet.
-    assert re.search(r" within (3|2\.\d+) s: ", ended[0].stderr), ended[0].stderr
+    assert "within 3 s" in ended[0].stderr, ended[0].stderr
 
 
 def test_a_port_that_is_taken_is_named(ranks):

@@ -119,7 +119,7 @@ after_fork_in_child(_count_again)
 class Kept:
     """Whether the changes that the chosen vendor's package needs are kept."""
 
-    #: Set in the block: the environment, both import paths and `torch.cuda` stay as the block leaves them.
+    #: Set in the block: the environment, additions to both import paths, and `torch.cuda` stay.
     stays = False
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata as _metadata
 import logging
 import os
 import sys
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib import metadata
 
 __all__ = [
     "distributions",
@@ -16,7 +19,6 @@ __all__ = [
     "folder_of",
     "identity",
     "is_installed",
-    "metadata_folder",
     "package_folders",
     "version",
 ]
@@ -24,15 +26,17 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 
-def distributions() -> list[_metadata.Distribution]:
+def distributions() -> list[metadata.Distribution]:
     """The installed distributions, in the order of `sys.path`."""
+    from importlib import metadata  # these here: without torch it takes longer to import than all of ours
+
     try:
-        return list(_metadata.distributions())
+        return list(metadata.distributions())
     except Exception:  # a finder of somebody else's fails
-        return list(_metadata.MetadataPathFinder.find_distributions())
+        return list(metadata.MetadataPathFinder.find_distributions())
 
 
-def entry_points(group: str) -> tuple[_metadata.EntryPoint, ...]:
+def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
     """The entry points of `group` of all installed distributions, in the order of `sys.path`.
 
     Of several distributions of one name the first on `sys.path` counts. A distribution whose metadata cannot
@@ -55,12 +59,12 @@ def _mtime(entry: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _in_group(group: str, state: tuple[object, ...]) -> tuple[_metadata.EntryPoint, ...]:
+def _in_group(group: str, state: tuple[object, ...]) -> tuple[metadata.EntryPoint, ...]:
     """The entry points of `group`, one distribution after the other, as `importlib.metadata` parses them.
 
     Its own `entry_points()` parses every distribution's, and fails for all over one that is broken.
     """
-    found: list[_metadata.EntryPoint] = []
+    found: list[metadata.EntryPoint] = []
     for distribution, text in _listed(state):
         if group in text:
             try:
@@ -71,9 +75,9 @@ def _in_group(group: str, state: tuple[object, ...]) -> tuple[_metadata.EntryPoi
 
 
 @functools.lru_cache(maxsize=1)
-def _listed(_: tuple[object, ...]) -> tuple[tuple[_metadata.Distribution, str], ...]:
+def _listed(_: tuple[object, ...]) -> tuple[tuple[metadata.Distribution, str], ...]:
     """The first distribution of each name, with its `entry_points.txt`."""
-    known: dict[str, tuple[_metadata.Distribution, str]] = {}
+    known: dict[str, tuple[metadata.Distribution, str]] = {}
     for distribution in distributions():
         try:
             name: str = distribution._normalized_name  # type: ignore[attr-defined]
@@ -84,12 +88,12 @@ def _listed(_: tuple[object, ...]) -> tuple[tuple[_metadata.Distribution, str], 
     return tuple(known.values())
 
 
-def _pass_over(distribution: _metadata.Distribution, error: Exception) -> None:
+def _pass_over(distribution: metadata.Distribution, error: Exception) -> None:
     where = getattr(distribution, "_path", distribution)
     _log.warning("%s is passed over, as its metadata cannot be read: %s", where, error)
 
 
-def identity(distribution: _metadata.Distribution | None) -> tuple[str, str]:
+def identity(distribution: metadata.Distribution | None) -> tuple[str, str]:
     """A distribution's name and version, from its metadata or else from its folder's name."""
     if distribution is None:
         return "", ""
@@ -104,21 +108,15 @@ def identity(distribution: _metadata.Distribution | None) -> tuple[str, str]:
 
 def version(distribution: str) -> str | None:
     """The version of an installed distribution; `None` where there is none, or none that can be read."""
+    from importlib import metadata
+
     try:
-        return _metadata.version(distribution) if distribution else None
+        return metadata.version(distribution) if distribution else None
     except Exception:  # not installed, or metadata that is broken in one of many ways
         return None
 
 
-def metadata_folder(distribution: str) -> str:
-    """The folder that holds an installed distribution's metadata; empty where there is none."""
-    try:
-        return folder_of(_metadata.distribution(distribution)) if distribution else ""
-    except Exception:  # not installed, or metadata that is broken in one of many ways
-        return ""
-
-
-def folder_of(distribution: _metadata.Distribution) -> str:
+def folder_of(distribution: metadata.Distribution) -> str:
     """The folder that holds its metadata; empty for an archive's, and for what another finder made up."""
     path = getattr(distribution, "_path", None)  # public nowhere
     return os.fspath(path) if isinstance(path, os.PathLike) else ""
