@@ -126,7 +126,8 @@ backend = Backend(
     name="acme", priority=350, device_type="acme", device_nodes=("/dev/acme[0-9]*",),
     granted_by=(("slurm", "gpu"),),
 )
-import grp, stat  # before this process is nobody, who may read none of it
+import grp, stat  # all of it before this process is nobody, who may read none of it
+from accel_core.machine import placement
 if os.geteuid() == 0:  # root may open every file
     os.setgroups([])
     os.setgid(65534)
