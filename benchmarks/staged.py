@@ -29,7 +29,7 @@ _ROUNDS = 9
 def rows() -> list[Row]:
     """A row a size: `all_reduce` that is waited for at once; and one of eight that overlap."""
     sys.path.insert(0, str(_SUPPORT))
-    from accel_testing.on_simulated import run_on
+    from accel_tests.on_simulated import run_on
 
     root = str(Path(__file__).parents[1])
     answer = run_on("acme", "benchmarks.staged:measure", processes=2, path=[root], timeout=600).answer

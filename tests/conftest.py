@@ -14,8 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from accel_testing import children, layouts, plugins, variables
-from accel_testing.children import SIMULATED
+from accel_tests import children, layouts, plugins, variables
+from accel_tests.children import SIMULATED
 from filelock import FileLock
 
 import accel_core
@@ -107,7 +107,7 @@ def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], None]:
     """Make these, and the standard library, the whole of `sys.path`."""
-    from accel_testing.scanning import STANDARD
+    from accel_tests.scanning import STANDARD
 
     def set_path(entries: Iterable[Path | str]) -> None:
         monkeypatch.setattr(sys, "path", [*map(str, entries), *STANDARD])
@@ -196,7 +196,7 @@ class World:
 
 
 #: Of our own packages, those that are no plugins.
-_STAY = ("accel_core", "accel_testing", "accel_contracts", "accel_simulated")
+_STAY = ("accel_core", "accel_tests", "accel_contracts", "accel_simulated")
 
 
 def _steps_aside(module: str) -> bool:

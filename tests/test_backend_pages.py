@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from accel_testing.tools import TREE, load
+from accel_tests.tools import TREE, load
 
 tool = load("backend_pages")
 

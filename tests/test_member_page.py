@@ -6,8 +6,8 @@ from operator import attrgetter
 from types import ModuleType
 
 import pytest
-from accel_testing import surfaces
-from accel_testing.tools import load
+from accel_tests import surfaces
+from accel_tests.tools import load
 
 from accel_core.accelerators._binding import ROWS
 

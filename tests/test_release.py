@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from accel_testing.tools import load
+from accel_tests.tools import load
 
 _TOOL = load("release")
 

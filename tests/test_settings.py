@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing import variables
+from accel_tests import variables
 
 from accel_core import settings
 from accel_core.errors import AccelError, SettingError

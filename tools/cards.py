@@ -16,8 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from accel_testing.cards import RECORDS, SIMULATED, run_processor, run_simulated  # noqa: E402
-from accel_testing.on_simulated import run_on  # noqa: E402
+from accel_tests.cards import RECORDS, SIMULATED, run_processor, run_simulated  # noqa: E402
+from accel_tests.on_simulated import run_on  # noqa: E402
 
 from accel_simulated import DEVICES  # noqa: E402
 

@@ -20,7 +20,7 @@ LEFT_OUT = ("cpu",)
 
 
 def compact(full: dict[str, Any]) -> dict[str, Any]:
-    """One surface file in the form that `accel_testing.surfaces` reads."""
+    """One surface file in the form that `accel_tests.surfaces` reads."""
     header = full["header"]
     usage = header["evidence"] == "usage"
     modules: dict[str, Any] = {}

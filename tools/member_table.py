@@ -19,7 +19,7 @@ from accel_core.detection.plugins import declarations
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
-from accel_testing import surfaces  # noqa: E402
+from accel_tests import surfaces  # noqa: E402
 
 PAGE = "docs/reference/members-by-backend.md"
 SIGNS = {"plugin": "P", "vendor": "V", "torch": "T", "default": "·"}

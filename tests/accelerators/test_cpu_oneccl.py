@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from accel_testing.children import clean_environment, run_python
+from accel_tests.children import clean_environment, run_python
 
 BINDINGS = """
 import torch.distributed

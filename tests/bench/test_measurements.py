@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from accel_testing.bench_effort import TINY
+from accel_tests.bench_effort import TINY
 
 from accel_core.bench import copies, timing
 from accel_core.bench.records import FULL, Measurement, Outcome

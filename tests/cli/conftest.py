@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing import children
-from accel_testing.children import SIMULATED, Ended
-from accel_testing.plugins import arguments, declaring, hook
+from accel_tests import children
+from accel_tests.children import SIMULATED, Ended
+from accel_tests.plugins import arguments, declaring, hook
 
 _RUN = """
 import sys

@@ -8,7 +8,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from accel_testing.bench_effort import TINY
+from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
 from accel_core.bench.records import Measurement, Outcome

@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from accel_testing import children
-from accel_testing.children import SIMULATED
+from accel_tests import children
+from accel_tests.children import SIMULATED
 from click.testing import CliRunner
 
 from accel_core import __version__, settings

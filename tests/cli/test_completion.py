@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 from accel_core.cli.commands import deepspeed, run
 from accel_core.distributed.command_line import MOST_USED

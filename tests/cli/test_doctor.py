@@ -11,9 +11,9 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from accel_testing import children, layouts
-from accel_testing.libraries import COMPILER, Libraries
-from accel_testing.plugins import NO_DEVICE, hook
+from accel_tests import children, layouts
+from accel_tests.libraries import COMPILER, Libraries
+from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core.doctor
 from accel_core.detection.records import Status

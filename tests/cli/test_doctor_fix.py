@@ -6,8 +6,8 @@ import sys
 
 import click
 import pytest
-from accel_testing import children
-from accel_testing.plugins import hook
+from accel_tests import children
+from accel_tests.plugins import hook
 
 from accel_core.cli.mending import Mending
 

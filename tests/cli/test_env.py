@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from accel_testing import plugins
+from accel_tests import plugins
 
 from accel_core._support.startup import AT_START
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from accel_testing.children import untraced
+from accel_tests.children import untraced
 
 from accel_core.accelerators.records import Capabilities
 from accel_core.cli.commands import info

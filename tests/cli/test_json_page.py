@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from accel_testing import plugins
-from accel_testing.plugins import hook
+from accel_tests import plugins
+from accel_tests.plugins import hook
 
 from accel_core.conformance.catalogue import checks
 from accel_core.conformance.document import to_dict

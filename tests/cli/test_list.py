@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from accel_testing.plugins import hook
+from accel_tests.plugins import hook
 
 
 def line_of(text, name):

@@ -66,7 +66,7 @@ def test_nodes_and_ids_are_told_where_they_are_asked_for(machine):
 
 
 def test_declarations_of_one_backend_share_a_row(accel):
-    from accel_testing.plugins import arguments, declaring
+    from accel_tests.plugins import arguments, declaring
 
     ways = [
         arguments("acme", 9 - n, device_nodes=GONE, pci_ids=(f"fad{n}",), hardware=made)

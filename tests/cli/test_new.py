@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 from click.testing import CliRunner
 
 from accel_core.cli.app import accel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.plugins import hook
+from accel_tests.plugins import hook
 
 #: A plugin's builders: one that is good, one that is not for this card, one whose module is broken.
 BUILDERS = """

@@ -10,8 +10,8 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from accel_testing import children
-from accel_testing.children import SIMULATED
+from accel_tests import children
+from accel_tests.children import SIMULATED
 
 FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is always full")
 

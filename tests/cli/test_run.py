@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from accel_testing.children import clean_environment
-from accel_testing.plugins import NO_DEVICE
+from accel_tests.children import clean_environment
+from accel_tests.plugins import NO_DEVICE
 
 from accel_core._support.startup import AT_START
 

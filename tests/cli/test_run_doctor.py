@@ -7,7 +7,7 @@ import sys
 from importlib.util import find_spec
 
 import pytest
-from accel_testing.children import clean_environment
+from accel_tests.children import clean_environment
 
 pytestmark = [
     pytest.mark.slow,

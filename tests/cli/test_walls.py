@@ -6,8 +6,8 @@ import sys
 import time
 
 import pytest
-from accel_testing import plugins
-from accel_testing.plugins import HEAD, arguments, declaring, hook
+from accel_tests import plugins
+from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 

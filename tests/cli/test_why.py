@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.plugins import NO_DEVICE
+from accel_tests.plugins import NO_DEVICE
 
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing.cards import on_record, require_as_recorded, run_processor
+from accel_tests.cards import on_record, require_as_recorded, run_processor
 
 import accel_core
 

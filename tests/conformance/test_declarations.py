@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from accel_testing.children import clean_environment
+from accel_tests.children import clean_environment
 from conformance_mutants.declarations import BROKEN, install, suite
 
 pytest.importorskip("pytest", "8.4")

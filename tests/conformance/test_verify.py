@@ -12,9 +12,9 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from accel_testing.children import clean_environment
-from accel_testing.layouts import GROUP, dist_info
-from accel_testing.plugins import arguments, declaring
+from accel_tests.children import clean_environment
+from accel_tests.layouts import GROUP, dist_info
+from accel_tests.plugins import arguments, declaring
 
 from accel_core import Accelerator, SettingError
 from accel_core.conformance.catalogue import checks

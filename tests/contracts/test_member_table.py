@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_contracts.plugins import PLUGINS, declared
-from accel_testing.tools import load
+from accel_tests.tools import load
 
 
 def test_who_serves_a_member_of_mlu():

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from accel_contracts.plugins import PLUGINS, declared
-from accel_testing.machines import Machine
+from accel_tests.machines import Machine
 
 #: A plugin of a vendor's own package, by a node of its device.
 NODES = {

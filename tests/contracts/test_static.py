@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accel_contracts.plugins import PLUGINS, ROOT, declared, everything
 from accel_contracts.static import Report, Use, scan
-from accel_testing import surfaces
+from accel_tests import surfaces
 
 from accel_core.accelerators._binding import ROWS
 

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 import pytest
-from accel_testing import surfaces
-from accel_testing.tools import load
+from accel_tests import surfaces
+from accel_tests.tools import load
 
 import accel_core
 

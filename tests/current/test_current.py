@@ -8,7 +8,7 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
-from accel_testing import plugins
+from accel_tests import plugins
 
 import accel_core
 from accel_core.errors import (

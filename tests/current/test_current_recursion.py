@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.plugins import hook
+from accel_tests.plugins import hook
 
 import accel_core
 from accel_core import current

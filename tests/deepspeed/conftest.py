@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing import layouts
-from accel_testing.children import Ended, clean_environment, run_python
+from accel_tests import layouts
+from accel_tests.children import Ended, clean_environment, run_python
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "training"))
 
-from accel_testing.on_simulated import environment  # noqa: E402 - found by the line above
+from accel_tests.on_simulated import environment  # noqa: E402 - found by the line above
 from ds_training import table as training  # noqa: E402
 
 from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 WORKER = """
 import json

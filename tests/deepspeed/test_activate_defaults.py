@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 WANTS = """
 from accel_core import Backend, hookimpl

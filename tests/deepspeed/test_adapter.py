@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 START = """
 import json, pickle, sys
@@ -35,7 +35,7 @@ Old = type("Old", (DeepSpeedAccelerator,), {**members, "chips": 3, "__module__":
 @pytest.fixture
 def on_vendors_class(tmp_path):
     """Variables of a process with the simulated device and the plugin around the class."""
-    from accel_testing.on_simulated import environment
+    from accel_tests.on_simulated import environment
 
     from accel_simulated import VENDORS, CannotBuildError, build
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 
 def asked(**variables: str) -> dict[str, Any]:

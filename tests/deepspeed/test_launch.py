@@ -6,8 +6,8 @@ import os
 import sys
 
 import pytest
-from accel_testing import layouts
-from accel_testing.ports import free_port
+from accel_tests import layouts
+from accel_tests.ports import free_port
 
 RANK = """
 import json, os, sys, time

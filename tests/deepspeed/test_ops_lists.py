@@ -67,8 +67,8 @@ def with_deepspeed_of(home, variables):
 @pytest.fixture(scope="session")
 def on_vendor(tmp_path_factory):
     """Variables of a process with a vendor's simulated device and the real plugin."""
-    from accel_testing.on_disk import install_real_plugin
-    from accel_testing.on_simulated import environment
+    from accel_tests.on_disk import install_real_plugin
+    from accel_tests.on_simulated import environment
 
     from accel_simulated import VENDORS, CannotBuildError, build
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 EXTENSION = os.environ.get("ACCEL_REAL_IDEX", "")
 pytestmark = pytest.mark.skipif(
@@ -37,8 +37,8 @@ print("ANSWER", json.dumps(dict(
 @pytest.fixture
 def on_external(tmp_path):
     """Variables of a process with the simulated xpu, the plugin and the extension."""
-    from accel_testing.on_disk import install_real_plugin
-    from accel_testing.on_simulated import environment
+    from accel_tests.on_disk import install_real_plugin
+    from accel_tests.on_simulated import environment
 
     from accel_simulated import VENDORS, CannotBuildError, build
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing import children
-from accel_testing.on_simulated import environment
-from accel_testing.ports import free_port
+from accel_tests import children
+from accel_tests.on_simulated import environment
+from accel_tests.ports import free_port
 
 from accel_simulated import VENDORS, CannotBuildError, build
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.ports import free_port
+from accel_tests.ports import free_port
 
 TRAIN = """
 import json

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing import layouts
-from accel_testing.children import finish, start
+from accel_tests import layouts
+from accel_tests.children import finish, start
 
 from accel_core.conformance.catalogue import checks
 

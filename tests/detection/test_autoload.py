@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing import layouts
-from accel_testing.asking import chosen, error, only
-from accel_testing.plugins import NO_DEVICE
+from accel_tests import layouts
+from accel_tests.asking import chosen, error, only
+from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core._support import child, torch_import

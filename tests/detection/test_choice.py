@@ -8,9 +8,9 @@ import os
 import sys
 
 import pytest
-from accel_testing import plugins
-from accel_testing.asking import chosen, error, statuses
-from accel_testing.plugins import hook
+from accel_tests import plugins
+from accel_tests.asking import chosen, error, statuses
+from accel_tests.plugins import hook
 
 import accel_core
 from accel_core.detection.records import How, Status

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from accel_testing import plugins
-from accel_testing.plugins import NO_DEVICE
+from accel_tests import plugins
+from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core import current

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from accel_testing import layouts
-from accel_testing.asking import chosen, statuses
-from accel_testing.plugins import NO_DEVICE
+from accel_tests import layouts
+from accel_tests.asking import chosen, statuses
+from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core.detection.records import Status

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing.asking import chosen, counting, error, statuses
-from accel_testing.plugins import hook
+from accel_tests.asking import chosen, counting, error, statuses
+from accel_tests.plugins import hook
 
 from accel_core import get_accelerator
 from accel_core.detection import messages

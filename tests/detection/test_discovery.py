@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing import layouts, plugins
-from accel_testing.asking import look, names, only
-from accel_testing.plugins import arguments, declaring
+from accel_tests import layouts, plugins
+from accel_tests.asking import look, names, only
+from accel_tests.plugins import arguments, declaring
 
 from accel_core.backend import Provenance
 from accel_core.detection.discovery import discover

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing import plugins
-from accel_testing.asking import only
-from accel_testing.plugins import arguments, declaring
+from accel_tests import plugins
+from accel_tests.asking import only
+from accel_tests.plugins import arguments, declaring
 
 from accel_core._version import __version__
 from accel_core.detection.discovery import discover

@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from accel_testing.asking import names
+from accel_tests.asking import names
 
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import discovery

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
-from accel_testing.layouts import GROUP
-from accel_testing.scanning import ONE, Finder, oracle, ours, site
+from accel_tests import layouts
+from accel_tests.layouts import GROUP
+from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
 from accel_core._support import installed
 from accel_core.detection.plugins import EntryPoint, find_entry_points

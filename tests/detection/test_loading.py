@@ -6,8 +6,8 @@ import sys
 import time
 
 import pytest
-from accel_testing.asking import chosen, judge, look, names, statuses
-from accel_testing.plugins import HEAD, arguments, declaring, hook
+from accel_tests.asking import chosen, judge, look, names, statuses
+from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
 from accel_core._support import child

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.asking import judge, only
-from accel_testing.plugins import arguments, declaring
+from accel_tests.asking import judge, only
+from accel_tests.plugins import arguments, declaring
 
 from accel_core._version import __version__
 from accel_core.detection.records import Candidate, Status, Unloaded

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.asking import judge, names, vendor
-from accel_testing.plugins import arguments, hook
+from accel_tests.asking import judge, names, vendor
+from accel_tests.plugins import arguments, hook
 
 from accel_core.detection.discovery import discover
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing.asking import chosen, error, statuses
-from accel_testing.plugins import ACCELERATOR
+from accel_tests.asking import chosen, error, statuses
+from accel_tests.plugins import ACCELERATOR
 
 import accel_core
 from accel_core._support import torch_import

@@ -6,8 +6,8 @@ import json
 import sys
 
 import pytest
-from accel_testing.asking import counting, judge, vendor
-from accel_testing.plugins import arguments, declaring
+from accel_tests.asking import counting, judge, vendor
+from accel_tests.plugins import arguments, declaring
 
 from accel_core.detection.discovery import discover
 from accel_core.detection.probe import Prober

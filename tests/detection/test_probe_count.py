@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing.asking import counting, judge
+from accel_tests.asking import counting, judge
 
 from accel_core.detection.records import Status
 

@@ -6,9 +6,9 @@ import json
 import sys
 
 import pytest
-from accel_testing import plugins
-from accel_testing.asking import judge
-from accel_testing.plugins import hook
+from accel_tests import plugins
+from accel_tests.asking import judge
+from accel_tests.plugins import hook
 
 from accel_core.detection.records import Status
 

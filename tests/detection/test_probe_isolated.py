@@ -6,9 +6,9 @@ import sys
 import time
 
 import pytest
-from accel_testing import plugins
-from accel_testing.asking import counting, judge, vendor
-from accel_testing.plugins import arguments, declaring, hook
+from accel_tests import plugins
+from accel_tests.asking import counting, judge, vendor
+from accel_tests.plugins import arguments, declaring, hook
 
 from accel_core.detection.discovery import discover
 from accel_core.detection.probe import Prober

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing.asking import counting, judge, vendor
-from accel_testing.plugins import hook
+from accel_tests.asking import counting, judge, vendor
+from accel_tests.plugins import hook
 
 from accel_core.detection.records import Status
 

@@ -10,7 +10,7 @@ from concurrent import futures
 from pathlib import Path
 
 import pytest
-from accel_testing.plugins import hook
+from accel_tests.plugins import hook
 
 from accel_core._support import child as isolation
 from accel_core.detection import isolated, survey

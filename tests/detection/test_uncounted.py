@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 from accel_core.backend import Backend
 from accel_core.detection.device import uncounted

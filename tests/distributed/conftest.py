@@ -13,9 +13,9 @@ from select import select
 from subprocess import PIPE
 
 import pytest
-from accel_testing import layouts, plugins
-from accel_testing.children import Ended, as_rank, clean_environment, finish, start
-from accel_testing.ports import free_port
+from accel_tests import layouts, plugins
+from accel_tests.children import Ended, as_rank, clean_environment, finish, start
+from accel_tests.ports import free_port
 
 #: One process for all tests, which imports torch once: it forks the ranks that a line of its stdin asks for,
 #: and writes their numbers, and how they ended. A rank has a session, an environment and output of its own.

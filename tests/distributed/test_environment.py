@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from accel_testing.plugins import arguments, declaring
+from accel_tests.plugins import arguments, declaring
 
 from accel_core import LaunchError, accelerator, distributed
 from accel_core.distributed import as_deepspeed, as_shell, forwarded

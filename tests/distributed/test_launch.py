@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 
 import pytest
-from accel_testing.plugins import ACCELERATOR
+from accel_tests.plugins import ACCELERATOR
 
 from accel_core import BackendNotFoundError, BackendUnavailableError, LaunchError, SettingError
 from accel_core.distributed import command_line, launch

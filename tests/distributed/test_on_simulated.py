@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
-from accel_testing.children import untraced
-from accel_testing.plugins import arguments, declaring
+from accel_tests import layouts
+from accel_tests.children import untraced
+from accel_tests.plugins import arguments, declaring
 
 pytest.importorskip("torch")
 
-from accel_testing.on_simulated import environment
+from accel_tests.on_simulated import environment
 
 from accel_simulated import CannotBuildError
 

@@ -8,7 +8,7 @@ import stat
 import sys
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 from accel_core.doctor.bundle import _link, recorded, write
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.plugins import hook
+from accel_tests.plugins import hook
 
 from accel_core import settings
 from accel_core.doctor.records import Level, Visit

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_testing.libraries import COMPILER, Libraries
+from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core.backend import Provenance
 from accel_core.detection.records import Status, Verdict

@@ -7,7 +7,7 @@ import threading
 from datetime import timedelta
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 from accel_core.distributed.agreement import exchange
 from accel_core.distributed.rendezvous import Rank

@@ -9,7 +9,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 from accel_core._support import torch_import
 from accel_core.doctor import start_files as start_files_module

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing import layouts
-from accel_testing.computers import Computer
+from accel_tests import layouts
+from accel_tests.computers import Computer
 
 from accel_core._support.torch_import import TorchBuild
 from accel_core.doctor.records import Level, Visit

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 from accel_core.doctor.records import Level, Visit
 from accel_core.doctor.topics.patched import TOPIC

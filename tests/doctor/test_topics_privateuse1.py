@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing.plugins import NO_DEVICE
+from accel_tests.plugins import NO_DEVICE
 
 from accel_core.doctor.records import Level, Visit
 from accel_core.doctor.topics.privateuse1 import TOPIC

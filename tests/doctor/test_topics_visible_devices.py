@@ -6,9 +6,9 @@ import os
 import sys
 
 import pytest
-from accel_testing import children
-from accel_testing.computers import Computer
-from accel_testing.plugins import NO_DEVICE
+from accel_tests import children
+from accel_tests.computers import Computer
+from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Backend
 from accel_core.doctor.records import Level, Visit

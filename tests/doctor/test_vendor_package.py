@@ -6,8 +6,8 @@ import importlib
 import sys
 
 import pytest
-from accel_testing import layouts
-from accel_testing.libraries import COMPILER, Libraries
+from accel_tests import layouts
+from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core._support.torch_import import TorchBuild
 from accel_core.doctor import vendor_package as under_test

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing.children import untraced
+from accel_tests.children import untraced
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")

@@ -17,7 +17,7 @@ from accel_faults.catalogue import FAULTS, Fault, Kind, Place
 from accel_faults.cells import DIAGONAL, OF_DOCTOR, OF_LAUNCHER, PLACES, QUICK
 from accel_faults.modes import Mode, run
 from accel_faults.rules import wrong
-from accel_testing.children import SIMULATED
+from accel_tests.children import SIMULATED
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what a cell leaves is read in /proc")
 

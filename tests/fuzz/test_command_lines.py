@@ -8,7 +8,7 @@ import io
 
 import click
 import pytest
-from accel_testing.fuzzing import fuzzed
+from accel_tests.fuzzing import fuzzed
 from hypothesis import example
 from hypothesis import strategies as st
 

@@ -6,7 +6,7 @@ import json
 import types
 
 import pytest
-from accel_testing.fuzzing import fuzzed
+from accel_tests.fuzzing import fuzzed
 from hypothesis import example
 from hypothesis import strategies as st
 

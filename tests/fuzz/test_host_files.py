@@ -6,7 +6,7 @@ import itertools
 import shutil
 
 import pytest
-from accel_testing.fuzzing import fuzzed
+from accel_tests.fuzzing import fuzzed
 from hypothesis import strategies as st
 
 from accel_core.machine import devices, host

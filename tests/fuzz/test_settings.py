@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing import variables
-from accel_testing.fuzzing import fuzzed
+from accel_tests import variables
+from accel_tests.fuzzing import fuzzed
 from hypothesis import strategies as st
 
 from accel_core import settings

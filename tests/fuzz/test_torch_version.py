@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from accel_testing.fuzzing import fuzzed
+from accel_tests.fuzzing import fuzzed
 from hypothesis import example
 from hypothesis import strategies as st
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.fuzzing import fuzzed
+from accel_tests.fuzzing import fuzzed
 from hypothesis import example
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ import sys
 import warnings
 
 import pytest
-from accel_testing.asking import chosen
+from accel_tests.asking import chosen
 
 from accel_core._support import installed, startup
 from accel_core.detection import builtin

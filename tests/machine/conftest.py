@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from accel_testing.computers import Computer
+from accel_tests.computers import Computer
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn", reason="the example needs scikit-learn")
 
 from accel_hosts import Hosts, Started, sweep, unavailable
-from accel_testing.children import clean_environment
+from accel_tests.children import clean_environment
 
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 

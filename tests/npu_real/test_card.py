@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accel_testing.cards import require_as_recorded
+from accel_tests.cards import require_as_recorded
 from checks.card import NAME, card
 
 

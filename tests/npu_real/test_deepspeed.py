@@ -5,8 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 
 import pytest
-from accel_testing.deepspeed_classes import DEEPSPEED
-from accel_testing.deepspeed_classes.table import count, differences, problems
+from accel_tests.deepspeed_classes import DEEPSPEED
+from accel_tests.deepspeed_classes.table import count, differences, problems
 from stand_in.children import run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accel_testing.optimizers import op  # noqa: E402
+from accel_tests.optimizers import op  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from accel_core.errors import OpInputError  # noqa: E402

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
-from accel_testing import adam_cases
+from accel_tests import adam_cases
 
 from accel_core.errors import OpBuildError, OpInputError
 from accel_core.ops import builder as builder_module
@@ -82,7 +82,7 @@ IN_A_CHILD = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
 from accel_core.ops.cpu_adam import CPUAdamBuilder
-from accel_testing import adam_cases
+from accel_tests import adam_cases
 op = CPUAdamBuilder().load()
 results = {case[0]: [adam_cases.bits(t) for t in adam_cases.run(op, case)] for case in adam_cases.CASES}
 print(json.dumps([op.capability, results]))

@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
 import torch
-from accel_testing import adam_cases, deepspeeds_compiler
+from accel_tests import adam_cases, deepspeeds_compiler
 
 from accel_core.ops import compiler
 from accel_core.ops.cpu_adam import CPUAdam, CPUAdamBuilder

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accel_testing.optimizers import op  # noqa: E402
+from accel_tests.optimizers import op  # noqa: E402
 
 
 def adam_lists(**changes):

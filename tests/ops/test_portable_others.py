@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from accel_testing.optimizers import (  # noqa: E402
+from accel_tests.optimizers import (  # noqa: E402
     DECAYS,
     LR,
     RATES,

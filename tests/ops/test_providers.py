@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
-from accel_testing import layouts, plugins
-from accel_testing.asking import only
+from accel_tests import layouts, plugins
+from accel_tests.asking import only
 
 from accel_core import OpProvider, is_installed, operators
 from accel_core.backend import Backend

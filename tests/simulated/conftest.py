@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing.on_simulated import run_on
-from accel_testing.tools import TREE
+from accel_tests.on_simulated import run_on
+from accel_tests.tools import TREE
 
 from accel_simulated import DEVICES, CannotBuildError, build
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_testing.children import without
+from accel_tests.children import without
 
 pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from accel_testing.children import clean_environment, run_python
+from accel_tests.children import clean_environment, run_python
 
 pytest.importorskip("torch")
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing.on_disk import install_plugin
+from accel_tests.on_disk import install_plugin
 
 from accel_simulated import DEVICES
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 RUN = """
 import sys
-from accel_testing.bench_effort import TINY
+from accel_tests.bench_effort import TINY
 from accel_core.cli import main
 from accel_core.cli.commands import bench
 bench.QUICK = TINY

@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing.children import clean_environment, run_python
-from accel_testing.on_simulated import environment
+from accel_tests.children import clean_environment, run_python
+from accel_tests.on_simulated import environment
 
 import accel_core
 from accel_simulated import CannotBuildError, build, building, prebuilt, provider

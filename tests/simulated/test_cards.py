@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing.cards import SIMULATED, require_as_recorded, run_simulated
+from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
-from accel_testing.children import clean_environment, run_python
-from accel_testing.plugins import declaring
+from accel_tests import layouts
+from accel_tests.children import clean_environment, run_python
+from accel_tests.plugins import declaring
 
 pytest.importorskip("torch")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing.children import clean_environment, run_python, untraced
-from accel_testing.on_simulated import environment
+from accel_tests.children import clean_environment, run_python, untraced
+from accel_tests.on_simulated import environment
 
 pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from accel_testing.tools import TREE
+from accel_tests.tools import TREE
 
 pytest.importorskip("torch")
 if not (TREE / "tools").is_dir():

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing.on_disk import install_real_plugin
+from accel_tests.on_disk import install_real_plugin
 
 pytestmark = pytest.mark.slow
 

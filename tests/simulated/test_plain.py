@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing.on_disk import install_plugin
-from accel_testing.on_simulated import environment
+from accel_tests.on_disk import install_plugin
+from accel_tests.on_simulated import environment
 
 from accel_simulated import DEVICES
 

@@ -16,7 +16,7 @@ import pytest
 if find_spec("torch") is None:
     pytest.skip("the simulated devices need torch, which is not installed", allow_module_level=True)
 
-from accel_testing.on_disk import PLUGINS, VERSION, install_real_plugin
+from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
 
 from accel_simulated import VENDORS
 

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing import surfaces
-from accel_testing.surfaces import Entry
+from accel_tests import surfaces
+from accel_tests.surfaces import Entry
 
 from accel_simulated import OWN_DEVICES
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts, plugins
-from accel_testing.children import SIMULATED
+from accel_tests import layouts, plugins
+from accel_tests.children import SIMULATED
 
 #: Of the three, the one that is right.
 RIGHT = "mlu"

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,7 +11,7 @@ import time
 import uuid
 
 import pytest
-from accel_testing import children, processes
+from accel_tests import children, processes
 
 pytestmark = [
     pytest.mark.slow,

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from accel_testing import children
+from accel_tests import children
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="what a process has open is read in /proc")
 

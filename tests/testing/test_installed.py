@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from accel_testing import plugins
+from accel_tests import plugins
 
 import accel_core
 from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from accel_testing.children import SIMULATED
+from accel_tests.children import SIMULATED
 
 from accel_core.testing import run
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from accel_testing import processes
-from accel_testing.children import SIMULATED
+from accel_tests import processes
+from accel_tests.children import SIMULATED
 
 import accel_core
 from accel_core import Backend, ChildError, InvalidArgumentError

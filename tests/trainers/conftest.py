@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing.children import UNTRACED
+from accel_tests.children import UNTRACED
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from accel_testing.on_simulated import Run, run_on  # noqa: E402 - found by the line above
+from accel_tests.on_simulated import Run, run_on  # noqa: E402 - found by the line above
 
 from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
 

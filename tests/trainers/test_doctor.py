@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from accel_testing.on_simulated import Run
+from accel_tests.on_simulated import Run
 
 DOCTOR = """
 import sys

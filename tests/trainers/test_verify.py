@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("lightning")
 pytest.importorskip("transformers")
 
-from accel_testing.on_simulated import run_on
-from accel_testing.ports import free_port
+from accel_tests.on_simulated import run_on
+from accel_tests.ports import free_port
 
 from accel_core.conformance.catalogue import checks
 

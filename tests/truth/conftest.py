@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from accel_testing.tools import TREE
+from accel_tests.tools import TREE
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:

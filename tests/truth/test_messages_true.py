@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from accel_testing.tools import TREE
+from accel_tests.tools import TREE
 from accel_truth.collect import KINDS, OWN, names
 from accel_truth.texts import documents, of_document, of_source, sources
 

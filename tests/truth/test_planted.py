@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from accel_testing.tools import TREE
+from accel_tests.tools import TREE
 from accel_truth.collect import names
 from accel_truth.texts import of_document, of_source
 

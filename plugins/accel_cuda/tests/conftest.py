@@ -1,7 +1,7 @@
 """Fixtures that plugins share."""
 
 import pytest
-from accel_testing.plugin_fixtures import child
+from accel_tests.plugin_fixtures import child
 
 __all__ = ["child"]
 

@@ -6,7 +6,7 @@ How it is probed is told in `tests/contracts/test_probing.py`, what its members 
 from __future__ import annotations
 
 import pytest
-from accel_testing.machines import Machine
+from accel_tests.machines import Machine
 
 from accel_core import hint_for
 from accel_klxpu import BACKEND

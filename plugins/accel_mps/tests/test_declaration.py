@@ -8,7 +8,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 from accel_core import hint_for
 from accel_mps import BACKEND

@@ -1,5 +1,5 @@
 """Fixtures that plugins share."""
 
-from accel_testing.plugin_fixtures import child
+from accel_tests.plugin_fixtures import child
 
 __all__ = ["child"]

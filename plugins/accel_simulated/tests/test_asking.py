@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
-from accel_testing.plugins import declaring
+from accel_tests import layouts
+from accel_tests.plugins import declaring
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 

@@ -1,5 +1,5 @@
 """Fixtures that plugins share."""
 
-from accel_testing.plugin_fixtures import judge, site
+from accel_tests.plugin_fixtures import judge, site
 
 __all__ = ["judge", "site"]

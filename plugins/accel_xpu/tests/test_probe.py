@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from accel_testing import layouts
+from accel_tests import layouts
 
 import accel_core
 import accel_xpu

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_testing.layouts import GROUP, dist_info
-from accel_testing.plugins import arguments, declaring, hook
+from accel_tests.layouts import GROUP, dist_info
+from accel_tests.plugins import arguments, declaring, hook
 
 METADATA = """Metadata-Version: 2.4
 Name: accel-{name}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from accel_testing import surfaces
+from accel_tests import surfaces
 
 from accel_core import Backend
 from accel_core.detection.plugins import declarations

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from accel_testing.surfaces import Entry, Surface
+from accel_tests.surfaces import Entry, Surface
 
 __all__ = ["Report", "Use", "scan"]
 

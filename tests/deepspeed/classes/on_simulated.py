@@ -24,9 +24,9 @@ def report(vendor: str) -> dict[str, Any]:
         module = importlib.import_module(f"deepspeed.accelerator.{vendor}_accelerator")
         theirs = getattr(module, f"{vendor.upper()}_Accelerator")()
         # Here, because they import torch, which must not be sooner than the vendor's package.
-        from accel_testing.deepspeed_classes.answers import compare
-        from accel_testing.deepspeed_classes.cases import cases
-        from accel_testing.deepspeed_classes.device import Device
+        from accel_tests.deepspeed_classes.answers import compare
+        from accel_tests.deepspeed_classes.cases import cases
+        from accel_tests.deepspeed_classes.device import Device
         from own_cases import DEVICES, own_cases
 
         device = Device(**{"type": vendor, **DEVICES.get(vendor, {})})

@@ -9,8 +9,8 @@ from typing import Any
 from unittest import mock
 
 import torch
-from accel_testing.deepspeed_classes.answers import Case
-from accel_testing.deepspeed_classes.device import Cases, member, members
+from accel_tests.deepspeed_classes.answers import Case
+from accel_tests.deepspeed_classes.device import Cases, member, members
 
 __all__ = ["DEVICES", "own_cases"]
 

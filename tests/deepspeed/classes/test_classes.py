@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_testing.children import UNTRACED
-from accel_testing.deepspeed_classes import DEEPSPEED
-from accel_testing.deepspeed_classes.table import VENDORS, Difference, count, differences, problems
+from accel_tests.children import UNTRACED
+from accel_tests.deepspeed_classes import DEEPSPEED
+from accel_tests.deepspeed_classes.table import VENDORS, Difference, count, differences, problems
 
 pytestmark = pytest.mark.slow
 
@@ -36,8 +36,8 @@ def test_every_difference_has_its_reason(
 
 def _ask(vendor: str, folder: Path) -> Any:
     """The report of a process in which the device, DeepSpeed and the plugin's sources are."""
-    from accel_testing.on_disk import install_real_plugin
-    from accel_testing.on_simulated import run_on
+    from accel_tests.on_disk import install_real_plugin
+    from accel_tests.on_simulated import run_on
 
     from accel_simulated import VENDORS as DEVICES
     from accel_simulated import CannotBuildError, build

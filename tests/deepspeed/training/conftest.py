@@ -11,8 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from accel_testing import deepspeeds_compiler
-from accel_testing.children import untraced
+from accel_tests import deepspeeds_compiler
+from accel_tests.children import untraced
 from ds_training.runs import Trainings, locked
 from ds_training.table import PROPERTY
 

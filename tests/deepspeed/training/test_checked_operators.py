@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_testing import deepspeeds_compiler
+from accel_tests import deepspeeds_compiler
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accel_testing import layouts, plugins
+from accel_tests import layouts, plugins
 
 from accel_faults.catalogue import Fault, Place
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel_testing import children, processes
+from accel_tests import children, processes
 
 from accel_faults.catalogue import DEADLINE, Fault, Kind, Place
 from accel_faults.installed import install

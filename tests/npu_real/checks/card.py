@@ -15,7 +15,7 @@ from typing import Any
 HERE = Path(__file__).parents[1]
 sys.path[:0] = map(str, (HERE, HERE.parent / "support"))
 
-from accel_testing.cards import RECORDS, run_card  # noqa: E402 - found through the line above
+from accel_tests.cards import RECORDS, run_card  # noqa: E402 - found through the line above
 from stand_in import build  # noqa: E402
 from stand_in.children import variables  # noqa: E402
 

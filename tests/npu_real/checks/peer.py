@@ -6,7 +6,7 @@ import contextlib
 import sys
 from typing import Any
 
-from accel_testing.deepspeed_classes.answers import Case, compare, leave
+from accel_tests.deepspeed_classes.answers import Case, compare, leave
 
 __all__ = ["main"]
 
@@ -36,8 +36,8 @@ def main() -> None:
     ours = accel_core.get_accelerator()
     # DeepSpeed logs to stdout, which is the answer's.
     with contextlib.redirect_stdout(sys.stderr):
-        from accel_testing.deepspeed_classes.cases import cases
-        from accel_testing.deepspeed_classes.device import Device
+        from accel_tests.deepspeed_classes.cases import cases
+        from accel_tests.deepspeed_classes.device import Device
         from deepspeed.accelerator.npu_accelerator import NPU_Accelerator
 
         asked = {**cases(Device("npu", compile_backend="npugraphs")), **own_cases()}

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from accel_testing.children import Ended, run_python, without
+from accel_tests.children import Ended, run_python, without
 
 __all__ = ["Ended", "Run", "run", "variables"]
 

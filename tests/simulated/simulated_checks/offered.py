@@ -7,7 +7,7 @@ import inspect
 import sys
 from typing import Any
 
-from accel_testing import surfaces
+from accel_tests import surfaces
 
 from accel_simulated import VENDORS
 

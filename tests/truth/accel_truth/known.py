@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 import tomllib
-from accel_testing import variables
+from accel_tests import variables
 
 from accel_core.cli import commands
 from accel_core.cli.app import accel

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accel_testing.ports import free_port
+from accel_tests.ports import free_port
 
 from ds_training.configurations import CONFIGURATIONS
 

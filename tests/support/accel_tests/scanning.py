@@ -7,7 +7,7 @@ from importlib import metadata as reference
 from pathlib import Path
 
 from accel_core.detection.plugins import find_entry_points
-from accel_testing.layouts import GROUP
+from accel_tests.layouts import GROUP
 
 #: No distribution is there, and the modules that importlib.metadata imports late are.
 STANDARD = [p for p in sys.path if p.startswith(sys.base_prefix) and "-packages" not in p]

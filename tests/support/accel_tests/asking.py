@@ -13,7 +13,7 @@ from accel_core.detection.records import Candidate, Choice, Selection, Unloaded,
 from accel_core.detection.select import select
 from accel_core.errors import AccelError
 from accel_core.settings import Pin, Settings, read
-from accel_testing import plugins
+from accel_tests import plugins
 
 
 def choose(environ: dict[str, str]) -> Choice:

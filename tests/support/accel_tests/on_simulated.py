@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from accel_simulated import DEVICES, build
-from accel_testing.children import Ended, as_rank, finish, start, without
-from accel_testing.ports import free_port
+from accel_tests.children import Ended, as_rank, finish, start, without
+from accel_tests.ports import free_port
 
 __all__ = ["Ended", "Run", "environment", "run_on"]
 

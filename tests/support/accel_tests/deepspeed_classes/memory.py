@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from accel_testing.deepspeed_classes.answers import Case
-from accel_testing.deepspeed_classes.device import MEGABYTE, Cases, Device, member, members
+from accel_tests.deepspeed_classes.answers import Case
+from accel_tests.deepspeed_classes.device import MEGABYTE, Cases, Device, member, members
 
 __all__ = ["memory", "page_locked_memory", "process_memory"]
 

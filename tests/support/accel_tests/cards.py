@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from accel_simulated import DEVICES
-from accel_testing.children import without
-from accel_testing.on_simulated import environment
+from accel_tests.children import without
+from accel_tests.on_simulated import environment
 
 TESTS = Path(__file__).parents[2]
 #: One for each backend and device: `./dev cards` writes them.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_testing import children, layouts
+from accel_tests import children, layouts
 
 _JUDGE = """
 import json, sys

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from accel_testing.deepspeed_classes.answers import Case
-from accel_testing.deepspeed_classes.device import Cases, Device, member, members
-from accel_testing.deepspeed_classes.memory import memory, page_locked_memory, process_memory
+from accel_tests.deepspeed_classes.answers import Case
+from accel_tests.deepspeed_classes.device import Cases, Device, member, members
+from accel_tests.deepspeed_classes.memory import memory, page_locked_memory, process_memory
 
 __all__ = ["cases"]
 

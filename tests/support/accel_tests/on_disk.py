@@ -7,7 +7,7 @@ from pathlib import Path
 
 from accel_core.testing import write_distribution
 from accel_simulated import Vendor
-from accel_testing.layouts import GROUP
+from accel_tests.layouts import GROUP
 
 __all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from accel_testing.deepspeed_classes.answers import Case
+from accel_tests.deepspeed_classes.answers import Case
 
 __all__ = ["MEGABYTE", "Cases", "Device", "member", "members"]
 

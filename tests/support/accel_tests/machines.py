@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accel_testing import children, layouts
+from accel_tests import children, layouts
 
 REPOSITORY = Path(__file__).parents[3]
 
