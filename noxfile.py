@@ -50,7 +50,7 @@ shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 INTEGRATIONS = "src/accel_core/integrations"
 STAGING = "src/accel_core/staging"
-CHECKS = "src/accel_core/conformance/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
+CHECKS = "packages/accel_testing/src/accel_testing/conformance/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
 NAMED = "tests/truth/test_outside.py"  # what we name of others' packages, read where those are installed
 ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_info >= (3, 11)
 # One more than cores, as many tests wait for processes that they have started.

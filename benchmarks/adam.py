@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel_core.ops.cpu_adam import CPUAdamBuilder
+from accel_train.ops.cpu_adam import CPUAdamBuilder
 from benchmarks.harness import Row, in_turns, ratio_row, show
 
 #: Parameters, and pairs that are measured.

@@ -58,7 +58,7 @@ print(json.dumps(seconds))
 """
 )
 _ACTIVATED = _IMPORT.format(
-    first="from accel_core.integrations.deepspeed import activate; activate()", expected="accel_core."
+    first="from accel_train.deepspeed import activate; activate()", expected="accel_core."
 )
 _ALONE = _IMPORT.format(first="", expected="deepspeed.")
 

@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 import accel_core
-from accel_core.bench.records import FULL, Effort, Measurement
-from accel_core.bench.run import steps
-from accel_core.bench.units import scaled
+from accel_tools.bench.records import FULL, Effort, Measurement
+from accel_tools.bench.run import steps
+from accel_tools.bench.units import scaled
 from accel_core.machine.host import usable_cores
 
 _BOUND = 1.15

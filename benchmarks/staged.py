@@ -1,6 +1,6 @@
 """`python -m benchmarks.staged`: the staged process group against gloo on CPU tensors, in two ranks.
 
-The device is simulated (`plugins/accel_simulated`; needs g++): its memory is the host's, so a copy to it
+The device is simulated (`packages/accel_simulated`; needs g++): its memory is the host's, so a copy to it
 costs what a copy in memory does. What is measured is what staging adds to gloo: two copies, and the way
 through the group.
 """
@@ -49,7 +49,7 @@ def measure() -> dict[str, list[tuple[float, float]]]:
     import torch_acme  # noqa: F401 - brings the device
 
     from accel_core import Backend, TorchAccelerator
-    from accel_core.staging import register
+    from accel_train.staged import register
 
     accelerator = TorchAccelerator(Backend(name="acme", priority=1, device_type="acme"))
     accelerator.set_device(int(os.environ["RANK"]))

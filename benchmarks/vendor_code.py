@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _SCRIPT = "import runpy; runpy.run_module('accelerate.test_utils.scripts.{}', run_name='__main__')\n"
-_STATE = "from accel_core.integrations.accelerate import partial_state; partial_state()\n"
+_STATE = "from accel_train.accelerate import partial_state; partial_state()\n"
 _TRAINER = """
 import sys, torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
@@ -35,7 +35,7 @@ model.generate(torch.zeros(1, 4, dtype=torch.long, device=model.device), max_new
 """
 _LIGHTNING = """
 import sys, lightning
-from accel_core.integrations.lightning import trainer_options
+from accel_train.lightning import trainer_options
 from lightning.pytorch.demos.boring_classes import BoringDataModule, BoringModel
 lightning.seed_everything(1)
 limits = dict(max_epochs=1, limit_train_batches=4, limit_val_batches=2)
@@ -47,7 +47,7 @@ trainer.test(BoringModel(), datamodule=BoringDataModule())
 _DEEPSPEED = """
 import os, sys, torch
 if "own" not in sys.argv:
-    from accel_core.integrations.deepspeed import activate
+    from accel_train.deepspeed import activate
     activate()
 import deepspeed
 os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29533")

@@ -8,8 +8,8 @@ from typing import Any
 import jinja2
 
 from accel_core import __version__
-from accel_core.conformance.catalogue import checks
-from accel_core.conformance.groups import LEVELS
+from accel_testing.conformance.catalogue import checks
+from accel_testing.conformance.groups import LEVELS
 
 HERE = Path(__file__).parent
 

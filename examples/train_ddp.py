@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from accel_core.distributed import RankContext, init_process_group
+from accel_train import RankContext, init_process_group
 
 
 class Training:

@@ -73,7 +73,7 @@ def test_importing_the_root_imports_nothing_else():
         ),
         ("import accel_core; accel_core.get_accelerator", ["torch", "rich", "click", "packaging"]),
         ("from accel_core import *", ["torch", "rich", "click"]),
-        ("import accel_core.testing", ["torch", "pytest", "_pytest", "psutil", "rich", "click"]),
+        ("import accel_testing", ["torch", "pytest", "_pytest", "psutil", "rich", "click"]),
     ],
 )
 def test_what_each_step_does_not_import(world, statement, absent):

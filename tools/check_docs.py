@@ -17,15 +17,15 @@ TOLD = re.compile(r"^\| (`[A-Z][A-Z0-9_]+`(?:, `[A-Z][A-Z0-9_]+`)*) \|", re.MULT
 VARIABLES = "docs/reference/variables.md"
 REFERENCE = "docs/reference"
 PUBLIC = (
-    *("accel_core", "accel_core.conformance", "accel_core.distributed", "accel_core.testing"),
-    "accel_core.integrations.accelerate",
-    *("accel_core.integrations.deepspeed", "accel_core.integrations.lightning"),
-    "accel_core.integrations.transformers",
+    *("accel_core", "accel_testing.conformance", "accel_train", "accel_testing"),
+    "accel_train.accelerate",
+    *("accel_train.deepspeed", "accel_train.lightning"),
+    "accel_train.transformers",
 )
 #: `Backend` has a page of its own; the others are plain values.
 TOLD_ELSEWHERE = {
     *("accel_core.Backend", "accel_core.__version__"),
-    *("accel_core.integrations.lightning.STRATEGY", "accel_core.integrations.lightning.STRATEGY_DDP"),
+    *("accel_train.lightning.STRATEGY", "accel_train.lightning.STRATEGY_DDP"),
 }
 SKIPPED = {"dist", "changelog.d", "site"}
 

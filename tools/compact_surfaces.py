@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parents[1] / "plugins/accel_simulated/src/accel_simulated/surfaces"
+HERE = Path(__file__).parents[1] / "packages/accel_simulated/src/accel_simulated/surfaces"
 #: torch's own `torch.cpu`, which no plugin drives.
 LEFT_OUT = ("cpu",)
 

@@ -62,7 +62,7 @@ from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.machine.devices import Evidence as Evidence
 from accel_core.machine.devices import evidence as evidence
 from accel_core.machine.visible_devices import hidden_by as hidden_by
-from accel_core.ops.builder import OpBuilder as OpBuilder
+from accel_train.ops.builder import OpBuilder as OpBuilder
 from accel_core.ops.catalogue import OpCandidate as OpCandidate
 from accel_core.ops.catalogue import Operator as Operator
 from accel_core.ops.providers import OpProvider as OpProvider

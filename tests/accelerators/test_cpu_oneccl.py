@@ -38,7 +38,7 @@ def asked():
         ways = [acc._prepare_communication() for _ in range(2)]
     said = [str(w.message) for w in caught if "oneCCL" in str(w.message)]
     if said:
-        from accel_core import distributed
+        from accel_train import distributed
         os.environ["ACCEL_COMMUNICATION_BACKEND"] = "ccl"  # as accel run, which imports nothing, sets it
         acc._ccl_works = True
         store = torch.distributed.HashStore()

@@ -10,7 +10,7 @@ import pytest
 
 from accel_core import Accelerator, Backend, OpProvider, UnsupportedError
 from accel_core.accelerators.interface import NotImplementedBuilder
-from accel_core.integrations.deepspeed import op_builders as deepspeed
+from accel_train.deepspeed import op_builders as deepspeed
 
 
 @pytest.fixture
@@ -78,11 +78,11 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare: Accelerator) 
 
 
 def test_the_portable_operators_are_there_for_any_device(bare: Accelerator) -> None:
-    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_core.ops.portable"
+    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
     builder = bare.create_op_builder("CPULionBuilder")
     assert builder.is_compatible() is True
     assert callable(builder.load().lion_update)
-    assert bare.op_builders()["FusedLambBuilder"] == "accel_core.ops.portable:FusedLambBuilder"
+    assert bare.op_builders()["FusedLambBuilder"] == "accel_train.ops.portable:FusedLambBuilder"
 
 
 def test_a_builder_that_cannot_be_made_says_why_when_it_is_loaded(bare: Accelerator) -> None:
@@ -161,7 +161,7 @@ def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
     half_asking.ask = lambda: given.append(bare.get_op_builder("FusedAdamBuilder").__module__)
     import half_imported
 
-    assert given == ["accel_core.ops.portable"]
+    assert given == ["accel_train.ops.portable"]
     assert bare.get_op_builder("FusedAdamBuilder") is half_imported.FusedAdamBuilder
     assert bare.operators()["FusedAdamBuilder"].used.builder_class is half_imported.FusedAdamBuilder
     for name in ("half_imported", "half_asking"):
@@ -194,7 +194,7 @@ def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_a
         name="acme-ops 2.0", kind="acme", optional=True, advice="`pip install acme-more` may bring it",
     )  # fmt: skip
     bare._op_providers = lambda backend: [optional]
-    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_core.ops.portable"
+    assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
     assert "OddBuilder comes from acme-ops 2.0, but" in bare.create_op_builder("OddBuilder").compatibility()
     assert bare.create_op_builder("NoSuchBuilder").compatibility() == (
         "simulated: no installed distribution provides NoSuchBuilder; `pip install acme-more` may bring it. "

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from accel_core.bench import chart, document
-from accel_core.bench.document import Run
-from accel_core.bench.records import Measurement, Outcome
-from accel_core.bench.units import scaled
+from accel_tools.bench import chart, document
+from accel_tools.bench.document import Run
+from accel_tools.bench.records import Measurement, Outcome
+from accel_tools.bench.units import scaled
 
 MACHINE = {"cpu": "Some 9000", "cores": 2, "system": "Linux 6", "torch": "2.13.0", "torch_threads": 2}
 DEVICE = {"name": "card", "product": "Card 1", "driver": "card 5.1"}

@@ -11,10 +11,10 @@ import pytest
 from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
-from accel_core.bench.records import Measurement, Outcome
+from accel_tools.bench.records import Measurement, Outcome
 from accel_core.cli.app import accel as app
-from accel_core.cli.commands import bench
-from accel_core.cli.progress import Progress
+from accel_tools.commands import bench
+from accel_tools.cli.progress import Progress
 from accel_core.settings import read
 
 TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is torch's")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from accel_tests import children
 
-from accel_core.cli.commands import deepspeed, run
-from accel_core.distributed.command_line import MOST_USED
+from accel_train.commands import deepspeed, run
+from accel_train.launch.command_line import MOST_USED
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 

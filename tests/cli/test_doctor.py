@@ -15,10 +15,10 @@ from accel_tests import children, layouts
 from accel_tests.libraries import COMPILER, Libraries
 from accel_tests.plugins import NO_DEVICE, hook
 
-import accel_core.doctor
+import accel_tools.doctor
 from accel_core.detection.records import Status
 
-SOURCES = Path(accel_core.doctor.__file__).parent
+SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
 CODE = "".join(file.read_text("utf-8") for file in sorted(SOURCES.rglob("*.py")))
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor.md"

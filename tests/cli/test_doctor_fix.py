@@ -9,7 +9,7 @@ import pytest
 from accel_tests import children
 from accel_tests.plugins import hook
 
-from accel_core.cli.mending import Mending
+from accel_tools.cli.mending import Mending
 
 SOURCE = """
 from pathlib import Path

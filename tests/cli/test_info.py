@@ -13,7 +13,7 @@ import pytest
 from accel_tests.children import untraced
 
 from accel_core.accelerators.records import Capabilities
-from accel_core.cli.commands import info
+from accel_tools.commands import info
 
 
 def test_tells_what_the_device_is_and_can_do(accel):

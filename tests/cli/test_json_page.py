@@ -10,9 +10,9 @@ import pytest
 from accel_tests import plugins
 from accel_tests.plugins import hook
 
-from accel_core.conformance.catalogue import checks
-from accel_core.conformance.document import to_dict
-from accel_core.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.catalogue import checks
+from accel_testing.conformance.document import to_dict
+from accel_testing.conformance.records import Card, Outcome, Result
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.

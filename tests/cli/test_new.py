@@ -13,7 +13,7 @@ from accel_tests import layouts
 from click.testing import CliRunner
 
 from accel_core.cli.app import accel
-from accel_core.cli.commands.new import TORCH_TYPES
+from accel_testing.commands.new import TORCH_TYPES
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     install(folder)
     (folder / "test_vendors.py").write_text(suite())
     results = folder / "results"
-    options = ["-p", "accel_core.conformance.option", "-p", "accel_core.conformance.reporting"]
+    options = ["-p", "accel_testing.conformance.option", "-p", "accel_testing.conformance.reporting"]
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--rootdir", folder, *options]
     environ = clean_environment(PYTHONPATH=str(folder), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     done = subprocess.run(

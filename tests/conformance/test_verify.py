@@ -17,9 +17,9 @@ from accel_tests.layouts import GROUP, dist_info
 from accel_tests.plugins import arguments, declaring
 
 from accel_core import Accelerator, SettingError
-from accel_core.conformance.catalogue import checks
-from accel_core.conformance.expected import read
-from accel_core.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.catalogue import checks
+from accel_testing.conformance.expected import read
+from accel_testing.conformance.records import Card, Outcome, Result
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -116,11 +116,11 @@ def test_a_vendors_own_tests_are_none_of_the_files_business(tmp_path: Path) -> N
     """In a suite that subclasses the kit, and has a test with the name of a check."""
     (tmp_path / "expected.toml").write_text('[skip]\n"declaration.hooks_fit" = "not now"\n')
     (tmp_path / "test_ours.py").write_text(
-        "from accel_core.conformance import test_declaration as kit\n\n"
+        "from accel_testing.conformance import test_declaration as kit\n\n"
         "def test_hooks_fit(): pass\n\n"
         "class TestCPU(kit.TestDeclaration):\n    backend = 'cpu'\n"
     )
-    options = ["-p", "accel_core.conformance.option", "--accel-expected", "expected.toml", "-k", "hooks_fit"]
+    options = ["-p", "accel_testing.conformance.option", "--accel-expected", "expected.toml", "-k", "hooks_fit"]
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-c", os.devnull, "--rootdir", ".", *options]
     environ = clean_environment(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
     done = subprocess.run(

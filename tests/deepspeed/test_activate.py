@@ -38,7 +38,7 @@ def variables(request, device):
 
 def test_importing_the_integration_imports_neither_torch_nor_deepspeed(child, on_cpu):
     code = (
-        "import sys, accel_core.integrations.deepspeed, accel_core.integrations.deepspeed._launcher\n"
+        "import sys, accel_train.deepspeed, accel_train.deepspeed._launcher\n"
         "assert not {'torch', 'deepspeed', 'numpy'} & set(sys.modules)"
     )
     assert child(["-c", code], on_cpu).returncode == 0
@@ -47,7 +47,7 @@ def test_importing_the_integration_imports_neither_torch_nor_deepspeed(child, on
 @ON
 def test_before_the_import(child, variables, device):
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 found = activate()
 assert "deepspeed" not in sys.modules, "activating imports nothing of DeepSpeed"
 look()
@@ -68,7 +68,7 @@ try:
 except AssertionError as error:
     answer(said=str(error))
 assert deepspeed.get_accelerator() is old
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 look()
 set_accelerator(accel_core.get_accelerator())
@@ -100,7 +100,7 @@ def test_another_choice_of_deepspeeds_is_refused_and_explained(child, on_acme):
 import os, deepspeed
 os.environ["DS_ACCELERATOR"] = "acme"
 from accel_core import AccelError
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 try:
     activate()
 except RuntimeError as error:
@@ -125,7 +125,7 @@ def test_a_pin_that_cannot_be_honoured_changes_nothing(child, on_cpu):
     code = """
 import os
 from accel_core import BackendNotFoundError
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 finders = list(sys.meta_path)
 try:
     activate()
@@ -147,7 +147,7 @@ def test_a_pin_that_cannot_be_honoured_stops_the_import_in_a_child_process(child
 
 
 LIMITS = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 answer(limits=activate().limits, version=activate().version, again=len(activate().limits))
 """
 
@@ -177,7 +177,7 @@ def test_of_several_ranks_the_first_one_warns(child, on_acme):
 
 def test_a_known_device_needs_no_warning(child, on_cpu):
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 answer(limits=len(activate().limits))
 """
     ended = child(["-c", ANSWER + code], on_cpu)
@@ -190,7 +190,7 @@ def test_members_that_a_newer_deepspeed_asks_for_are_named(child, on_cpu):
     code = """
 import abc, deepspeed.accelerator
 deepspeed.accelerator.DeepSpeedAccelerator.__abstractmethods__ |= {"from_the_future"}
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 answer(limits=activate().limits)
 look()
 """
@@ -204,7 +204,7 @@ def test_the_package_that_its_build_imports_is_ours_too(child, on_acme, tmp_path
     found = find_spec("deepspeed")  # imported in children only: it chooses an accelerator
     (tmp_path / "accelerator").symlink_to(Path(found.origin).parent / "accelerator")
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import accel_core, accelerator
 answer(same=accelerator.get_accelerator() is accel_core.get_accelerator())
@@ -216,7 +216,7 @@ def test_a_stranger_of_that_name_is_left_alone(child, on_cpu, tmp_path):
     (tmp_path / "accelerator").mkdir()
     (tmp_path / "accelerator" / "real_accelerator.py").write_text("speed = 3\n")
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import accelerator.real_accelerator as real
 answer(held=[name for name in vars(real) if not name.startswith("_")])
@@ -235,7 +235,7 @@ def test_a_torch_npu_that_is_not_chosen_is_not_imported(child, variables, device
     theirs = child(["-c", "import deepspeed"], {**variables, "DS_ACCELERATOR": "cpu", "PYTHONPATH": path})
     assert "two accelerators" in theirs.stderr, "the danger is real"
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 look()
 answer(npu="torch_npu" in sys.modules)
@@ -248,7 +248,7 @@ answer(npu="torch_npu" in sys.modules)
 def test_a_torch_npu_that_the_user_imported_is_left_there(child, on_acme, tmp_path):
     code = """
 import torch_npu
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 look()
 answer(npu=sys.modules["torch_npu"] is torch_npu)
@@ -267,7 +267,7 @@ import os
 import deepspeed
 from deepspeed.ops.op_builder import all_ops
 before = sorted(all_ops.ALL_OPS)
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 os.environ["DS_ACCELERATOR"] = "acme"
 activate(force=True)
 answer(before="fused_lamb" in before, after="fused_lamb" in all_ops.ALL_OPS,
@@ -279,7 +279,7 @@ answer(before="fused_lamb" in before, after="fused_lamb" in all_ops.ALL_OPS,
 
 def test_its_source_is_still_found_and_a_reload_keeps_ours(child, on_cpu):
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import importlib, inspect
 import deepspeed.accelerator.real_accelerator as real
@@ -303,13 +303,13 @@ class Somebodys:
         return importlib.util.find_spec(name)
 
 import accel_core
-from accel_core.integrations.deepspeed import _placing, activate
+from accel_train.deepspeed import _placing, activate
 first = activate().accelerator
 importlib.reload(_placing)
 activate()
 for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
     del sys.modules[name]
-from accel_core.integrations.deepspeed import _placing, activate
+from accel_train.deepspeed import _placing, activate
 sys.meta_path.insert(0, Somebodys())
 second = activate().accelerator
 around, home, made = _placing._hook._around, "deepspeed.accelerator.real_accelerator", []
@@ -325,7 +325,7 @@ answer(new=second is not first, put=made, asked=home in asked,
 
 
 def test_a_communication_backend_that_torch_has_not_is_said_at_activation(child, on_cpu):
-    code = "from accel_core.integrations.deepspeed import activate\nactivate()"
+    code = "from accel_train.deepspeed import activate\nactivate()"
     ended = child(["-c", code], {**on_cpu, "ACCEL_COMMUNICATION_BACKEND": "smoke"})
     assert ended.returncode == 1
     assert "LaunchError: torch.distributed has no communication backend 'smoke' here" in ended.stderr

@@ -20,7 +20,7 @@ def look(_=None):
 """
 MAIN = """
 import multiprocessing
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 from worker import answer, look
 
 if __name__ == "__main__":
@@ -52,7 +52,7 @@ def test_a_subprocess_of_a_subprocess_uses_ours(child, on_acme, folder):
     """The one between imports neither torch nor us."""
     code = """
 import subprocess, sys
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 inner = "from worker import answer, look; answer(looked=look())"
 outer = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}], check=True)"
@@ -71,7 +71,7 @@ def test_a_child_that_imports_torch_through_us_uses_ours(child, on_acme, folder)
 def test_other_integrations_stay_named(child, on_cpu, folder):
     code = """
 import os
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 from worker import answer
 activate(); activate()
 answer(names=os.environ["ACCEL_INTEGRATIONS"])
@@ -82,7 +82,7 @@ answer(names=os.environ["ACCEL_INTEGRATIONS"])
 
 def test_with_torchs_autoload_off_it_is_said_that_children_do_not_hear(child, on_cpu, folder):
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 from worker import answer
 answer(limits=activate().limits)
 """
@@ -93,9 +93,9 @@ answer(limits=activate().limits)
     assert not any("AUTOLOAD" in sentence for sentence in said["limits"])
 
 
-# --- python -m accel_core.integrations.deepspeed -------------------------------------------------------
+# --- python -m accel_train.deepspeed -------------------------------------------------------
 
-MODULE = ["-m", "accel_core.integrations.deepspeed"]
+MODULE = ["-m", "accel_train.deepspeed"]
 SCRIPT = """
 import sys
 from worker import answer, look
@@ -209,7 +209,7 @@ def test_a_missing_or_old_deepspeed_is_named_before_anything_is_imported(
 
 def test_a_version_of_somebodys_own_is_taken_as_it_is(child, on_cpu, hidden, folder):
     code = """
-from accel_core.integrations.deepspeed import _installed
+from accel_train.deepspeed import _installed
 from worker import answer
 answer(version=_installed.version())
 """
@@ -219,7 +219,7 @@ answer(version=_installed.version())
 
 
 def test_a_folder_that_only_has_the_name_is_no_deepspeed(monkeypatch, tmp_path):
-    from accel_core.integrations.deepspeed import _installed
+    from accel_train.deepspeed import _installed
 
     (tmp_path / "deepspeed").mkdir()
     for name in [n for n in sys.modules if n.partition(".")[0] == "deepspeed"]:
@@ -234,7 +234,7 @@ def test_a_folder_that_only_has_the_name_is_no_deepspeed(monkeypatch, tmp_path):
 def test_a_missing_deepspeed_is_an_import_error(child, on_cpu, hidden, folder):
     code = """
 import accel_core
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 from worker import answer
 try:
     activate()

@@ -34,7 +34,7 @@ def look():
            deterministic=torch.are_deterministic_algorithms_enabled())
 accel_core.get_accelerator()
 look()
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate(vendor_defaults=WANTED)
 activate(vendor_defaults=WANTED)
 look()

@@ -63,7 +63,7 @@ answer(kind=type(acc).__name__, ours=isinstance(acc, accel_core.Accelerator), na
        memory=acc.total_memory() > 0, dtype=str(acc.supported_dtypes()[0]),
        tensor=str(acc.FloatTensor([1]).device),
        more=acc.device_properties().name != "", again=pickle.loads(pickle.dumps(acc)) is acc)
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import deepspeed, torch
 from deepspeed.ops.op_builder import FusedAdamBuilder
@@ -113,7 +113,7 @@ answer(ours=isinstance(acc, accel_core.Accelerator), name=acc.name, stream=acc.c
     own = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
     assert found == {
         "ours": True, "name": "cpu", "stream": None, "dir": "deepspeed.ops.op_builder.cpu",
-        "builders": ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_core.ops.portable"], "used": own,
+        "builders": ["deepspeed.ops.op_builder.cpu.fused_adam", "accel_train.ops.portable"], "used": own,
         "same": True, "capable": True, "again": True, "how": found["how"], "dtype": "torch.float32",
     }  # fmt: skip
 
@@ -121,7 +121,7 @@ answer(ours=isinstance(acc, accel_core.Accelerator), name=acc.name, stream=acc.c
 def test_a_class_for_another_device_than_the_plugin_declares_is_refused(child, on_cpu):
     code = """
 from accel_core import Backend, InvalidAcceleratorError
-from accel_core.integrations.deepspeed.adapter import adapt
+from accel_train.deepspeed.adapter import adapt
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 
 class Awkward(CPU_Accelerator):

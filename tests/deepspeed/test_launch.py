@@ -133,7 +133,7 @@ def test_ranks_that_would_not_hear_of_it_are_not_started(child, folder, on_cpu):
 
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
-    from accel_core.integrations.deepspeed import _children
+    from accel_train.deepspeed import _children
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     assert _children.obstacle() == ""

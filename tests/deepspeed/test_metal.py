@@ -12,7 +12,7 @@ from accel_simulated import VENDORS, CannotBuildError, build
 REPORTS = """
 import json
 import torch
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import deepspeed
 from deepspeed.runtime.utils import see_memory_usage

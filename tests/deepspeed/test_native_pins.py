@@ -11,7 +11,7 @@ pytest.importorskip("deepspeed")
 
 CODE = """
 import torch, json
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import deepspeed
 import accel_core

@@ -13,7 +13,7 @@ import pytest
 #: What users' code asks of a builder, and which class each operator's is, in the list and by name.
 LISTS = """
 import json, sys
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 BEFORE
 activate()
 import deepspeed
@@ -126,7 +126,7 @@ def agree(found):
 
 def test_the_package_of_its_build_can_be_imported_afterwards(child, on_cpu, checkout):
     code = """
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import deepspeed, op_builder
 print("ANSWER", "true" if op_builder.__deepspeed__ else "false", flush=True)

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 )
 ASK = """
 import json
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 acc = activate().accelerator
 import deepspeed
 from deepspeed.ops import op_builder

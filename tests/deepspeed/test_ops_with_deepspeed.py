@@ -11,7 +11,7 @@ import json, sys
 def answer(**values):
     print("ANSWER", json.dumps(values), flush=True)
 """
-ACTIVATE = "from accel_core.integrations.deepspeed import activate\nactivate()\n"
+ACTIVATE = "from accel_train.deepspeed import activate\nactivate()\n"
 LIST = """
 from deepspeed.ops.op_builder.all_ops import ALL_OPS
 import deepspeed.ops.op_builder as package
@@ -19,7 +19,7 @@ named = {n: f"{v.__module__}.{v.__name__}" for n, v in vars(package).items() if 
 made = {n: f"{type(v).__module__}.{type(v).__name__}" for n, v in ALL_OPS.items()}
 answer(made=made, named=named, compatible=dict(getattr(__import__("deepspeed").ops, "__compatible_ops__")))
 """
-PORTABLE = "accel_core.ops.portable"
+PORTABLE = "accel_train.ops.portable"
 NOBODY = "accel_core.accelerators._ops.NotImplementedBuilder"
 
 #: Each class of DeepSpeed against torch.optim over 20 steps in float32; its two Lions against each other. The
@@ -63,7 +63,7 @@ single = dict(foreach=False)
 rounded = 0.1
 from deepspeed.ops import op_builder
 # The compiled Adam is DeepSpeed's own to the last bit, which is not torch's.
-host = 1e-2 if op_builder.CPUAdamBuilder.__module__ == "accel_core.ops.portable" else rounded
+host = 1e-2 if op_builder.CPUAdamBuilder.__module__ == "accel_train.ops.portable" else rounded
 results = {
     "FusedAdam, AdamW": apart(FusedAdam, torch.optim.AdamW, adam, dict(adam_w_mode=True, **here), single),
     "FusedAdam, Adam": apart(FusedAdam, torch.optim.Adam, adam, dict(adam_w_mode=False, **here), single),
@@ -148,7 +148,7 @@ def test_its_optimizers_run_on_a_device_that_it_does_not_know(child, on_acme):
     assert {n: apart for n, apart in found["results"].items() if not apart < 1e-6} == {}
     print(f"\non acme, furthest from torch.optim: {found['results']}")
     assert {name: where for name, where in found["where"].items() if where != PORTABLE} in (
-        {}, {"CPUAdamBuilder": "accel_core.ops.cpu_adam"},
+        {}, {"CPUAdamBuilder": "accel_train.ops.cpu_adam"},
     )  # fmt: skip
     assert len(found["ratios"]) == 4
     assert all(0.01 <= ratio <= 10 for ratio in found["ratios"])
@@ -212,7 +212,7 @@ answer(found=found.__module__, first=table["CPUAdamBuilder"], dir=acc.op_builder
 
 def test_its_files_say_what_its_own_accelerators_find_by_importing(child, on_cpu):
     code = """
-from accel_core.integrations.deepspeed import op_builders
+from accel_train.deepspeed import op_builders
 from deepspeed.accelerator.cuda_accelerator import CUDA_Accelerator
 cuda = CUDA_Accelerator()
 cuda._lazy_init_class_dict()
@@ -228,7 +228,7 @@ answer(theirs=theirs, ours=op_builders.sources("cuda"))
 def test_cuda_without_a_toolkit_has_the_portable_operators(child, without_compiler):
     code = """
 from accel_core import Backend
-from accel_core.integrations.deepspeed import op_builders
+from accel_train.deepspeed import op_builders
 from accel_core.ops import catalogue
 cuda = Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda.accelerator:CUDA")
 lion = catalogue.table([op_builders.accel_op_builders(cuda)])["FusedLionBuilder"]

@@ -11,7 +11,7 @@ from accel_simulated import VENDORS, CannotBuildError, build
 
 TRAIN = """
 import json
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import deepspeed, torch
 

@@ -37,7 +37,7 @@ answer = {
 }
 print("ANSWER", json.dumps(answer), flush=True)
 """
-ACTIVATE = "from accel_core.integrations.deepspeed import activate\nactivate()\n"
+ACTIVATE = "from accel_train.deepspeed import activate\nactivate()\n"
 ALONE = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
 SEVERAL = """
 import os, sys
@@ -52,7 +52,7 @@ def refused(**variables):
             del os.environ[name]
 import deepspeed
 texts = [refused(OMPI_COMM_WORLD_SIZE="4"), refused(RANK="1")]
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 texts += [refused(OMPI_COMM_WORLD_SIZE="4"), refused(RANK="1", MASTER_ADDR="here")]
 print("ANSWER", __import__("json").dumps(texts), flush=True)

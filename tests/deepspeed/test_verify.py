@@ -11,7 +11,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.children import finish, start
 
-from accel_core.conformance.catalogue import checks
+from accel_testing.conformance.catalogue import checks
 
 pytestmark = pytest.mark.slow
 

@@ -24,7 +24,7 @@ import json, os, sys, time
 from datetime import timedelta
 import torch
 from accel_core import RankLostError, RankMismatchError
-from accel_core.distributed import init_process_group
+from accel_train import init_process_group
 seconds = lambda n: timedelta(seconds=n)
 for line in sys.stdin:
     asked, pids = json.loads(line), []

@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_core import LaunchError
-from accel_core.distributed import launch
-from accel_core.staging import obstacle
+from accel_train.launch import launch
+from accel_train.staged import obstacle
 
 
 @pytest.mark.parametrize("name", ["gloo", "cpu:gloo", "cpu:gloo,cuda:gloo", "GLOO"])

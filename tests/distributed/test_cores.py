@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_core.distributed.plan import Cores, share_out
+from accel_train.launch.plan import Cores, share_out
 
 
 @pytest.fixture

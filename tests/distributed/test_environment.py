@@ -10,9 +10,10 @@ import sys
 import pytest
 from accel_tests.plugins import arguments, declaring
 
-from accel_core import LaunchError, accelerator, distributed
-from accel_core.distributed import as_deepspeed, as_shell, forwarded
-from accel_core.distributed.environment import pin_of
+from accel_core import LaunchError, accelerator
+from accel_train import distributed
+from accel_train import as_deepspeed, as_shell, forwarded
+from accel_train.launch.environment import pin_of
 
 ENVIRON = {
     "CARD_LOG": "1", "CARD_VISIBLE_DEVICES": "0,1", "CCL_ROOT": "/opt/ccl", "PYTHONPATH": "/home/me/src",
@@ -109,8 +110,8 @@ def test_the_packages_names_are_resolved_when_used(torch_world):
     with pytest.raises(AttributeError, match=r"module 'accel_core\.distributed' has no attribute 'missing'"):
         distributed.missing  # noqa: B018
     code = (
-        "import sys, accel_core.distributed, accel_core.distributed.worker\n"
-        "from accel_core.distributed import forwarded\n"
+        "import sys, accel_train, accel_train.launch.worker\n"
+        "from accel_train import forwarded\n"
         "print(str('torch' in sys.modules).lower())"
     )
     assert torch_world.child(code).answer is False

@@ -9,8 +9,8 @@ import pytest
 from accel_tests.plugins import ACCELERATOR
 
 from accel_core import BackendNotFoundError, BackendUnavailableError, LaunchError, SettingError
-from accel_core.distributed import command_line, launch
-from accel_core.distributed.plan import Machine, describe, plan_ranks
+from accel_train.launch import command_line, launch
+from accel_train.launch.plan import Machine, describe, plan_ranks
 
 NEEDS_TORCHRUN = pytest.mark.skipif(not find_spec("torch"), reason="torchrun is torch's")
 UUIDS = [f"MLU-{n}1111111-2222-3333-4444-555555555555" for n in range(2)]

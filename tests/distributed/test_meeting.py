@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from accel_core import LaunchError, RankLostError, RankMismatchError, SettingError
-from accel_core.distributed import agreement
-from accel_core.distributed.agreement import Record, agree
-from accel_core.distributed.process_group import _device_index, _read_rank
-from accel_core.distributed.rendezvous import Rank, read_rank
+from accel_train.launch import agreement
+from accel_train.launch.agreement import Record, agree
+from accel_train.launch.process_group import _device_index, _read_rank
+from accel_train.launch.rendezvous import Rank, read_rank
 
 VARIABLES = {
     "RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500",
@@ -91,7 +91,7 @@ def test_absent_ranks_are_named(store):
 
 
 def test_a_silent_rank_0_is_named(store, monkeypatch):
-    monkeypatch.setattr("accel_core.distributed.agreement._GRACE", 0.1)
+    monkeypatch.setattr("accel_train.launch.agreement._GRACE", 0.1)
     with pytest.raises(
         RankLostError, match=r"rank 1 \(host host1\): rank 0 did not answer within 0.3 s"
     ) as raised:

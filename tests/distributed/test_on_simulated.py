@@ -28,7 +28,7 @@ pytestmark = [
 SCRIPT = """
 import json, os, sys, torch
 from pathlib import Path
-from accel_core.distributed import init_process_group
+from accel_train import init_process_group
 with init_process_group() as rank:
     value = torch.full((2,), rank.rank + 1.0, device=rank.device)
     torch.distributed.all_reduce(value)

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from accel_core import RankLostError
-from accel_core.distributed import line as lines
-from accel_core.distributed.watch import Watch
+from accel_train.launch import line as lines
+from accel_train.launch.watch import Watch
 
 
 class Job:
@@ -67,7 +67,7 @@ def until(condition, timeout=10):
 
 
 def test_a_silent_rank_is_reported_by_all_and_may_come_back(job, caplog):
-    caplog.set_level(logging.WARNING, "accel_core.distributed")
+    caplog.set_level(logging.WARNING, "accel_train")
     zero, one, two = job(3)
     with two._changed:
         until(lambda: zero.trouble and one.trouble)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from accel_tests import children
 
-from accel_core.doctor.bundle import _link, recorded, write
+from accel_tools.doctor.bundle import _link, recorded, write
 
 
 def test_a_file_is_written_as_a_whole_and_replaces_nothing_unasked(tmp_path):
@@ -41,7 +41,7 @@ def test_a_file_is_written_as_a_whole_and_replaces_nothing_unasked(tmp_path):
 FULL = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-from accel_core.doctor.bundle import write
+from accel_tools.doctor.bundle import write
 try:
     write(sys.path[0] + "/visit.zip", b"x" * 5000, force=True)
 except OSError as error:

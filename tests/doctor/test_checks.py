@@ -6,9 +6,9 @@ import pytest
 from accel_tests.plugins import hook
 
 from accel_core import settings
-from accel_core.doctor.records import Level, Visit
-from accel_core.doctor.run import examine
-from accel_core.doctor.topics import checks
+from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.run import examine
+from accel_tools.doctor.topics import checks
 
 HEAD = "\nfrom accel_core import Check, CheckResult, Fix\n"
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from accel_core.backend import Backend
-from accel_core.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the machine is Linux's folders")
 NPU = Backend(

@@ -14,10 +14,10 @@ from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core.backend import Provenance
 from accel_core.detection.records import Status, Verdict
-from accel_core.doctor import libraries as libraries_under_test
-from accel_core.doctor.libraries import unmet_needs
-from accel_core.doctor.topics import candidates
-from accel_core.doctor.vendor_package import missing_libraries
+from accel_tools.doctor import libraries as libraries_under_test
+from accel_tools.doctor.libraries import unmet_needs
+from accel_tools.doctor.topics import candidates
+from accel_tools.doctor.vendor_package import missing_libraries
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ELF is Linux's format")
 with_gcc = pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")

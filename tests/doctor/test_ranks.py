@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from accel_tests import children
 
-from accel_core.distributed.agreement import exchange
-from accel_core.distributed.rendezvous import Rank
-from accel_core.distributed.worker import REFUSED
-from accel_core.doctor.ranks import Looked, compared
+from accel_train.launch.agreement import exchange
+from accel_train.launch.rendezvous import Rank
+from accel_train.launch.worker import REFUSED
+from accel_tools.doctor.ranks import Looked, compared
 
 
 def looked(rank, host="a", problem="", **facts):
@@ -104,7 +104,7 @@ def test_ranks_meet_in_a_store_in_which_others_have_met_before():
     assert of(range(3), 20) == {0: whole, 1: whole, 2: whole}
 
 
-ALONE = "import sys\nfrom accel_core.doctor.ranks import main\nsys.exit(main([]))"
+ALONE = "import sys\nfrom accel_tools.doctor.ranks import main\nsys.exit(main([]))"
 
 
 def test_a_rank_that_can_choose_nothing_refuses(torch_world):
@@ -131,7 +131,7 @@ def test_the_worker_starts_the_script_unless_it_is_refused(tmp_path, status, sta
     plan = json.dumps([{"device": "cpu", "cores": "", "environment": {"MINE": "1"}}])
     words = [f"--plan={plan}", "--before=first", "--command", "echo", "ran"]
     environ = {**children.clean_environment(LOCAL_RANK="0"), "PYTHONPATH": str(tmp_path)}
-    done = children.run_python(["-m", "accel_core.distributed.worker", *words], environ)
+    done = children.run_python(["-m", "accel_train.launch.worker", *words], environ)
     assert done.stdout.splitlines() == ["['MINE']", "ran"][: 1 + starts]
     assert (done.returncode == 0) is starts
     assert ("first ended with status 3; the script starts" in done.stderr) is (status == 3)

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel_core.cli.commands.doctor import _page
-from accel_core.cli.handing_on import _besides
+from accel_tools.commands.doctor import _page
+from accel_tools.cli.handing_on import _besides
 from accel_core.cli.render import exported
-from accel_core.doctor.bundle import bundle
-from accel_core.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, may_be_told
-from accel_core.doctor.markdown import markdown
-from accel_core.doctor.outgoing import Outgoing, Ranked
-from accel_core.doctor.records import Examined, Finding, Level, Report
-from accel_core.doctor.redact import Redactor
+from accel_tools.doctor.bundle import bundle
+from accel_tools.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, may_be_told
+from accel_tools.doctor.markdown import markdown
+from accel_tools.doctor.outgoing import Outgoing, Ranked
+from accel_tools.doctor.records import Examined, Finding, Level, Report
+from accel_tools.doctor.redact import Redactor
 
 ENVIRON = {
     "HOME": "/home/alice",

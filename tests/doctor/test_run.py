@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from accel_core.doctor.records import Finding, Level, Topic, Visit
-from accel_core.doctor.run import examine, visited
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.run import examine, visited
 from accel_core.settings import Settings
 
 FINE = Finding(Level.OK, "fine.fine", "all is well")
@@ -65,7 +65,7 @@ def test_a_survey_that_fails_fails_once_for_all_who_ask(monkeypatch):
         asked.append(1)
         raise OSError("no process")
 
-    monkeypatch.setattr("accel_core.doctor.records.survey", failing)
+    monkeypatch.setattr("accel_tools.doctor.records.survey", failing)
     topics = [Topic(str(i), str(i), lambda visit: [visit.survey()]) for i in range(3)]
     assert [e.failed for e in examine(Visit(Settings(), {}), topics)] == ["OSError: no process"] * 3
     assert asked == [1]

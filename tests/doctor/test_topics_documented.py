@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import accel_core
-from accel_core.doctor.topics import TOPICS
+from accel_tools.doctor.topics import TOPICS
 
 SOURCES = Path(accel_core.__file__).parent / "doctor"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "doctor-topics.md"

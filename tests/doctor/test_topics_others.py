@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.doctor.records import Level, Visit
-from accel_core.doctor.topics import others
-from accel_core.doctor.topics.others import TOPIC
+from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.topics import others
+from accel_tools.doctor.topics.others import TOPIC
 from accel_core.settings import read
 
 ACCELERATE = """

@@ -11,9 +11,9 @@ from accel_tests.computers import Computer
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Backend
-from accel_core.doctor.records import Level, Visit
-from accel_core.doctor.topics import visible_devices
-from accel_core.doctor.topics.visible_devices import TOPIC, origin_of_variable
+from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.topics import visible_devices
+from accel_tools.doctor.topics.visible_devices import TOPIC, origin_of_variable
 from accel_core.machine import devices
 from accel_core.settings import read
 
@@ -124,8 +124,8 @@ def test_who_brought_a_variable_that_hides_devices(torch_world):
     torch_world.backend("npu", **{**NPU, "device_nodes": ()})
     code = """
 import json, os
-from accel_core.doctor.records import Visit
-from accel_core.doctor.topics.visible_devices import TOPIC
+from accel_tools.doctor.records import Visit
+from accel_tools.doctor.topics.visible_devices import TOPIC
 from accel_core.settings import read
 [finding] = TOPIC.examine(Visit(read(), os.environ))
 print(json.dumps([os.getppid(), finding.code, dict(finding.facts)]))
@@ -180,7 +180,7 @@ def test_it_may_come_from_the_first_process_of_all(machine, process):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_real_processes():
     code = (
-        "from accel_core.doctor.topics.visible_devices import origin_of_variable\n"
+        "from accel_tools.doctor.topics.visible_devices import origin_of_variable\n"
         "print(origin_of_variable('ZE_AFFINITY_MASK', '0.1'))"
     )
     environ = children.untraced({**os.environ, "ZE_AFFINITY_MASK": "0.1"})

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_core.backend import Backend
-from accel_core.doctor.visibility import Step, Visibility, rewritten, visibility
+from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 from accel_core.machine.visible_devices import format_visible_devices
 
 

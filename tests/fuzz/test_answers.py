@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from accel_core._support import child
 from accel_core._text import clean, printable
-from accel_core.bench import document
-from accel_core.distributed import agreement
-from accel_core.distributed.line import Line
+from accel_tools.bench import document
+from accel_train.launch import agreement
+from accel_train.launch.line import Line
 
 TEXT = st.text(max_size=12) | st.sampled_from(
     ["stage", "answer", "status", "reason", "seconds", "\ud800", "\x1b]0;x\x07"]

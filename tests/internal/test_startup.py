@@ -9,13 +9,14 @@ import warnings
 import pytest
 from accel_tests.asking import chosen
 
-from accel_core._support import installed, startup
+from accel_core._support import installed
+from accel_train import startup
 from accel_core.detection import builtin
 
 #: accel-core's own distribution, as its pyproject.toml has it: a world has none but what a test installs.
 GROUPS = {
-    "torch.backends": {"accel_core": "accel_core._support.startup:autoload"},
-    startup.GROUP: {"deepspeed": "accel_core.integrations.deepspeed:prepare"},
+    "torch.backends": {"accel_core": "accel_train.startup:autoload"},
+    startup.GROUP: {"deepspeed": "accel_train.deepspeed:prepare"},
 }
 
 
@@ -44,14 +45,15 @@ def test_importing_it_imports_only_the_root(world):
     assert world.child(code, torch="none", bare=False).answer == [
         "accel_core",
         "accel_core._support",
-        "accel_core._support.startup",
+        "accel_train.startup",
     ]
 
 
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(announced):
     code = """
 import json, sys
-from accel_core._support import installed, startup
+from accel_core._support import installed
+from accel_train import startup
 startup.autoload()
 startup.autoload()
 from accel_core import current
@@ -158,7 +160,7 @@ def test_the_entry_point_is_declared_and_leads_here():
 @pytest.mark.slow
 def test_the_real_torch_runs_it(announced):
     """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
-    code = "import torch, sys, json; print(json.dumps('accel_core.integrations.deepspeed' in sys.modules))"
+    code = "import torch, sys, json; print(json.dumps('accel_train.deepspeed' in sys.modules))"
     named = {startup.VARIABLE: "deepspeed"}
     assert announced.child(code, torch="real", variables=named).answer is True
     assert announced.child(code, torch="real").answer is False

@@ -116,7 +116,7 @@ def test_a_host_that_is_cut_off_is_named_and_the_result_is_that_of_an_undisturbe
 AT_THE_END = f"""
 import time
 from datetime import timedelta
-from accel_core.distributed import init_process_group
+from accel_train import init_process_group
 with init_process_group(timeout=timedelta(seconds=90), silence={SILENCE}) as rank:
     print("started", flush=True)
     time.sleep(120 if rank.rank == 2 else 0)

@@ -1,4 +1,4 @@
-"""What the checks of accel_core.conformance promise of every accelerator, on the real torch_npu."""
+"""What the checks of accel_testing.conformance promise of every accelerator, on the real torch_npu."""
 
 from __future__ import annotations
 

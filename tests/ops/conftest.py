@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.integrations.deepspeed import op_builders
+from accel_train.deepspeed import op_builders
 
 
 class Disk:

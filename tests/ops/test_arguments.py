@@ -12,9 +12,9 @@ from accel_tests.optimizers import op  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from accel_core.errors import OpInputError  # noqa: E402
-from accel_core.ops import arguments, compiler  # noqa: E402
-from accel_core.ops.cpu_adam import CPUAdamBuilder  # noqa: E402
-from accel_core.ops.portable import _tensors  # noqa: E402
+from accel_train.ops import arguments, compiler  # noqa: E402
+from accel_train.ops.cpu_adam import CPUAdamBuilder  # noqa: E402
+from accel_train.ops.portable import _tensors  # noqa: E402
 
 ADAM = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.0, "correct": True}
 

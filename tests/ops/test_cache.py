@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("filelock")  # comes with torch
 
 from accel_core.errors import OpCacheError
-from accel_core.ops import cache
+from accel_train.ops import cache
 
 LIBRARY = "op.so"
 POSIX = pytest.mark.skipif(os.name == "nt", reason="owners and modes are POSIX's")
@@ -266,7 +266,7 @@ def test_a_read_only_folder_is_named_and_what_is_in_it_still_loads(monkeypatch: 
 import sys; sys.path[:] = {sys.path!r}
 import os
 from accel_core.errors import OpCacheError
-from accel_core.ops import cache
+from accel_train.ops import cache
 def make(folder):
     (folder / "op.so").write_bytes(b"code")
     return folder / "op.so"
@@ -307,7 +307,7 @@ import sys; sys.path[:] = {sys.path!r}
 import os, time
 root, notes, seconds = sys.argv[1:]
 os.environ["ACCEL_CACHE"] = root
-from accel_core.ops import cache
+from accel_train.ops import cache
 def make(folder):
     with open(notes, "a") as file:
         file.write("built\\n")

@@ -10,11 +10,11 @@ import pytest
 
 from accel_core import Backend, OpCandidate, Operator, OpProvider
 from accel_core._support.torch_import import torch_build
-from accel_core.integrations import deepspeed
-from accel_core.integrations.deepspeed import op_builders
+from accel_train import deepspeed
+from accel_train.deepspeed import op_builders
 from accel_core.ops import catalogue
 
-PORTABLE = "accel_core.ops.portable"
+PORTABLE = "accel_train.ops.portable"
 
 
 def builder(name: str, **answers: str) -> str:

@@ -17,10 +17,10 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_core.errors import AccelError, OpBuildError, OpCacheError
-from accel_core.ops import builder as builder_module
-from accel_core.ops import compiler
-from accel_core.ops.builder import OpBuilder
-from accel_core.ops.compiler import Language
+from accel_train.ops import builder as builder_module
+from accel_train.ops import compiler
+from accel_train.ops.builder import OpBuilder
+from accel_train.ops.compiler import Language
 
 #: Why nothing can be compiled here; the tests that compile are then skipped.
 WHY_NOT = compiler.fault(Language.CXX)
@@ -39,7 +39,7 @@ static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "answer", 0, -1, methods
 PyMODINIT_FUNC JOIN(PyInit_, TORCH_EXTENSION_NAME)() { return PyModule_Create(&definition); }
 """
 BUILDER = """
-from accel_core.ops.builder import OpBuilder
+from accel_train.ops.builder import OpBuilder
 
 
 class AnswerBuilder(OpBuilder):

@@ -11,9 +11,9 @@ import pytest
 pytest.importorskip("torch")
 
 from accel_core.errors import OpBuildError
-from accel_core.ops import compiler
-from accel_core.ops.builder import OpBuilder
-from accel_core.ops.compiler import Job, Language
+from accel_train.ops import compiler
+from accel_train.ops.builder import OpBuilder
+from accel_train.ops.compiler import Job, Language
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="the compilers here are shell scripts")
 

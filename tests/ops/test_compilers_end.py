@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_core.ops import compiler
-from accel_core.ops.compiler import Language
+from accel_train.ops import compiler
+from accel_train.ops.compiler import Language
 
 WHY_NOT = compiler.fault(Language.CXX)
 pytestmark = [
@@ -46,7 +46,7 @@ def test_compilers_end_with_their_builder(tmp_path: Path, number: signal.Signals
         # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
         "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"import sys; sys.path[:] = {sys.path!r}\nfrom pathlib import Path\n"
-        "from accel_core.ops.compiler import Job, compile_library\n"
+        "from accel_train.ops.compiler import Job, compile_library\n"
         f"folder = Path({str(tmp_path)!r})\n"
         "job = Job('answer', (folder / 'answer.cpp',), (), (), (), ())\n"
         "compile_library(job, folder, folder / 'log')"

@@ -17,9 +17,9 @@ import torch
 from accel_tests import adam_cases
 
 from accel_core.errors import OpBuildError, OpInputError
-from accel_core.ops import builder as builder_module
-from accel_core.ops import compiler
-from accel_core.ops.cpu_adam import CPUAdam, CPUAdamBuilder
+from accel_train.ops import builder as builder_module
+from accel_train.ops import compiler
+from accel_train.ops.cpu_adam import CPUAdam, CPUAdamBuilder
 
 WHY_NOT = compiler.fault(compiler.Language.CXX)
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -81,7 +81,7 @@ def test_every_step_equals_deepspeeds_to_the_last_bit(op: CPUAdam, case: tuple[A
 IN_A_CHILD = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
-from accel_core.ops.cpu_adam import CPUAdamBuilder
+from accel_train.ops.cpu_adam import CPUAdamBuilder
 from accel_tests import adam_cases
 op = CPUAdamBuilder().load()
 results = {case[0]: [adam_cases.bits(t) for t in adam_cases.run(op, case)] for case in adam_cases.CASES}
@@ -301,7 +301,7 @@ def test_other_platforms_get_flags_that_their_compilers_know(platform: str, monk
 
 def test_importing_the_builder_does_not_import_torch():
     code = (
-        f"import sys; sys.path[:] = {sys.path!r}; import accel_core.ops.cpu_adam; "
+        f"import sys; sys.path[:] = {sys.path!r}; import accel_train.ops.cpu_adam; "
         "print('torch' in sys.modules)"
     )
     done = subprocess.run(

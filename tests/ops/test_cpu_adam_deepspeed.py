@@ -13,8 +13,8 @@ pytest.importorskip("deepspeed")
 import torch
 from accel_tests import adam_cases, deepspeeds_compiler
 
-from accel_core.ops import compiler
-from accel_core.ops.cpu_adam import CPUAdam, CPUAdamBuilder
+from accel_train.ops import compiler
+from accel_train.ops.cpu_adam import CPUAdam, CPUAdamBuilder
 
 WHY_NOT = compiler.fault(compiler.Language.CXX) or ("" if shutil.which("ninja") else "ninja is not on PATH")
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)

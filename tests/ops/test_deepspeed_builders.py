@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from accel_core.integrations.deepspeed import op_builders
+from accel_train.deepspeed import op_builders
 
 
 class Builder:

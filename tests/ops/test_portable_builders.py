@@ -9,7 +9,7 @@ import pytest
 
 from accel_core._support.torch_import import torch_build
 from accel_core.errors import UnsupportedError
-from accel_core.ops import portable
+from accel_train.ops import portable
 
 NAMES = {
     "CPUAdagradBuilder": "cpu_adagrad",
@@ -30,7 +30,7 @@ def test_the_package_holds_the_six_and_nothing_else():
 def test_a_builder_says_what_it_is(name, op):
     builder = getattr(portable, name)()
     assert builder.NAME == builder.name == op
-    assert builder.absolute_name() == f"accel_core.ops.portable.{op}"
+    assert builder.absolute_name() == f"accel_train.ops.portable.{op}"
     assert builder.is_built() is True
     assert builder.is_compatible() is builder.is_compatible(verbose=True) is (torch_build() is not None)
     with pytest.raises(UnsupportedError, match=f"{op}: .* no build"):
@@ -52,5 +52,5 @@ def test_without_torch_a_builder_is_not_compatible(monkeypatch):
 
 
 def test_importing_the_builders_imports_no_torch():
-    code = "import sys, accel_core.ops.portable; assert 'torch' not in sys.modules"
+    code = "import sys, accel_train.ops.portable; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

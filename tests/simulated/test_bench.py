@@ -21,7 +21,7 @@ RUN = """
 import sys
 from accel_tests.bench_effort import TINY
 from accel_core.cli import main
-from accel_core.cli.commands import bench
+from accel_tools.commands import bench
 bench.QUICK = TINY
 sys.argv = ["accel", "bench", "--quick", "--json", *sys.argv[1:]]
 main()

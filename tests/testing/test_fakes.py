@@ -10,8 +10,8 @@ import pytest
 
 import accel_core
 from accel_core import InvalidDeviceError, ProbeResult, Status, UnsupportedError, operators
-from accel_core.testing import Call, FakeAccelerator, Fault, fake, installed
-from accel_core.testing.faults import STEPS
+from accel_testing import Call, FakeAccelerator, Fault, fake, installed
+from accel_testing.faults import STEPS
 
 if TYPE_CHECKING:
     from conftest import World

@@ -21,8 +21,8 @@ from accel_core.detection.records import How
 from accel_core.errors import AccelError, InvalidArgumentError
 from accel_core.machine import vendors
 from accel_core.settings import read
-from accel_core.testing import Fake, FakeAccelerator, Fault, environment, fake, installed
-from accel_core.testing.plugins import _kept
+from accel_testing import Fake, FakeAccelerator, Fault, environment, fake, installed
+from accel_testing.plugins import _kept
 
 if TYPE_CHECKING:
     from conftest import World

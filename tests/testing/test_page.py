@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from accel_tests.children import SIMULATED
 
-from accel_core.testing import run
+from accel_testing import run
 
 if TYPE_CHECKING:
     from conftest import World

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import accel_core
-from accel_core.testing import FakeAccelerator, fake, installed
+from accel_testing import FakeAccelerator, fake, installed
 
 torch = pytest.importorskip("torch")
 

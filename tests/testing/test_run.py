@@ -16,7 +16,7 @@ from accel_tests.children import SIMULATED
 import accel_core
 from accel_core import Backend, ChildError, InvalidArgumentError
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.testing import Fault, fake, installed, run, write_distribution
+from accel_testing import Fault, fake, installed, run, write_distribution
 
 if TYPE_CHECKING:
     from conftest import World
@@ -61,7 +61,7 @@ def test_it_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.Mo
     assert "killed after 1 s" in ended.stderr
     with pytest.raises(ChildError, match=r"too slow.*\n--- stdout\nbegun"):
         ended.succeeded()
-    monkeypatch.setattr("accel_core.testing.children._LAST_WORDS", 0.2)
+    monkeypatch.setattr("accel_testing.children._LAST_WORDS", 0.2)
     # One that goes on by itself does not, though the child has ended well.
     on = "import os, time\nif not os.fork(): [os.close(n) for n in range(3)]; time.sleep(60)"
     run(on, variables=dict([mark.split("=")]))
@@ -77,7 +77,7 @@ def test_it_ends_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.Mo
 
 FORKED = """
 import os, accel_core
-from accel_core.testing import fake, installed
+from accel_testing import fake, installed
 block = installed(fake("acme"), isolated=True)
 folder = block.__enter__().folder
 child = os.fork()

@@ -9,7 +9,7 @@ from lightning.fabric import Fabric
 from lightning_digits import fit, fit_with_fabric, told
 
 import accel_core
-from accel_core.integrations.lightning import accelerator, fabric_options, register, trainer_options
+from accel_train.lightning import accelerator, fabric_options, register, trainer_options
 
 
 def everything(folder: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning_digits import fit, fit_with_fabric, told
 
-from accel_core.integrations.lightning import fabric_options, trainer_options
+from accel_train.lightning import fabric_options, trainer_options
 
 
 def train(own: bool = False, fabric: bool = False, **asked: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import accel_core
-from accel_core.integrations.accelerate import partial_state
+from accel_train.accelerate import partial_state
 
 
 def train(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trl import SFTConfig
 
-from accel_core.integrations.transformers import AcceleratorArguments
+from accel_train.transformers import AcceleratorArguments
 
 
 class SFTArguments(AcceleratorArguments, SFTConfig):

@@ -24,7 +24,7 @@ from lightning.pytorch.loggers import CSVLogger
 from lightning_digits import Digits, fit, fit_with_fabric, told
 
 import accel_core
-from accel_core.integrations.lightning import accelerator, fabric_options, register, trainer_options
+from accel_train.lightning import accelerator, fabric_options, register, trainer_options
 
 pytestmark = pytest.mark.slow
 

@@ -79,7 +79,7 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 import pytorch_lightning as pl
 from pytorch_lightning.demos.boring_classes import BoringModel
-from accel_core.integrations.lightning import fabric_options, register, trainer_options
+from accel_train.lightning import fabric_options, register, trainer_options
 trainer = pl.Trainer(**trainer_options(devices=1), fast_dev_run=True, enable_progress_bar=False)
 trainer.fit(BoringModel())
 import lightning_fabric

@@ -25,15 +25,15 @@ except ImportError as error:
     ("code", "said"),
     [
         (
-            "from accel_core.integrations import lightning; lightning.trainer_options('cpu')",
+            "from accel_train import lightning; lightning.trainer_options('cpu')",
             "Lightning is not installed in this environment: pip install lightning",
         ),
         (
-            "from accel_core.integrations import lightning; lightning.register()",
+            "from accel_train import lightning; lightning.register()",
             "Lightning is not installed in this environment: pip install lightning",
         ),
         (
-            "from accel_core.integrations import accelerate; accelerate.partial_state()",
+            "from accel_train import accelerate; accelerate.partial_state()",
             "Hugging Face Accelerate is not installed in this environment: pip install accelerate",
         ),
     ],
@@ -48,7 +48,7 @@ def test_a_missing_framework_is_named_with_the_command(code: str, said: str) -> 
 def test_importing_the_integrations_imports_neither_frameworks_nor_torch() -> None:
     code = """
 import sys
-import accel_core.integrations.accelerate, accel_core.integrations.lightning
+import accel_train.accelerate, accel_train.lightning
 print(sorted({"accelerate", "lightning", "pytorch_lightning", "torch"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -71,7 +71,7 @@ def test_two_ranks_without_the_mixin_are_refused(ranks: Callable[..., Any], tmp_
 def test_what_leads_elsewhere_is_refused(on_acme: Callable[..., Any]) -> None:
     use_cpu, deepspeed, other = on_acme("trainer_gpt:wrong").answer
     assert use_cpu == "use_cpu=True, and accel_core has chosen acme: leave it out, or set DS_ACCELERATOR=cpu"
-    assert "accel_core.integrations.deepspeed.activate()" in deepspeed
+    assert "accel_train.deepspeed.activate()" in deepspeed
 
     # A device of Transformers' ladder is there beside ours.
     assert "made for acme" in other

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 from accel_tests.on_simulated import run_on
 from accel_tests.ports import free_port
 
-from accel_core.conformance.catalogue import checks
+from accel_testing.conformance.catalogue import checks
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def test_everything_is_kept_but_what_accelerate_refuses(on_acme: Callable[..., A
 
 GAUDI = """
 import json, os
-from accel_core.integrations.accelerate import partial_state
+from accel_train.accelerate import partial_state
 state = partial_state()
 print(json.dumps([str(state.device), os.environ["ACCELERATE_TORCH_DEVICE"]]))
 """

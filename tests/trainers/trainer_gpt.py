@@ -24,8 +24,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast, Trainer, TrainingArguments
 
 import accel_core
-from accel_core.integrations.accelerate import partial_state
-from accel_core.integrations.transformers import AcceleratorArguments
+from accel_train.accelerate import partial_state
+from accel_train.transformers import AcceleratorArguments
 
 WORDS = [f"w{number}" for number in range(60)]
 STEPS = 12

@@ -6,7 +6,7 @@ What a user adds to a program for a device that Accelerate does not know.
 import runpy
 import sys
 
-from accel_core.integrations.accelerate import partial_state
+from accel_train.accelerate import partial_state
 
 partial_state()
 sys.argv.pop(0)

@@ -26,7 +26,7 @@ def options(ranks: int) -> dict[str, Any]:
     kind = torch.accelerator.current_accelerator().type
     if kind == "cuda":
         return {"accelerator": "gpu", "devices": ranks, "strategy": "ddp" if ranks > 1 else "auto"}
-    from accel_core.integrations.lightning import trainer_options
+    from accel_train.lightning import trainer_options
 
     return trainer_options(devices=ranks)
 

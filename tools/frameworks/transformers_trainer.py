@@ -16,7 +16,7 @@ KIND = torch.accelerator.current_accelerator().type
 if KIND == "cuda":
     Arguments = TrainingArguments
 else:
-    from accel_core.integrations.transformers import AcceleratorArguments
+    from accel_train.transformers import AcceleratorArguments
 
     class Arguments(AcceleratorArguments, TrainingArguments):
         """As users write it."""

@@ -56,7 +56,7 @@ def import_torch() -> ModuleType:
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
-    from accel_core._support import startup  # here, as most processes have torch before they come here
+    from accel_train import startup  # here, as most processes have torch before they come here
 
     startup.autoload()  # ours is one of the entry points that were left out
     return torch

@@ -126,7 +126,7 @@ class Launch(Devices):
         a device without collectives of its own `"staged"`: through host memory, over gloo. The name can be
         given to `torch.distributed.init_process_group` at once.
         """
-        from accel_core.staging.table import STAGED, register  # here, as a program on one device never asks
+        from accel_train.staged.table import STAGED, register  # here, as a program on one device never asks
 
         name = self.backend.communication_backend or self._registered_communication() or STAGED
         if name == STAGED:
@@ -136,7 +136,7 @@ class Launch(Devices):
 
     def _registered_communication(self) -> str:
         """What torch's table says of the device type; empty where it says nothing that is there."""
-        from accel_core.staging.table import STAGED
+        from accel_train.staged.table import STAGED
 
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():

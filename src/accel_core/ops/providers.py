@@ -64,12 +64,12 @@ class OpProvider:
 #: What accel-core brings for every device, asked after everybody else.
 OWN = (
     OpProvider(
-        {"CPUAdamBuilder": "accel_core.ops.cpu_adam:CPUAdamBuilder"},
+        {"CPUAdamBuilder": "accel_train.ops.cpu_adam:CPUAdamBuilder"},
         name="accel-core compiled", kind="compiled", optional=True,
     ),
     OpProvider(
         {
-            op: f"accel_core.ops.portable:{op}"
+            op: f"accel_train.ops.portable:{op}"
             for op in (
                 "CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder",
                 "FusedLambBuilder", "FusedLionBuilder",

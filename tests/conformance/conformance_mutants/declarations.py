@@ -91,5 +91,5 @@ def suite() -> str:
     classes = "".join(
         f'\n\nclass Test_{name}(kit.TestDeclaration):\n    backend = "{name}"\n' for name in BROKEN
     )
-    head = "from accel_core.conformance import test_declaration as kit\n"
+    head = "from accel_testing.conformance import test_declaration as kit\n"
     return f"{head}{classes}"

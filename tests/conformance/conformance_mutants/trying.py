@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core.conformance.compute.test_amounts import TestAmounts
-from accel_core.conformance.compute.test_arithmetic import TestArithmetic
-from accel_core.conformance.compute.test_compiling import TestCompiling
-from accel_core.conformance.compute.test_queues import TestQueues
-from accel_core.conformance.compute.test_randomness import TestRandomness
-from accel_core.conformance.interface import test_sharing
-from accel_core.conformance.interface.test_answers import TestAnswers
-from accel_core.conformance.interface.test_selection import TestSelection
-from accel_core.conformance.interface.test_sharing import TestSharing
-from accel_core.conformance.interface.test_signatures import TestSignatures
-from accel_core.conformance.interface.test_types import TestTypes
+from accel_testing.conformance.compute.test_amounts import TestAmounts
+from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
+from accel_testing.conformance.compute.test_compiling import TestCompiling
+from accel_testing.conformance.compute.test_queues import TestQueues
+from accel_testing.conformance.compute.test_randomness import TestRandomness
+from accel_testing.conformance.interface import test_sharing
+from accel_testing.conformance.interface.test_answers import TestAnswers
+from accel_testing.conformance.interface.test_selection import TestSelection
+from accel_testing.conformance.interface.test_sharing import TestSharing
+from accel_testing.conformance.interface.test_signatures import TestSignatures
+from accel_testing.conformance.interface.test_types import TestTypes
 from conformance_mutants.members import MUTANTS
 from conformance_mutants.records import Mutant
 

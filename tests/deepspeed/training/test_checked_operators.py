@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 #: What DeepSpeed's operators answer to each call: an error's name and text, or what is left of the weights.
 CODE = """
 import json, torch
-from accel_core.integrations.deepspeed import activate
+from accel_train.deepspeed import activate
 activate()
 import deepspeed
 from deepspeed.ops.op_builder import CPUAdamBuilder, FusedAdamBuilder

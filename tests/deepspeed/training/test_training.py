@@ -29,9 +29,9 @@ ROUNDED_OTHERWISE = {("FusedAdam, ZeRO 1", device): 2e-6 for device in ("acme", 
 COLLECTIVES = {"acme": "accl", "plain": "staged"}
 #: Whose operator an optimizer calls on these; on CPU it is DeepSpeed's own, compiled.
 OPERATORS = {
-    "FusedAdam, ZeRO 1": "accel_core.ops.portable.fused_adam.multi_tensor_adam",
-    "offloaded optimizer, ZeRO 2": "accel_core.ops.cpu_adam.CPUAdam",
-    "offloaded optimizer, ZeRO 3": "accel_core.ops.cpu_adam.CPUAdam",
+    "FusedAdam, ZeRO 1": "accel_train.ops.portable.fused_adam.multi_tensor_adam",
+    "offloaded optimizer, ZeRO 2": "accel_train.ops.cpu_adam.CPUAdam",
+    "offloaded optimizer, ZeRO 3": "accel_train.ops.cpu_adam.CPUAdam",
 }
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
 

@@ -1,7 +1,7 @@
 """Runs modules of checks on the accelerator and prints what came of them: `python -m checks.run untouched`.
 
 A check is a function `check_…(acc)`, of what is torch_npu's or the plugin's own: what every accelerator
-promises is in accel_core.conformance, and runs in test_card.py. They share a process and run in the order
+promises is in accel_testing.conformance, and runs in test_card.py. They share a process and run in the order
 that is given, so that the first ones see the device not initialised.
 """
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from accel_core import Backend, TorchAccelerator
-from accel_core.staging import register
+from accel_train.staged import register
 from accel_simulated import DEVICES
 
 __all__ = ["MOVED", "OF_GLOO", "Ranks", "every_collective", "layouts", "ranks", "raw", "same"]

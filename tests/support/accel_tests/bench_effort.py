@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from accel_core.bench.records import QUICK
+from accel_tools.bench.records import QUICK
 
 __all__ = ["TINY"]
 

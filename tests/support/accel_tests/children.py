@@ -1,4 +1,4 @@
-"""Child processes of our own tests: `accel_core.testing.children`, with a path, variables and checks of ours.
+"""Child processes of our own tests: `accel_testing.children`, with a path, variables and checks of ours.
 
 Everything that starts Python goes through `start` and `finish`; the folders' own fixtures say with what.
 """
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from accel_core.testing import children as of_core
-from accel_core.testing.children import Ended, finish, kill
+from accel_testing import children as of_core
+from accel_testing.children import Ended, finish, kill
 
 __all__ = [
     "SIMULATED",

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from accel_core.testing.distributions import entry_points_text, metadata_text
-from accel_core.testing.distributions import write_distribution as dist_info
-from accel_core.testing.distributions import write_files as _write
+from accel_testing.distributions import entry_points_text, metadata_text
+from accel_testing.distributions import write_distribution as dist_info
+from accel_testing.distributions import write_files as _write
 
 GROUP = "accel.backends"
 

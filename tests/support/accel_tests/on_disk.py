@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accel_core.testing import write_distribution
+from accel_testing import write_distribution
 from accel_simulated import Vendor
 from accel_tests.layouts import GROUP
 

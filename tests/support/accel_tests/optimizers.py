@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 
-from accel_core.ops import portable
+from accel_train.ops import portable
 
 SHAPES = st.lists(
     st.sampled_from([(), (1,), (0,), (7,), (3, 5), (2, 0, 3), (65,), (4, 1, 9), (1031,)]),

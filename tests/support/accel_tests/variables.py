@@ -6,7 +6,7 @@ import importlib
 import re
 from pathlib import Path
 
-from accel_core._support import startup
+from accel_train import startup
 from accel_core.settings import Variable
 
 __all__ = ["NAMES", "variables"]

@@ -19,7 +19,7 @@ from accel_tests import variables
 
 from accel_core.cli import commands
 from accel_core.cli.app import accel
-from accel_core.distributed import command_line
+from accel_train.launch import command_line
 from accel_core.errors import AccelError, SettingError
 
 __all__ = ["Known"]
@@ -60,7 +60,7 @@ class Known:
                     code = file.read_text(encoding="utf-8")
                     found |= set(re.findall(r"add_argument\(\s*\"(--[\w-]+)\"", code))
         # What reads its arguments without a parser: the ranks' start, and the sessions' tools.
-        for file in (self.root / "src/accel_core/distributed/worker.py", *self.root.glob("tools/*.py")):
+        for file in (self.root / "packages/accel_train/src/accel_train/launch/worker.py", *self.root.glob("tools/*.py")):
             found |= set(re.findall(r"\"(--[a-z-]+)=?\"", file.read_text(encoding="utf-8")))
         return found
 
@@ -127,9 +127,9 @@ class Known:
         """Those that accel_core reads, and those of the tools, the sessions and the tests' own devices."""
         found = set(variables.NAMES)
         found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
-        view = self.root / "src/accel_core/integrations/deepspeed/_view.py"
+        view = self.root / "packages/accel_train/src/accel_train/deepspeed/_view.py"
         found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
-        for place in ("tools", "plugins/accel_simulated/src", "tests/npu_real"):
+        for place in ("tools", "packages/accel_simulated/src", "tests/npu_real"):
             for file in (self.root / place).rglob("*.*"):
                 if file.suffix in (".c", ".cpp", ".h", ".py"):
                     found |= set(READS.findall(file.read_text(encoding="utf-8")))

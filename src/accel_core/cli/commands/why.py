@@ -14,7 +14,7 @@ from accel_core.detection.messages import not_found
 from accel_core.detection.records import Selection, Verdict
 from accel_core.detection.select import select
 from accel_core.detection.survey import Survey, survey
-from accel_core.doctor.plugin_conduct import Misstep, conduct
+from accel_tools.doctor.plugin_conduct import Misstep, conduct
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
 

@@ -23,7 +23,7 @@ __all__ = ["main"]
 
 def main(order: dict[str, Any]) -> None:
     if order["activate"]:
-        from accel_core.integrations.deepspeed import activate
+        from accel_train.deepspeed import activate
 
         activate()
     import deepspeed

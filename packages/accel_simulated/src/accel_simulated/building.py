@@ -1,0 +1,205 @@
+"""Build the simulated device: one compiler command, its result kept by source, torch, compiler and device
+type.
+
+Kept in accel_core's private cache for what is compiled (`ACCEL_CACHE`). Not by its `OpBuilder`, which
+compiles with torch imported, ninja and Python's headers: cuda, xpu and mps must be loaded before torch is,
+and none needs those.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from accel_core import OpBuildError
+from accel_train.ops import cache
+from accel_simulated import prebuilt
+from accel_simulated.prebuilt import LIBRARY, Fit
+
+__all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "runtime"]
+
+SOURCES = Path(__file__).with_name("cpp")
+_MAIN = SOURCES / "simdev.cpp"
+_FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-shared", "-w")
+#: torch's libraries that it is linked to.
+_NEEDED = ("c10", "torch_cpu", "torch_python")
+#: Built-in device types other than these bring rules for autocast in torch itself.
+_OWN_AUTOCAST = ("PrivateUse1", "HPU")
+
+
+class CannotBuildError(OpBuildError):
+    """What is missing on this machine to build the simulated device: the reason to skip a test."""
+
+
+def build(kind: str) -> Path:
+    """The library for a torch device type (`"PrivateUse1"`, `"HPU"`, ...), built when it is not there yet,
+    ahead or in the cache.
+
+    About 15 s the first time; of several processes one builds, and the others wait for it. Raises
+    `CannotBuildError` where there is no compiler or no torch with headers, `OpBuildError` with the compiler's
+    first error when the sources do not compile against this torch, and `OpCacheError` when the cache cannot
+    be written or what lies there is not what was built.
+    """
+    fit = _fit(kind)
+    return prebuilt.find(fit) or _from_cache(fit)
+
+
+def _from_cache(fit: Fit) -> Path:
+    kind = fit.kind
+    try:
+        command = _command(kind)
+    except CannotBuildError as error:
+        named = os.environ.get(LIBRARY, "")
+        raise CannotBuildError(f"{error}{_nothing_fits(named, fit) if named else ''}") from None
+    place = _place(fit, command)
+
+    def make(folder: Path) -> Path:
+        return _compile(command, folder / "simdev.so", place.log)
+
+    return place.find() or place.build(make, waiting=_say_that_another_builds)
+
+
+def ready(kind: str) -> Path:
+    """The library that a parent process has found, where it is for this torch; else what `build` gives.
+
+    Tells the processes below, so that none of them looks for it again. Raises as `build` does.
+    """
+    given = Path(os.environ.get(LIBRARY) or os.devnull)
+    if given.is_dir():  # of what was built ahead, for these processes too
+        return build(kind)
+    if not given.parent.name.startswith(f"simdev_{kind.lower()}-") or _torch_of(given) != _torch_here():
+        given = build(kind)
+        os.environ[LIBRARY] = str(given)
+    return given
+
+
+def _torch_of(library: Path) -> str:
+    """The torch that a library was built for, as the cache noted it; empty where that cannot be read."""
+    try:
+        noted = json.loads(library.with_name("manifest.json").read_text(encoding="utf-8"))
+        return str(noted["inputs"]["torch"]) if library.is_file() else ""
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def _torch_here() -> str:
+    """The version of torch; empty where there is none, which `_torch_folder` tells."""
+    return next((found.version for found in metadata.distributions(name="torch")), "")
+
+
+def find(kind: str) -> Path | None:
+    """The library for a device type where it is built already; compiles nothing. Raises as `build` does."""
+    fit = _fit(kind)
+    return prebuilt.find(fit) or _place(fit, _command(kind)).find()
+
+
+def ahead(kind: str, folder: Path) -> Path:
+    """Put the library into `folder`, built first where it is not there yet, and give it.
+
+    A process whose `ACCEL_SIMULATE_LIBRARY` names that folder needs no compiler. Raises as `build` does, and
+    `OpCacheError` where the folder cannot be written.
+    """
+    fit = _fit(kind)
+    return prebuilt.write(_from_cache(fit), fit, folder)
+
+
+def runtime() -> list[Path]:
+    """Libraries of torch's that the device needs, in the order in which they can be loaded.
+
+    The device finds them by their names once they are loaded: where it was built they may lie elsewhere.
+    """
+    return [_torch_folder() / "lib" / f"lib{name}.so" for name in _NEEDED]
+
+
+def compiler() -> list[str]:
+    """The C++ compiler with its arguments: `$CXX`, else the first of g++, c++ and clang++.
+
+    Raises `CannotBuildError` where there is none.
+    """
+    given = shlex.split(os.environ.get("CXX", ""))
+    names = given[:1] or ["g++", "c++", "clang++"]
+    found = next(filter(None, map(shutil.which, names)), None)
+    if found is None:
+        what = f"{names[0]} is not" if given else f"none of {', '.join(names)} is"
+        raise CannotBuildError(
+            f"the simulated device needs a C++20 compiler: {what} on PATH. Install one (apt-get "
+            "install g++; dnf install gcc-c++; conda install gxx), or set CXX to the one you have."
+        )
+    return [found, *given[1:]]
+
+
+def _command(kind: str) -> list[str]:
+    if sys.platform != "linux":
+        raise CannotBuildError(
+            f"the simulated device is built on Linux only, and this is {sys.platform}. Use a Linux container."
+        )
+    torch = _torch_folder()
+    return [
+        *compiler(), *_FLAGS, f"-DSIM={kind}", *(["-DSIM_AUTOCAST"] if kind in _OWN_AUTOCAST else []),
+        f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include", str(_MAIN),
+        f"-L{torch}/lib", *(f"-l{name}" for name in _NEEDED),
+    ]  # fmt: skip
+
+
+def _place(fit: Fit, command: list[str]) -> cache.Entry:
+    # Wherever the same sources lie: a new virtual environment compiles nothing again.
+    options = [word for word in command if word != str(_MAIN)]
+    inputs = {"command": options, "torch": fit.torch, "sources": fit.sources}
+    return cache.entry(f"simdev_{fit.kind.lower()}", inputs)
+
+
+def _fit(kind: str) -> Fit:
+    """What a library for this device type must have been built for, here."""
+    digest = hashlib.sha256(" ".join(_FLAGS).encode())
+    for source in sorted(SOURCES.iterdir()):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    return Fit(kind, _torch_here(), digest.hexdigest())
+
+
+def _nothing_fits(named: str, fit: Fit) -> str:
+    return (
+        f" {LIBRARY}={named!r} has none for {fit.kind}, torch {fit.torch} and this accel-simulated: it would "
+        f"be {Path(named, fit.folder)}."
+    )
+
+
+def _torch_folder() -> Path:
+    # Not `import torch`: the simulated device must be loaded before it. Not `find_spec` either, which asks
+    # the finder that brings the device in.
+    spec = PathFinder.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise CannotBuildError("the simulated device needs torch, which is not installed: pip install torch")
+    folder = Path(spec.origin).resolve().parent
+    if not (folder / "include" / "ATen").is_dir():
+        raise CannotBuildError(
+            f"the torch in {folder} has no C++ headers: install torch as a wheel from its own index or PyPI"
+        )
+    return folder
+
+
+def _say_that_another_builds() -> None:
+    sys.stderr.write("accel-simulated: another process builds the device, waiting for it\n")
+
+
+def _compile(command: list[str], library: Path, log: Path) -> Path:
+    sys.stderr.write("accel-simulated: building the device, once for this torch (about 15 s)\n")
+    done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True, check=False)
+    if done.returncode or not library.is_file():
+        log.write_text(f"{shlex.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")
+        lines = done.stderr.splitlines()
+        errors = [line for line in lines if "error" in line]
+        first = next(iter(errors or lines[-1:]), f"exit status {done.returncode}")
+        raise OpBuildError(
+            f"the simulated device does not compile against torch {metadata.version('torch')}: {first}\n"
+            f"The compiler's output: {log}. Next step: install a torch that accel-simulated is tested with "
+            "(2.13), or a newer accel-simulated."
+        )
+    return library

@@ -1,0 +1,99 @@
+"""`FakeAccelerator`: the processor under another name, which notes who calls what."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from accel_core.accelerators.cpu import CPUAccelerator
+from accel_core.accelerators.interface import Accelerator
+from accel_core.errors import InvalidDeviceError
+from accel_testing.faults import Faults
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+    from accel_core.accelerators.records import DeviceProperties
+    from accel_core.backend import Backend
+
+__all__ = ["Call", "FakeAccelerator"]
+
+
+class Call(NamedTuple):
+    """One call of a member, by whom it was written for: not by accel-core itself."""
+
+    member: str
+    arguments: tuple[object, ...]
+    named: dict[str, object]
+
+
+class FakeAccelerator(CPUAccelerator):
+    """An accelerator of so many devices, all of which are the processor; `fake` declares it.
+
+    It says that it is an accelerator, and its name and number of devices; an index beyond them is refused.
+    All else is the processor's: torch's device type is `"cpu"`, there tensors are and computing is done, and
+    amounts of memory are this process's. `device_properties` says that it is a fake.
+
+    `calls` has each call of a member but accel-core's own, in order, whatever came of it; `calls.clear()`
+    forgets them. In a function that torch.compile traces nothing is noted, and no fault is met.
+    """
+
+    def __init__(self, backend: Backend, devices: int = 1, faults: Faults | None = None) -> None:
+        self._faults = faults or Faults()
+        self._faults.meet("construction")
+        super().__init__(backend)
+        self._count = devices
+        self.calls: list[Call] = []
+        for name in dir(type(self)):
+            function = inspect.getattr_static(type(self), name)
+            if name[0] != "_" and inspect.isfunction(function):
+                setattr(self, name, self._noting(name, getattr(self, name)))
+
+    def _noting(self, name: str, member: Callable[..., Any]) -> Callable[..., Any]:
+        """The member, which notes that it is called, and meets its faults."""
+        compiling = getattr(getattr(self._torch, "compiler", None), "is_compiling", bool)
+
+        @functools.wraps(member)
+        def call(*arguments: Any, **named: Any) -> Any:
+            if compiling():
+                return member(*arguments, **named)
+            caller = str(sys._getframe(1).f_globals.get("__name__"))
+            if caller.partition(".")[0] != "accel_core":
+                self.calls.append(Call(name, arguments, named))
+            lie = self._faults.meet(name)
+            return member(*arguments, **named) if lie is None else lie.returns
+
+        return call
+
+    def is_accelerator(self) -> bool:
+        """True, which it is not."""
+        return True
+
+    def is_available(self) -> bool:
+        """Whether it has a device; never raises."""
+        return Accelerator.is_available(self)
+
+    def device_count(self) -> int:
+        """As many as were asked for."""
+        return self._count
+
+    def current_device(self) -> int:
+        """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
+
+        Raises `InvalidDeviceError` where it has no device.
+        """
+        if not self._count:
+            raise InvalidDeviceError(f"{self.name} (a fake) has no device. Give it some: devices=1")
+        return super().current_device()
+
+    def _check_range(self, index: int) -> None:
+        Accelerator._check_range(self, index)
+
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+        """The processor's, under the name of a fake."""
+        found = super().device_properties(device_index)
+        return replace(found, name=f"{self.name} (a fake: {found.name})")

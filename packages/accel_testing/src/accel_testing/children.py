@@ -1,0 +1,180 @@
+"""Child processes: started with what a test says, waited for, and ended with what they started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from accel_core.errors import ChildError, InvalidArgumentError
+from accel_testing.layers import environment
+
+__all__ = ["Ended", "finish", "kill", "run", "start"]
+
+#: Seconds in which the output of what was killed comes to its end; a process that has left the group of the
+#: child may hold it open for ever.
+_LAST_WORDS = 2.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child process ended."""
+
+    #: As `subprocess` gives it: minus the number of the signal that it died of.
+    returncode: int
+    stdout: str
+    stderr: str
+    #: Whether it was killed because its time was over.
+    late: bool = False
+
+    @property
+    def answer(self) -> Any:
+        """The last line of stdout, which the child has printed as JSON.
+
+        Raises `ChildError` where that is no JSON, and unless the status is 0.
+        """
+        lines = self.succeeded().stdout.splitlines() or [""]
+        try:
+            return json.loads(lines[-1])
+        except ValueError:
+            what = f"its last line is {lines[-1]!r}, expected JSON: let it print(json.dumps(...)) last"
+            raise ChildError(f"the child process gave no answer: {what}\n{self._said()}") from None
+
+    @property
+    def answers(self) -> list[Any]:
+        """What it, and what it started, printed as `ANSWER <json>`; several ranks may share a line.
+
+        Raises `ChildError` as `answer` does.
+        """
+        texts = self.succeeded().stdout.split("ANSWER ")[1:]
+        try:
+            return [json.JSONDecoder().raw_decode(text)[0] for text in texts]
+        except ValueError as error:
+            raise ChildError(f"ANSWER is followed by no JSON: {error}\n{self._said()}") from None
+
+    def succeeded(self) -> Ended:
+        """This, where the child ended by itself with status 0; else raises `ChildError` with what it said."""
+        if self.late:
+            raise ChildError(f"the child process was too slow, and was killed\n{self._said()}")
+        if self.returncode != 0:
+            raise ChildError(f"the child process ended with {self._ending()}, expected 0\n{self._said()}")
+        return self
+
+    def _ending(self) -> str:
+        with contextlib.suppress(ValueError):
+            if self.returncode < 0:
+                return signal.Signals(-self.returncode).name
+        return f"status {self.returncode}"
+
+    def _said(self) -> str:
+        return f"--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+def run(
+    program: str | Sequence[str | os.PathLike[str]],
+    *,
+    variables: Mapping[str, str | None] | None = None,
+    path: Sequence[str | os.PathLike[str]] = (),
+    timeout: float = 60.0,
+    cwd: str | os.PathLike[str] | None = None,
+    check: bool = True,
+) -> Ended:
+    """Run `program` as a process of its own, with what is `installed`; gives how it ended.
+
+    `program` is Python source, or a command: `[sys.executable, "-m", "accel_core", "list"]`. Its environment
+    is `environment(variables)`; `path` comes before the rest of `PYTHONPATH`. After `timeout` seconds, and
+    when it has ended, all that it started is killed. It has nothing to read on stdin.
+
+    Raises `ChildError`, an `AssertionError` that shows what it said, where it cannot be started; with `check`
+    also where it was late or its status is not 0. `InvalidArgumentError` for what is no program.
+    """
+    if isinstance(program, str):
+        command = [sys.executable, "-c", program]
+    elif isinstance(program, Sequence) and program and all(isinstance(p, str | os.PathLike) for p in program):
+        command = [os.fspath(part) for part in program]
+    else:
+        raise InvalidArgumentError(
+            f"run({program!r}): expected Python source, or a command as a list of texts. Write "
+            "run('print(1)'), or run([sys.executable, 'train.py'])."
+        )
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise InvalidArgumentError(f"run(timeout={timeout!r}): expected seconds above 0. Write timeout=60.")
+    environ = environment(variables)
+    paths = [*(os.fspath(entry) for entry in path), *filter(None, [environ.get("PYTHONPATH")])]
+    if paths:
+        environ["PYTHONPATH"] = os.pathsep.join(paths)
+    try:
+        process = start(command, environ, cwd=cwd)
+    except OSError as error:
+        raise ChildError(
+            f"{command[0]!r} cannot be started: {error}. Name a program that is there; for Python's own, "
+            "begin with sys.executable."
+        ) from error
+    ended = finish(process, timeout, check=False)
+    return ended.succeeded() if check else ended
+
+
+def start(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    cwd: str | os.PathLike[str] | None = None,
+    stdin: IO[Any] | int = subprocess.DEVNULL,
+) -> subprocess.Popen[str]:
+    """Start a command in a process group of its own. Raises `OSError` where there is no such program."""
+    return subprocess.Popen(
+        command,
+        env=dict(environ),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",  # what a fault prints need be no text
+        cwd=None if cwd is None else Path(cwd),
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True) -> Ended:
+    """Wait for it, and end what it started; `check`: raise `ChildError` if it was too slow."""
+    late = False
+    try:
+        stdout, stderr = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        late = True
+        kill(process)
+        stdout, stderr = _last_words(process)
+    finally:
+        kill(process)
+        process.wait()
+    note = f"\nkilled after {timeout:g} s" if late else ""
+    ended = Ended(process.returncode, stdout, stderr + note, late)
+    return ended.succeeded() if late and check else ended
+
+
+def _last_words(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a killed process has said, also where another one still holds its output open."""
+    try:
+        return process.communicate(timeout=_LAST_WORDS)
+    except subprocess.TimeoutExpired as error:
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        return _text(error.stdout), _text(error.stderr)
+
+
+def _text(said: str | bytes | None) -> str:
+    return said.decode("utf-8", "replace") if isinstance(said, bytes) else said or ""
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """End the process and what it started, which may have outlived it."""
+    with contextlib.suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()

@@ -1,0 +1,277 @@
+"""`accel verify`: whether a backend keeps what the interface promises."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+
+import click
+
+from accel_core.cli import options, text
+from accel_core.cli.output import answering
+from accel_core.cli.page import Cell, Heading, Marked, Paragraph, Part, Table, paragraph
+from accel_tools.cli.progress import Progress
+from accel_testing.conformance import document, simulated
+from accel_testing.conformance.catalogue import Check, checks
+from accel_testing.conformance.expected import NOTHING, Expected, read
+from accel_testing.conformance.groups import LEVELS, USUAL_LEVEL
+from accel_testing.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.run import run
+from accel_core.detection.discovery import find
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.messages import not_found
+from accel_core.detection.records import Candidate, Unloaded
+from accel_core.detection.select import select
+from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
+from accel_core.settings import Pin, Settings
+
+__all__ = ["command"]
+
+_RESULTS = Path("results")
+_COLUMNS = ("LEVEL", "PASSED", "FAILED", "NOT CLAIMED", "")
+
+
+def _file(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> tuple[Path, Expected] | None:
+    if value is None:
+        return None
+    try:
+        return value, read(value)
+    except SettingError as error:
+        raise click.BadParameter(text.clean(str(error))) from None
+
+
+def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    known = [check.name for check in checks()]
+    unknown = [name for name in value if name not in known]
+    if unknown:
+        raise click.BadParameter(f"{', '.join(unknown)}: no such check; `accel verify --list` names them.")
+    return value
+
+
+@click.command("verify")
+@options.backend_name
+@click.option(
+    "--level",
+    type=click.IntRange(min(LEVELS), max(LEVELS)),
+    show_default=f"{USUAL_LEVEL}, or that of --check",
+    metavar="N",
+    help="; ".join(f"{level}: {what}" for level, what in LEVELS.items()) + ".",
+)
+@click.option(
+    "--check", "only", multiple=True, callback=_checks, metavar="CHECK", help="Only this check; repeatable."
+)
+@click.option(
+    "--expected",
+    type=click.Path(path_type=Path),
+    callback=_file,
+    metavar="FILE",
+    help="TOML with [skip] and [fails]: checks and reasons.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="How long one check may take [default: 60, and more for those that compile].",
+)
+@click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
+@click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
+@options.as_json
+@click.pass_context
+def command(
+    ctx: click.Context,
+    name: Pin | None,
+    *,
+    level: int | None,
+    only: tuple[str, ...],
+    expected: tuple[Path, Expected] | None,
+    timeout: float | None,
+    certify: bool,
+    listing: bool,
+    as_json: bool,
+) -> None:
+    """Check that the chosen accelerator, or NAME, keeps what the interface promises.
+
+    Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
+    status is 0 where all passed, 1 where something failed, and 2 where they could not run.
+    """
+    if certify and expected is not None and expected[1].skip:
+        raise click.UsageError(
+            f"--certify skips nothing, and {expected[0]} has [skip]; take that section out."
+        )
+    if certify and only:
+        raise click.UsageError("--certify certifies a level, not single checks; leave --check out.")
+    with answering(as_json=as_json) as output, _could_not_run():
+        if listing:
+            wanted = _wanted(max(LEVELS) if level is None else level, only)
+            if as_json:
+                rows = [{"name": c.name, "level": c.level, "why": c.why} for c in wanted]
+                output.write_json({"checks": rows})
+            else:
+                cells = [((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted]
+                output.write_page([Table(("LEVEL", "CHECK", ""), cells)])
+            return
+        settings = options.read_settings()
+        _require_pytest()
+        if level is None:
+            level = max((check.level for check in checks() if check.name in only), default=USUAL_LEVEL)
+        with Progress(len(_wanted(level, only))) as progress:
+            file = expected[0] if expected else None
+            subject = _subject(name, settings)
+            card = run(subject, level, expected=file, only=only, seconds=timeout, begins=progress.show)
+        if as_json:
+            output.write_json(document.to_dict(card))
+        else:
+            output.write_page([*_page(card, expected[1] if expected else NOTHING), *_next(card)])
+    if certify:
+        _write(card)
+    ctx.exit(_status(card))
+
+
+def _wanted(level: int, only: tuple[str, ...]) -> list[Check]:
+    return [check for check in checks() if check.level <= level and (not only or check.name in only)]
+
+
+class _CouldNotRunError(click.ClickException):
+    exit_code = 2
+
+
+@contextlib.contextmanager
+def _could_not_run() -> Iterator[None]:
+    """What keeps the checks from being run is told by the status: it says nothing about the backend."""
+    try:
+        yield
+    except (BackendNotFoundError, IntegrationMissingError) as error:
+        raise _CouldNotRunError(text.clean(str(error))) from None
+
+
+def _require_pytest() -> None:
+    if find_spec("pytest") is None:
+        raise IntegrationMissingError(
+            "accel verify needs pytest, which is not installed: pip install 'accel-core[verify]'"
+        )
+
+
+def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
+    """The backend to check; raises `BackendNotFoundError`."""
+    load = IsolatedLoader(settings.probe_timeout)
+    if name is not None:
+        found = find(name, settings, load)
+        if found:
+            return found[0]
+        if str(name) != simulated.device()[0]:  # which no plugin declares: what is chosen drives it
+            usable = select(settings, isolated=True).selection.chosen
+            raise BackendNotFoundError(not_found(f"accel verify {name}", name, lambda: [usable or "cpu"]))
+    chosen = select(settings, isolated=True).selection.chosen
+    pin = Pin(chosen or "cpu", "")
+    return find(pin, settings, load)[0]
+
+
+def _status(card: Card) -> int:
+    of_the_device = [result for result in card.results if result.check.level] or card.results
+    if all(result.outcome is Outcome.NOT_RUN for result in of_the_device):
+        return 2
+    return 0 if all(result.outcome.is_good for result in card.results) else 1
+
+
+def _write(card: Card) -> None:
+    try:
+        place = document.certify(card, _RESULTS)
+    except OSError as error:
+        raise click.ClickException(f"{_RESULTS}: {error.strerror}; nothing was certified.") from None
+    click.echo(f"Written: {place}", err=True)
+
+
+# --- the card ------------------------------------------------------------------------------------------
+
+
+def _page(card: Card, expected: Expected) -> list[Part]:
+    source = f"{card.distribution} {card.version}".strip()
+    style = "bold green" if card.reached == card.level else "bold yellow"
+    parts: list[Part] = [
+        paragraph((card.score, style), (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", "")),
+    ]
+    if card.frameworks:
+        parts.append(paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
+    if card.simulated:
+        parts.append(paragraph((f"Simulated, no real device: {card.simulated}.", "yellow")))
+    parts.append(Paragraph())
+    parts.append(Table(_COLUMNS, [_row(card, level) for level in range(card.level + 1) if card.of(level)]))
+    bad = [result for result in card.results if not result.outcome.is_good]
+    if bad:
+        parts.append(Heading("What is not kept"))
+        parts += [_marked(result) for result in _joined(bad)]
+    left = [result for result in card.results if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)]
+    if left:
+        parts.append(Heading("As the vendor's file says"))
+        parts += [_marked(result) for result in left]
+    none = [result for result in card.results if result.outcome is Outcome.NOT_CLAIMED]
+    if none:
+        parts.append(Heading("Not claimed"))
+        by_reason: dict[str, list[str]] = {}
+        for result in none:
+            by_reason.setdefault(result.message, []).append(result.check.name)
+        parts += [
+            Marked(("–", "dim"), paragraph((f"{reason}: ", ""), (", ".join(names), "dim")), 2)
+            for reason, names in by_reason.items()
+        ]
+    return parts
+
+
+def _next(card: Card) -> list[Part]:
+    """How to go on where there is no such device here."""
+    if card.simulated or _status(card) != 2:
+        return []
+    return [Paragraph(), paragraph((_simulated(card.backend), "yellow"))]
+
+
+def _simulated(name: str) -> str:
+    found = simulated.simulator()
+    if found is None:
+        return (
+            "Without the device: pip install accel-simulated; accel simulate --list names what it simulates."
+        )
+    provider = found.load()
+    if name not in provider.devices() and name not in provider.declared():
+        return f"Without the device: `accel simulate --list` has no {name}, run this where it is."
+    return f"Without the device: accel simulate {name} -- accel verify {name}"
+
+
+def _row(card: Card, level: int) -> list[Cell]:
+    results = card.of(level)
+    passed = sum(result.outcome is Outcome.PASSED for result in results)
+    bad = sum(not result.outcome.is_good for result in results)
+    none = sum(result.outcome is Outcome.NOT_CLAIMED for result in results)
+    return [
+        (f"L{level}", "bold"),
+        (f"{passed}/{len(results)}", "green" if not bad else ""),
+        (str(bad or ""), "red"),
+        (str(none or ""), "dim"),
+        (LEVELS[level], "dim"),
+    ]
+
+
+_MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
+
+
+def _marked(result: Result) -> Marked:
+    mark = _MARKS.get(result.outcome, ("✗", "bold red"))
+    how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
+    words = text.clean(f"{how}{result.message}")
+    return Marked(mark, paragraph((result.check.name, "bold"), (f"  {words}", "")), 2)
+
+
+def _joined(results: list[Result]) -> list[Result]:
+    """Checks that could not run for one reason as one line."""
+    kept: list[Result] = []
+    for (outcome, message, _), group in groupby(results, key=lambda r: (r.outcome, r.message, r.check.level)):
+        found = list(group)
+        first = found[0]
+        if outcome is Outcome.NOT_RUN and message and len(found) > 1:
+            name = f"L{first.check.level}: {len(found)} checks"
+            first = first._replace(check=first.check._replace(name=name))
+            found = [first]
+        kept += found
+    return kept

@@ -1,0 +1,3 @@
+from accel_testing.conformance.suite import AcceleratorTests as AcceleratorTests
+
+__all__ = ["AcceleratorTests"]

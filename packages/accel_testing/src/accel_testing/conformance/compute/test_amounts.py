@@ -1,0 +1,257 @@
+"""Memory: figures that grow and return, peaks, limits, page-locked memory."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.claims import not_claimed, refused, require
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestAmounts"]
+
+_MEBIBYTE = 1 << 20
+
+
+def _block(accelerator: Accelerator, size: int = _MEBIBYTE, index: int | None = None) -> torch.Tensor:
+    return torch.empty(size, dtype=torch.uint8, device=accelerator.device(index))
+
+
+def _require_allocator(accelerator: Accelerator) -> None:
+    if not accelerator.is_accelerator():
+        not_claimed("the processor's memory is the process's, which Python and the system keep")
+    gc.collect()
+    accelerator.synchronize()
+
+
+class TestAmounts(Subject):
+    """What the device says of its memory follows what is done with it."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _little_to_search(cls) -> Iterator[None]:
+        """Take what is there out of the garbage collector's search: torch's compilers are half a million."""
+        gc.collect()
+        gc.freeze()
+        yield
+        gc.unfreeze()
+
+    def test_allocated_grows_and_returns(self, accelerator: Accelerator) -> None:
+        """A tensor's bytes are counted while it lives, rounded up by no more than the allocator's blocks."""
+        _require_allocator(accelerator)
+        before = accelerator.memory_allocated()
+        block = _block(accelerator)
+        grown = accelerator.memory_allocated() - before
+        require(
+            _MEBIBYTE <= grown <= 3 * _MEBIBYTE,
+            f"a tensor of {_MEBIBYTE} bytes makes memory_allocated() grow by {grown}",
+        )
+        del block
+        after = accelerator.memory_allocated()
+        require(after == before, f"memory_allocated() was {before}, and {after} once the tensor was gone")
+
+    def test_reserved_holds_what_is_allocated(self, accelerator: Accelerator) -> None:
+        """`memory_reserved` is no less than `memory_allocated`, and no more than the device has."""
+        _require_allocator(accelerator)
+        block = _block(accelerator)
+        held, allocated = accelerator.memory_reserved(), accelerator.memory_allocated()
+        require(held >= allocated, f"memory_reserved() gave {held}, and memory_allocated() {allocated}")
+        total = accelerator.total_memory()
+        require(held <= total, f"memory_reserved() gave {held}, of {total} bytes")
+        del block
+
+    def test_peaks(self, accelerator: Accelerator) -> None:
+        """The peak is the most that was held, and starts anew from the present amount when it is reset."""
+        _require_allocator(accelerator)
+        accelerator.reset_peak_memory_stats()
+        before = accelerator.memory_allocated()
+        block = _block(accelerator, 2 * _MEBIBYTE)
+        del block
+        peak = accelerator.max_memory_allocated()
+        require(
+            peak >= before + 2 * _MEBIBYTE,
+            f"after a tensor of {2 * _MEBIBYTE} bytes the peak is {peak}, from {before}",
+        )
+        for reset in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
+            block = _block(accelerator, 2 * _MEBIBYTE)
+            del block
+            getattr(accelerator, reset)()
+            again, now = accelerator.max_memory_allocated(), accelerator.memory_allocated()
+            require(again == now, f"after {reset}() the peak is {again}, and {now} bytes are held")
+
+    def test_totals_start_anew(self, accelerator: Accelerator) -> None:
+        """What was allocated in all is counted anew after `reset_accumulated_memory_stats`."""
+        _require_allocator(accelerator)
+        key = "allocated_bytes.all.allocated"
+        _block(accelerator)
+        if key not in accelerator.memory_stats():
+            not_claimed("the device does not count what was allocated in all")
+        before = accelerator.memory_stats()[key]
+        require(before >= _MEBIBYTE, f"after a tensor of {_MEBIBYTE} bytes {before} were allocated in all")
+        for index in (None, 0):
+            _block(accelerator)
+            accelerator.reset_accumulated_memory_stats(index)
+            again = accelerator.memory_stats()[key]
+            require(again == 0, f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}")
+
+    def test_stats_agree(self, accelerator: Accelerator) -> None:
+        """`memory_stats` tells under torch's keys what the members tell."""
+        _require_allocator(accelerator)
+        block = _block(accelerator)
+        stats = accelerator.memory_stats()
+        for key, member in (
+            ("allocated_bytes.all.current", "memory_allocated"),
+            ("allocated_bytes.all.peak", "max_memory_allocated"),
+            ("reserved_bytes.all.current", "memory_reserved"),
+        ):
+            if key in stats:
+                told = getattr(accelerator, member)()
+                require(stats[key] == told, f"memory_stats()[{key!r}] is {stats[key]}, and {member}() {told}")
+        del block
+
+    def test_devices_count_for_themselves(self, accelerator: Accelerator) -> None:
+        """What is allocated on one device is not counted on another."""
+        _require_allocator(accelerator)
+        if accelerator.device_count() < 2 or accelerator.device(0) == accelerator.device(1):
+            not_claimed("there is one device")
+        before = [accelerator.memory_allocated(index) for index in (0, 1)]
+        block = _block(accelerator, index=1)
+        after = [accelerator.memory_allocated(index) for index in (0, 1)]
+        require(after[0] == before[0], "a tensor on device 1 is counted on device 0")
+        require(after[1] >= before[1] + _MEBIBYTE, "a tensor on device 1 is not counted there")
+        del block
+
+    def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
+        """What this process holds is not free."""
+        _require_allocator(accelerator)
+        accelerator.empty_cache()
+        free, total = accelerator.mem_get_info()
+        size = max(32 * _MEBIBYTE, total // 64)
+        block = _block(accelerator, min(size, free // 2))
+        less = accelerator.mem_get_info()[0]
+        require(less < free, f"{block.numel()} bytes are held, and free memory went from {free} to {less}")
+
+    def test_cache_is_given_back(self, accelerator: Accelerator) -> None:
+        """`empty_cache` keeps what is in use and never reserves more."""
+        _require_allocator(accelerator)
+        kept, gone = _block(accelerator), _block(accelerator, 32 * _MEBIBYTE)
+        del gone
+        before = accelerator.memory_reserved()
+        accelerator.empty_cache()
+        after = accelerator.memory_reserved()
+        require(after <= before, f"empty_cache() made memory_reserved() grow from {before} to {after}")
+        allocated = accelerator.memory_allocated()
+        require(
+            after >= allocated >= kept.numel(), f"after empty_cache() {after} is reserved, {allocated} used"
+        )
+
+    def test_running_out_is_told(self, accelerator: Accelerator) -> None:
+        """More than there is raises `torch.OutOfMemoryError`, and the device goes on afterwards."""
+        _require_allocator(accelerator)
+        if accelerator.handles_memory_backpressure():
+            not_claimed("an allocation waits rather than fails")
+        size = 4 * accelerator.total_memory()
+        refused(lambda: _block(accelerator, size), torch.OutOfMemoryError, f"a tensor of {size} bytes")
+        total = torch.ones(4, device=accelerator.device()).sum().item()
+        require(total == 4, f"after running out of memory a sum of four ones is {total}")
+
+    def test_fraction_limits(self, accelerator: Accelerator) -> None:
+        """`set_per_process_memory_fraction` is a limit, where the device has one, and can be lifted."""
+        from accel_core.errors import UnsupportedError
+
+        _require_allocator(accelerator)
+        accelerator.empty_cache()
+        try:
+            accelerator.set_per_process_memory_fraction(0.05)
+        except UnsupportedError:
+            not_claimed("the device has no such limit")
+        try:
+            size = accelerator.total_memory() // 8
+            refused(
+                lambda: _block(accelerator, size), torch.OutOfMemoryError, "an eighth, where 0.05 is allowed,"
+            )
+        finally:
+            accelerator.set_per_process_memory_fraction(1.0)
+        _block(accelerator)
+
+    def test_pinned_copies(self, accelerator: Accelerator) -> None:
+        """`pin_memory` gives a host tensor with the same numbers that `is_pinned` knows."""
+        _require_page_locked(accelerator)
+        host = torch.arange(12.0).view(3, 4)
+        pinned = accelerator.pin_memory(host)
+        require(pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}")
+        require(torch.equal(pinned, host), "pin_memory changed the numbers")
+        told = accelerator.is_pinned(pinned)
+        expected = accelerator.is_accelerator()  # what the processor works on needs no locking
+        require(told is expected, f"is_pinned gave {told!r} for what pin_memory gave; expected {expected}")
+        here = pinned.to(accelerator.device(), non_blocking=True)
+        accelerator.synchronize()
+        require(torch.equal(here.cpu(), host), "a late copy of page-locked memory changed the numbers")
+        # Where the device reads any memory of the host, as Metal's, there is nothing to lock or copy.
+        honest = accelerator.is_pinned(host) is False or pinned is host
+        require(honest, "is_pinned is True for an ordinary tensor, which pin_memory copies all the same")
+        for match_shape, shape in ((True, (3, 4)), (False, (12,))):
+            template = accelerator.pin_memory(host, make_copy=False, match_shape=match_shape)
+            fits = (tuple(template.shape), template.dtype) == (shape, host.dtype)
+            found = f"{tuple(template.shape)} of {template.dtype}"
+            require(fits, f"without a copy pin_memory gave {found}; expected {shape}")
+            template.fill_(-1)
+            require(host.min() == 0, "what pin_memory gives without a copy is the tensor that it was given")
+        accelerator.unpin_memory(pinned)
+
+    def test_pinned_room(self, accelerator: Accelerator) -> None:
+        """`pin_empty` and `pin_empty_like` have the shape and type that was asked for, on the host alone."""
+        model = torch.ones(2, 5, dtype=torch.float16)
+        room = {
+            "pin_empty(2, 3)": (accelerator.pin_empty(2, 3, dtype=torch.int32), (2, 3), torch.int32),
+            "pin_empty((2, 3))": (accelerator.pin_empty((2, 3), dtype=torch.int16), (2, 3), torch.int16),
+            "pin_empty(torch.Size([4]))": (
+                accelerator.pin_empty(torch.Size([4]), dtype=torch.int8), (4,), torch.int8,
+            ),
+            "pin_empty_like": (accelerator.pin_empty_like(model), (2, 5), torch.float16),
+            "pin_empty_like with a type": (
+                accelerator.pin_empty_like(model, dtype=torch.int8, device=torch.device("cpu")),
+                (2, 5), torch.int8,
+            ),
+        }  # fmt: skip
+        for what, (made, shape, dtype) in room.items():
+            fits = (tuple(made.shape), made.dtype, made.device.type) == (shape, dtype, "cpu")
+            require(fits, f"{what} gave {tuple(made.shape)} of {made.dtype} on {made.device}")
+        elsewhere = partial(accelerator.pin_empty, 1, dtype=torch.float32, device="meta")
+        refused(elsewhere, ValueError, "pin_empty(1, device='meta')")
+        _require_page_locked(accelerator)
+        expected = accelerator.is_accelerator()
+        for what, (made, _, _) in room.items():
+            told = accelerator.is_pinned(made)
+            require(told is expected, f"is_pinned gave {told} for what {what} gave; expected {expected}")
+
+    def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
+        """A DataLoader that pins memory gives batches that go to the device unchanged, of workers too."""
+        _require_page_locked(accelerator)
+        pin, place = accelerator.is_accelerator(), accelerator.device()
+        torch.ones(1, device=place)  # workers start beside a device in use
+        for workers in (0, 2):
+            loader = DataLoader(
+                TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=workers, pin_memory=pin,
+                persistent_workers=workers > 0,
+            )  # fmt: skip
+            for epoch in (1, 2):
+                seen = [x for (batch,) in loader for x in batch.to(place, non_blocking=True).tolist()]
+                what = f"with {workers} workers, in epoch {epoch},"
+                require(seen == list(range(8)), f"{what} batches arrive as {seen}")
+
+
+def _require_page_locked(accelerator: Accelerator) -> None:
+    """What torch says, not the accelerator: the members give ordinary memory on a device without such."""
+    if not accelerator.is_accelerator():
+        return
+    try:
+        torch.empty(1, pin_memory=True)
+    except NotImplementedError:
+        not_claimed("the device has no page-locked memory")

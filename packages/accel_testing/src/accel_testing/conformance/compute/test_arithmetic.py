@@ -1,0 +1,213 @@
+"""Kernels against the processor's in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestArithmetic"]
+
+#: How far a result may be from the one in float64, relative to the largest number in it: a few units in the
+#: last place of each type, times what sums of some hundred numbers add to it.
+BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 8e-3, torch.bfloat16: 6e-2}
+
+_OPERATORS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / (b.abs() + 1),
+    "matmul": lambda a, b: a @ b.T,
+    "sum": lambda a, _: a.sum(1),
+    "mean": lambda a, _: a.mean(0),
+    "max": lambda a, _: a.amax(1),
+    "exp": lambda a, _: a.exp(),
+    "tanh": lambda a, _: a.tanh(),
+    "gelu": lambda a, _: functional.gelu(a),
+    "softmax": lambda a, _: a.softmax(1),
+    "layer_norm": lambda a, _: functional.layer_norm(a, a.shape[-1:]),
+    "cat": lambda a, b: torch.cat([a, b], 1),
+    "transpose": lambda a, _: a.T.contiguous(),
+    "index": lambda a, _: a[torch.arange(0, 24, 2, device=a.device)],
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "attention": lambda a, b: functional.scaled_dot_product_attention(
+        a[None, None], b[None, None], b[None, None]
+    ),
+}
+
+
+class TestArithmetic(Subject):
+    """Numbers that are claimed are the right ones."""
+
+    def test_claimed_dtypes_compute(self, accelerator: Accelerator) -> None:
+        """In each data type that is claimed, common operators come out as on the processor, within bounds."""
+        claimed = list(accelerator.supported_dtypes())
+        if accelerator.is_fp64_supported():
+            claimed.append(torch.float64)
+        generator = torch.Generator().manual_seed(0)
+        left, right = torch.randn(24, 48, generator=generator), torch.randn(24, 48, generator=generator)
+        faults = []
+        for dtype in claimed:
+            a, b = left.to(dtype), right.to(dtype)
+            for name, operator in _OPERATORS.items():
+                expected = operator(a.double(), b.double())
+                try:
+                    given = operator(a.to(accelerator.device()), b.to(accelerator.device()))
+                except Exception as error:
+                    faults.append(f"{name} in {dtype}: {type(error).__name__}: {str(error)[:100]}")
+                    continue
+                faults.extend(_fault(f"{name} in {dtype}", given, expected, dtype))
+        require(not faults, "; ".join(faults))
+
+    def test_integers_are_exact(self, accelerator: Accelerator) -> None:
+        """Integers and booleans come out exactly: indices, masks and token numbers."""
+        host = torch.arange(-8, 8, dtype=torch.int64)
+        here = host.to(accelerator.device())
+        operators: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+            "multiplied": lambda t: t * 3 - 1,
+            "divided": lambda t: t // 3,
+            "compared": lambda t: t > 2,
+            "summed up": lambda t: t.cumsum(0),
+            "sorted": lambda t: t.flip(0).sort().values,
+            "in int32": lambda t: t.to(torch.int32) * 2,
+            "as uint8": lambda t: t.abs().to(torch.uint8),
+        }
+        for name, operator in operators.items():
+            given, expected = operator(here).cpu(), operator(host)
+            require(torch.equal(given, expected), f"integers {name}: {given.tolist()}")
+
+    def test_gradients(self, accelerator: Accelerator) -> None:
+        """A small network's gradients are the processor's, in float32 within the bound."""
+        generator = torch.Generator().manual_seed(1)
+        data = torch.randn(16, 12, generator=generator)
+
+        def gradients(device: torch.device | str) -> list[torch.Tensor]:
+            torch.manual_seed(2)
+            network = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 3))
+            network.to(device)
+            torch.autograd.backward(
+                functional.cross_entropy(network(data.to(device)), torch.arange(16, device=device) % 3)
+            )
+            return [p.grad.cpu() for p in network.parameters() if p.grad is not None]
+
+        ours, theirs = gradients(accelerator.device()), gradients("cpu")
+        require(len(ours) == len(theirs), f"{len(ours)} parameters have gradients, of {len(theirs)}")
+        faults = [
+            fault
+            for place, (given, expected) in enumerate(zip(ours, theirs, strict=True))
+            for fault in _fault(f"gradient {place}", given, expected.double(), torch.float32)
+        ]
+        require(not faults, "; ".join(faults))
+
+    def test_optimizer_steps(self, accelerator: Accelerator) -> None:
+        """Five steps of AdamW end where the processor's do, within the bound."""
+
+        def trained(device: torch.device | str) -> torch.Tensor:
+            weight = nn.Parameter(torch.linspace(-1, 1, 32).to(device))
+            optimizer = torch.optim.AdamW([weight], lr=0.1)
+            for step in range(5):
+                optimizer.zero_grad()
+                torch.autograd.backward((weight * (step + 1)).sin().sum())
+                optimizer.step()
+            return weight.detach().cpu()
+
+        faults = list(
+            _fault("weights", trained(accelerator.device()), trained("cpu").double(), torch.float32)
+        )
+        require(not faults, "; ".join(faults))
+
+    def test_copies(self, accelerator: Accelerator) -> None:
+        """What goes to the device comes back the same, also in parts, and by way of another device."""
+        host = torch.arange(60.0).reshape(3, 4, 5)
+        for name, given in {
+            "whole": host, "transposed": host.transpose(0, 2), "every second": host[:, ::2],
+            "one number": host[1, 2, 3],
+        }.items():  # fmt: skip
+            back = given.to(accelerator.device()).cpu()
+            require(
+                torch.equal(back, given), f"a tensor, {name}, comes back as {back.flatten()[:6].tolist()}"
+            )
+        for index in range(1, accelerator.device_count()):
+            back = host.to(accelerator.device(0)).to(accelerator.device(index)).cpu()
+            require(torch.equal(back, host), f"from device 0 to {index} the numbers change")
+
+    def test_saved_tensors_load(self, accelerator: Accelerator) -> None:
+        """A checkpoint of the device's tensors loads on the processor and comes back to the device."""
+        import io
+
+        file = io.BytesIO()
+        state = {"weight": torch.arange(6.0, device=accelerator.device()), "step": 3}
+        torch.save(state, file)
+        file.seek(0)
+        loaded = torch.load(file, map_location="cpu", weights_only=True)
+        require(loaded["weight"].tolist() == [0, 1, 2, 3, 4, 5], f"loaded: {loaded['weight'].tolist()}")
+        again = loaded["weight"].to(accelerator.device())
+        require(accelerator.on_accelerator(again), f"after .to(device()) it is on {again.device}")
+
+    def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
+        """Where float64 is not claimed, `DoubleTensor` is an UnsupportedError: no silent float32."""
+        from accel_testing.conformance.claims import refused
+        from accel_core.errors import UnsupportedError
+
+        if accelerator.is_fp64_supported():
+            not_claimed("the device has float64")
+        refused(lambda: accelerator.DoubleTensor([1.0]), UnsupportedError, "DoubleTensor([1.0])")
+
+    def test_autocast(self, accelerator: Accelerator) -> None:
+        """`autocast` computes products in the type it is given, and not where it is off."""
+        ones = torch.ones(8, 8, device=accelerator.device())
+        for dtype in accelerator.supported_dtypes()[1:]:
+            with accelerator.autocast(dtype):
+                inside = (ones @ ones).dtype
+            require(inside is dtype, f"inside autocast({dtype}) a product is of {inside}")
+            with accelerator.autocast(dtype, enabled=False):
+                inside = (ones @ ones).dtype
+            require(
+                inside is torch.float32, f"inside autocast({dtype}, enabled=False) a product is of {inside}"
+            )
+        usual = torch.get_autocast_dtype(accelerator.device_type)
+        with accelerator.autocast():
+            inside = (ones @ ones).dtype
+        require(inside is usual, f"inside autocast() a product is of {inside}; torch has {usual}")
+        after = (ones @ ones).dtype
+        require(after is torch.float32, f"after autocast a product is of {after}")
+
+    def test_scaled_losses(self, accelerator: Accelerator) -> None:
+        """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
+        for dtype in (torch.bfloat16, torch.float32):
+            on = accelerator.grad_scaler(dtype).is_enabled()
+            require(on is False, f"grad_scaler({dtype}).is_enabled() gave {on!r}")
+        best, on = accelerator.training_dtype(), accelerator.grad_scaler().is_enabled()
+        require(on is (best is torch.float16), f"grad_scaler().is_enabled() gave {on!r}, to train in {best}")
+        if not accelerator.is_fp16_supported():
+            not_claimed("no training in float16")
+        weight = nn.Parameter(torch.ones(2, device=accelerator.device()))
+        optimizer = torch.optim.SGD([weight], lr=0.5)
+        scaler = accelerator.grad_scaler(torch.float16, init_scale=8.0)
+        torch.autograd.backward(scaler.scale(weight.sum()))
+        scaled = weight.grad.tolist() if weight.grad is not None else None
+        require(scaled == [8.0, 8.0], f"with a scale of 8 the gradients of a sum are {scaled}")
+        scaler.step(optimizer)
+        scaler.update()
+        require(weight.tolist() == [0.5, 0.5], f"after the step the weights are {weight.tolist()}")
+
+
+def _fault(what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:
+    if tuple(given.shape) != tuple(expected.shape):
+        return [f"{what} has the shape {tuple(given.shape)}; expected {tuple(expected.shape)}"]
+    if given.dtype is not dtype:
+        return [f"{what} is of {given.dtype}"]
+    here = given.detach().cpu().double()
+    largest = float(expected.abs().max().clamp_min(1e-6))
+    error = float((here - expected).abs().max()) / largest
+    # Not `error > bound`: that a number is missing, NaN, is a fault too.
+    return (
+        []
+        if error <= BOUNDS[dtype]
+        else [f"{what} is off by {error:.1e} of the largest, bound {BOUNDS[dtype]:.0e}"]
+    )

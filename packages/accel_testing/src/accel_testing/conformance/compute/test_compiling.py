@@ -1,0 +1,52 @@
+"""`torch.compile` on the device, and accelerator calls inside what is compiled."""
+
+from __future__ import annotations
+
+import torch
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.claims import require
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestCompiling"]
+
+
+class TestCompiling(Subject):
+    """Compiled code computes the same, and asking the accelerator does not break it up."""
+
+    def test_compiles(self, accelerator: Accelerator) -> None:
+        """The backend's own compiler compiles a function, forwards and backwards, for the device."""
+
+        def work(x: torch.Tensor) -> torch.Tensor:
+            return (x * 2 + 1).tanh().sum()
+
+        torch._dynamo.reset()
+        compiled = torch.compile(work, backend=accelerator.get_compile_backend())
+        ours = torch.linspace(-1, 1, 16, device=accelerator.device()).requires_grad_()
+        theirs = ours.detach().clone().requires_grad_()
+        torch.autograd.backward(compiled(ours))
+        torch.autograd.backward(work(theirs))
+        if ours.grad is None or theirs.grad is None:
+            require(False, "a compiled function gives no gradient")
+            return
+        far = float((ours.grad - theirs.grad).abs().max().item())
+        require(far < 1e-5, f"gradients of the compiled function are off by {far:.1e}")
+
+    def test_accelerator_calls_break_no_graph(self, accelerator: Accelerator) -> None:
+        """Names, counts and yes-or-no answers can be asked for inside a compiled function."""
+        name = accelerator.name
+
+        def work(x: torch.Tensor) -> torch.Tensor:
+            if accelerator.device_name() == name or accelerator.is_synchronized_device():
+                x = x + 1
+            return x * (accelerator.device_count() > 0)
+
+        torch._dynamo.reset()
+        given = torch.ones(4, device=accelerator.device())
+        try:
+            told = torch._dynamo.explain(work)(given)
+        except Exception as error:
+            require(False, f"torch.compile raised {type(error).__name__}: {str(error)[:300]}")
+            return
+        reasons = [str(reason.reason)[:200] for reason in told.break_reasons]
+        require(told.graph_break_count == 0, f"asking the accelerator breaks the graph: {'; '.join(reasons)}")

@@ -1,0 +1,42 @@
+"""Lightning's Trainer on the backend, through `accel_train.lightning`."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.frameworks.started import alone, together
+from accel_testing.conformance.launching import Launch, kept
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestLightning"]
+
+
+class TestLightning(Subject):
+    """One process on one device, and DistributedDataParallel in two."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def with_lightning(cls, backend_name: str) -> Launch:
+        """What each part gave that one process does: one start for all of them."""
+        return alone("lightning", backend_name, "fit", "fit_resumes", "fit_in_bfloat16", "fit_in_float16")
+
+    def test_fit(self, with_lightning: Launch) -> None:
+        """`Trainer.fit` trains on the device as plain torch on the processor."""
+        kept(with_lightning, "fit")
+
+    def test_fit_resumes(self, with_lightning: Launch) -> None:
+        """A checkpoint of the Trainer's loads to the bit, and the training goes on as if it had not ended."""
+        kept(with_lightning, "fit_resumes")
+
+    def test_fit_in_bfloat16(self, with_lightning: Launch) -> None:
+        """Where bfloat16 is claimed `precision="bf16-mixed"` trains, and computes products in it."""
+        kept(with_lightning, "fit_in_bfloat16")
+
+    def test_fit_in_float16(self, with_lightning: Launch) -> None:
+        """Where float16 is claimed `precision="16-mixed"` trains, and computes products in it."""
+        kept(with_lightning, "fit_in_float16")
+
+    def test_fit_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:
+        """Two ranks, each with half of the batch and a device, train as one process with all of it."""
+        kept(together("lightning", backend_name, accelerator, "fit_in_ranks"), "fit_in_ranks")

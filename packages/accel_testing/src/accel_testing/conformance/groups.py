@@ -1,0 +1,64 @@
+"""The groups of checks: which there are, of which level, and where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["GROUPS", "LEVELS", "USUAL_LEVEL", "Group"]
+
+#: What a backend reaches with each level.
+LEVELS = {
+    0: "the declaration",
+    1: "the interface",
+    2: "what the device computes",
+    3: "several ranks",
+    4: "frameworks",
+}
+
+#: How far `accel verify` goes unless it is told: the last level that is the same on every machine with the
+#: device. What the next one is about depends on what else is installed, and takes minutes.
+USUAL_LEVEL = 3
+
+
+class Group(NamedTuple):
+    """Checks about one thing."""
+
+    #: The module that they are in, below `accel_testing.conformance` and without `test_`.
+    name: str
+    level: int
+    #: Seconds that one check may take before it counts as hung.
+    seconds: float = 60.0
+    #: The frameworks that it is about: distributions and packages of these names, any of each row.
+    needs: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def process(self) -> str:
+        """Groups with the same word share a child process: importing torch takes longer than most checks."""
+        return self.name.partition(".")[0]
+
+    @property
+    def file(self) -> Path:
+        """The file that pytest collects."""
+        *folders, last = self.name.split(".")
+        return Path(__file__).parent.joinpath(*folders, f"test_{last}.py")
+
+
+GROUPS = (
+    Group("declaration", 0),
+    Group("interface.signatures", 1),
+    Group("interface.answers", 1),
+    Group("interface.types", 1),
+    Group("interface.selection", 1),
+    Group("interface.sharing", 1),
+    Group("interface.traces", 1, seconds=120.0),
+    Group("compute.arithmetic", 2),
+    Group("compute.randomness", 2),
+    Group("compute.queues", 2),
+    Group("compute.amounts", 2),
+    Group("compute.compiling", 2, seconds=240.0),
+    Group("ranks.distributed", 3, seconds=400.0),
+    Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",),)),
+    Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"),)),
+    Group("frameworks.transformers", 4, 500.0, (("transformers",), ("accelerate",))),
+)

@@ -1,0 +1,154 @@
+"""Selecting a device, and indices that no device has."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from functools import partial
+
+import torch
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.claims import not_claimed, refused, require
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestSelection"]
+
+_OUT_OF_RANGE = 4096
+#: Members that tell of a device, or wait for it, and select none.
+_ASKING = (
+    "total_memory", "mem_get_info", "device_properties", "get_rng_state", "memory_allocated", "memory_stats",
+    "synchronize", "current_stream", "default_stream",
+)  # fmt: skip
+
+
+class TestSelection(Subject):
+    """A `device_index` is an `int`, a device of torch's, its name, or None for the current one."""
+
+    def test_every_device_can_be_selected(self, accelerator: Accelerator) -> None:
+        """`set_device(i)` selects: `current_device`, its name and new tensors follow."""
+        for index in reversed(range(accelerator.device_count())):
+            accelerator.set_device(index)
+            current = accelerator.current_device()
+            require(current == index, f"after set_device({index}) current_device() gave {current}")
+            name, kind = accelerator.current_device_name(), accelerator.device_type
+            fits = name in (f"{kind}:{index}", accelerator.device_name(index))
+            require(fits, f"after set_device({index}) current_device_name() gave {name!r}")
+            made = torch.ones(1, device=accelerator.device_type).device
+            require(made.index in (None, index), f"after set_device({index}) a tensor is made on {made}")
+
+    def test_out_of_range_is_refused(self, accelerator: Accelerator) -> None:
+        """An index beyond the last device is a `ValueError` that changes nothing."""
+        _require_devices(accelerator)
+        before = accelerator.current_device()
+        for index in (accelerator.device_count(), _OUT_OF_RANGE):
+            refused(partial(accelerator.set_device, index), ValueError, f"set_device({index})")
+        require(accelerator.current_device() == before, "a refused set_device changed the device")
+
+    def test_negative_is_refused(self, accelerator: Accelerator) -> None:
+        """-1 is no index: an unset rank variable must not select the last device, or the first."""
+        for name in _indexed():
+            refused(partial(getattr(accelerator, name), -1), ValueError, f"{name}(-1)")
+        if accelerator.device_name(0) != accelerator.device_name():  # else it is the one name of all
+            refused(lambda: accelerator.device_name(-1), ValueError, "device_name(-1)")
+
+    def test_another_type_is_refused(self, accelerator: Accelerator) -> None:
+        """A device of another type is a `ValueError`, and what is none a `ValueError` or a `TypeError`."""
+        other = "cuda:0" if accelerator.device_type != "cuda" else "xpu:0"
+        for name in (*_indexed(), "device", "device_name"):
+            member = getattr(accelerator, name)
+            for given in (other, torch.device(other), "gpu one"):
+                refused(partial(member, given), ValueError, f"{name}({given!r})")
+            for wrong in (1.5, [0]):
+                refused(partial(member, wrong), TypeError, f"{name}({wrong!r})")
+
+    def test_members_refuse_what_is_out_of_range(self, accelerator: Accelerator) -> None:
+        """Every member that takes an index refuses one that no device has, with a `ValueError`."""
+        _require_devices(accelerator)
+        for name in _indexed():
+            member = partial(getattr(accelerator, name), _OUT_OF_RANGE)
+            refused(member, ValueError, f"{name}({_OUT_OF_RANGE})")
+
+    def test_members_take_a_device_in_any_form(self, accelerator: Accelerator) -> None:
+        """An index, also as text, a `torch.device`, its name and None mean the same to every member."""
+        accelerator.set_device(0)
+        kind = accelerator.device_type
+        # As text DeepSpeed has a rank's device, from LOCAL_RANK.
+        named = (
+            0,
+            "0",
+            accelerator.device(0),
+            torch.device(kind, 0),
+            accelerator.device_name(0),
+            f"{kind}:0",
+        )
+        kept = torch.ones(1024, device=accelerator.device(0))
+        compared = ["total_memory", "get_rng_state", "device_properties", "current_stream", "default_stream"]
+        # Of a process's own memory two questions may have two answers.
+        compared += ["memory_allocated", "max_memory_allocated"] if accelerator.is_accelerator() else []
+        for name in (*_indexed(), "device", "device_name"):
+            answers = []
+            forms = named if name == "set_device" else (*named, None)
+            for form in forms:
+                try:
+                    answers.append(getattr(accelerator, name)(form))
+                except Exception as error:
+                    require(False, f"{name}({form!r}) raised {type(error).__name__}: {error}")
+            for form, answer in zip(forms, answers, strict=True) if name in compared else ():
+                same = torch.equal(answer, answers[0]) if name == "get_rng_state" else answer == answers[0]
+                require(same, f"{name}({form!r}) gave {answer!r}, and {name}(0) {answers[0]!r}")
+        del kept
+        last = accelerator.device_count() - 1
+        for name in _ASKING:
+            getattr(accelerator, name)(last)
+            current = accelerator.current_device()
+            require(current == 0, f"{name}({last}) made {current} the current device")
+
+    def test_guard_restores(self, accelerator: Accelerator) -> None:
+        """`device_guard` selects inside its block and restores after it, an error or not; None is a no-op."""
+        last = accelerator.device_count() - 1
+        before = accelerator.current_device()
+        with accelerator.device_guard(last):
+            inside = accelerator.current_device()
+        require(inside == last, f"inside device_guard({last}) current_device() gave {inside}")
+        require(accelerator.current_device() == before, f"device_guard({last}) did not restore the device")
+        try:
+            with accelerator.device_guard(last):
+                raise KeyError
+        except KeyError:
+            pass
+        require(
+            accelerator.current_device() == before, "after an error device_guard did not restore the device"
+        )
+        with accelerator.device_guard(last), accelerator.device_guard(None):
+            require(accelerator.current_device() == last, "device_guard(None) selected another device")
+
+    def test_threads_select_for_themselves(self, accelerator: Accelerator) -> None:
+        """The current device is a thread's own: a loader's thread must not move the training's tensors."""
+        if accelerator.device_count() < 2:
+            not_claimed("there is one device")
+        accelerator.set_device(0)
+        thread = threading.Thread(target=accelerator.set_device, args=(1,))
+        thread.start()
+        thread.join()
+        current = accelerator.current_device()
+        require(current == 0, f"another thread's set_device(1) made this one's current device {current}")
+
+
+def _require_devices(accelerator: Accelerator) -> None:
+    if not accelerator.is_accelerator():
+        not_claimed("the processor is one device under any number")
+
+
+def _indexed() -> list[str]:
+    """The members that take a `device_index` and nothing else that has no default."""
+    own_way = ("device_name", "device", "device_guard", "default_generator")
+    found = []
+    for name in dir(Accelerator):
+        member = inspect.getattr_static(Accelerator, name)
+        if name.startswith("_") or not inspect.isfunction(member) or name in own_way:
+            continue
+        parameters = list(inspect.signature(member).parameters.values())[1:]
+        if parameters and parameters[0].name == "device_index":
+            found.append(name)
+    return found

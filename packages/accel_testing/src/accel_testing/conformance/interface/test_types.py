@@ -1,0 +1,93 @@
+"""Types of numbers: which are claimed, and `FloatTensor` and its like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.claims import refused, require, require_type
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestTypes"]
+
+
+class TestTypes(Subject):
+    """What numbers a program may choose, and torch's old names for tensors of them."""
+
+    def test_supported_dtypes(self, accelerator: Accelerator) -> None:
+        """`supported_dtypes` lists what can be trained in, float32 first, as the yes-or-no members say."""
+        dtypes = accelerator.supported_dtypes()
+        require_type(dtypes, list, "supported_dtypes()")
+        require(dtypes and dtypes[0] is torch.float32, f"supported_dtypes() gave {dtypes}; float32 is first")
+        require(len(set(dtypes)) == len(dtypes), f"supported_dtypes() names one twice: {dtypes}")
+        for dtype, name in ((torch.bfloat16, "is_bf16_supported"), (torch.float16, "is_fp16_supported")):
+            says = getattr(accelerator, name)()
+            require((dtype in dtypes) is says, f"{name}() gave {says}, and supported_dtypes() {dtypes}")
+        best, native = accelerator.training_dtype(), accelerator.is_bf16_native()
+        require(best in dtypes, f"training_dtype() gave {best}, which supported_dtypes() has not")
+        fits = (best is torch.bfloat16) is native
+        require(fits, f"training_dtype() gave {best}, and is_bf16_native() {native}")
+
+    def test_device_capability(self, accelerator: Accelerator) -> None:
+        """`get_device_capability` tells the types of tensors, as torch.accelerator's, not a version."""
+        for index in (None, 0):
+            told = accelerator.get_device_capability(index)
+            types = told.get("supported_dtypes") if isinstance(told, Mapping) else None
+            require(type(types) is set, f"get_device_capability({index}) gave {told!r}")
+            claimed = {torch.int64, torch.bool, *accelerator.supported_dtypes()}
+            claimed |= {torch.float64} if accelerator.is_fp64_supported() else set()
+            lacking = sorted(map(str, claimed - set(types or ())))
+            require(not lacking, f"get_device_capability({index}) has no {', '.join(lacking)}")
+
+    def test_tensors_of_data(self, accelerator: Accelerator) -> None:
+        """`FloatTensor` and its like turn data into tensors of that type on the current device."""
+        for name, dtype in _tensor_types(accelerator).items():
+            for data in ([1, 2], (1, 2), []):
+                made = getattr(accelerator, name)(data)
+                require(made.dtype is dtype, f"{name}({data}) is of {made.dtype}")
+                require(made.device.type == accelerator.device_type, f"{name}({data}) is on {made.device}")
+                require(made.tolist() == list(data), f"{name}({data}) holds {made.tolist()}")
+            last = accelerator.device_count() - 1
+            with accelerator.device_guard(last):
+                there = getattr(accelerator, name)([1, 2]).device
+            require(there.index in (None, last), f"with device {last} selected {name}([1, 2]) is on {there}")
+        requires = accelerator.FloatTensor([1.0], requires_grad=True).requires_grad
+        require(requires, "FloatTensor([1.0], requires_grad=True) requires no gradient")
+
+    def test_tensors_of_a_size(self, accelerator: Accelerator) -> None:
+        """A tensor type makes a tensor of a size, as torch's does; one number could be either: TypeError."""
+        sizes: tuple[tuple[tuple[Any, ...], tuple[int, ...]], ...] = (
+            ((), (0,)), ((2, 3), (2, 3)), ((0, 4), (0, 4)), ((torch.Size([2, 3]),), (2, 3)),
+        )  # fmt: skip
+        for name, dtype in _tensor_types(accelerator).items():
+            for given, shape in sizes:
+                made = getattr(accelerator, name)(*given)
+                fits = (made.dtype, made.device.type, tuple(made.shape)) == (
+                    dtype, accelerator.device_type, shape,
+                )  # fmt: skip
+                require(fits, f"{name}{given} is {tuple(made.shape)} of {made.dtype} on {made.device}")
+            refused(partial(getattr(accelerator, name), 5), TypeError, f"{name}(5)")
+
+    def test_instances(self, accelerator: Accelerator) -> None:
+        """`isinstance(t, FloatTensor)` tells the type and the device, as torch's types do: optimizers ask."""
+        kinds = _tensor_types(accelerator)
+        for other, dtype in kinds.items():
+            here = torch.ones(1, dtype=dtype, device=accelerator.device())
+            for name in kinds:
+                told = isinstance(here, getattr(accelerator, name))
+                require(told is (name == other), f"isinstance of a {dtype} tensor and {name} gave {told}")
+            elsewhere = isinstance(here.to("meta"), getattr(accelerator, other))
+            require(not elsewhere, f"a tensor on meta is an instance of {other}")
+
+
+def _tensor_types(accelerator: Accelerator) -> dict[str, torch.dtype]:
+    """Those that the device can make."""
+    kinds = {
+        "ByteTensor": torch.uint8, "FloatTensor": torch.float32, "HalfTensor": torch.float16,
+        "BFloat16Tensor": torch.bfloat16, "IntTensor": torch.int32, "LongTensor": torch.int64,
+    }  # fmt: skip
+    return {**kinds, **({"DoubleTensor": torch.float64} if accelerator.is_fp64_supported() else {})}

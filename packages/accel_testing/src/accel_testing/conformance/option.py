@@ -1,0 +1,61 @@
+"""`pytest --accel NAME --accel-expected FILE`: what the checks of `accel_testing.conformance` are about.
+
+pytest imports this in every run where accel-core is installed: it imports nothing else of accel_core until
+one of the options is given. With accel-simulated the device that `--accel` names is simulated as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems"]
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Add `--accel` and `--accel-expected`."""
+    group = parser.getgroup("accel")
+    about = (
+        "The backend that accel_testing.conformance checks. With accel-simulated: the devices to simulate, "
+        "such as acme:2; several by comma: one run each, and a table at the end."
+    )
+    _add(group, "--accel", metavar="NAME[:COUNT],...", help=about)
+    expected = "A TOML file of the checks of accel_testing.conformance that are skipped or fail, with reasons."
+    _add(group, "--accel-expected", metavar="FILE", help=expected)
+
+
+def _add(group: Any, name: str, **more: str) -> None:
+    # An option of that name may be a project's own: its pytest must go on, and we do without.
+    with contextlib.suppress(ValueError):
+        group.addoption(name, **more)
+
+
+def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None:
+    """Mark what the file of `--accel-expected` names."""
+    given = config.getoption("--accel-expected", None)
+    if not given:
+        return
+    from pathlib import Path
+
+    import pytest
+
+    from accel_testing.conformance.catalogue import checks
+    from accel_testing.conformance.expected import read
+    from accel_core.errors import SettingError
+
+    try:
+        expected = read(Path(given))
+    except SettingError as error:
+        raise pytest.UsageError(f"--accel-expected: {error}") from error
+    # By where they are written: a vendor's suite may have tests of its own with the same names.
+    names = {(str(check.group.file), check.node.partition("::")[2]): check.name for check in checks()}
+    for item in items:
+        code = getattr(getattr(item, "function", None), "__code__", None)
+        name = names.get((code.co_filename, code.co_name), "") if code else ""
+        if name in expected.skip:
+            item.add_marker(pytest.mark.skip(reason=expected.skip[name]))
+        elif name in expected.fails:
+            item.add_marker(pytest.mark.xfail(reason=expected.fails[name], strict=True))

@@ -1,0 +1,69 @@
+"""What a rank does, part by part, and how it tells of each: the other side of `launching`.
+
+A line of JSON for each part, in the rank's own file, written as soon as the part is done: what comes after it
+may hang or take the process down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from accel_core._support.interpreter import end_with_parent
+from accel_testing.conformance.claims import NOT_CLAIMED
+
+__all__ = ["BEGINNING", "do"]
+
+#: What stands for a part where a rank could not even begin.
+BEGINNING = "beginning"
+_LONGEST = 1500
+
+
+def do(
+    folder: Path, begin: Callable[[], tuple[Any, ...]], parts: Mapping[str, Callable[..., None]]
+) -> NoReturn:
+    """Begin, do each part with what `begin` gave, and end the process with status 0.
+
+    A part that raises is a problem of its own, and the next one follows; where `begin` raises there is none.
+    """
+    end_with_parent(os.getppid())
+    with (folder / f"{os.environ['RANK']}.jsonl").open("a", encoding="utf-8") as file:
+        given: list[Any] = []
+        for name, work in {BEGINNING: lambda: given.extend(begin()), **parts}.items():
+            began = time.monotonic()
+            told = _told(work, given)
+            line = {"part": name, **told, "seconds": time.monotonic() - began}
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            if name == BEGINNING and any(told.values()):
+                break
+    os._exit(0)  # what a backend does as it is taken down is not what is asked here
+
+
+def _told(work: Callable[..., object], given: list[Any]) -> dict[str, str]:
+    """`problem`, what is not as promised, and `unclaimed`, why it was not asked; empty where all is well."""
+    try:
+        work(*given)
+    except AssertionError as error:
+        return {"problem": str(error), "unclaimed": ""}
+    except pytest.skip.Exception as reason:
+        return {"problem": "", "unclaimed": str(reason).removeprefix(NOT_CLAIMED)}
+    except (SystemExit, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # torch's CheckpointException is no Exception
+        return {"problem": _words(error), "unclaimed": ""}
+    return {"problem": "", "unclaimed": ""}
+
+
+def _words(error: BaseException) -> str:
+    """What the error says; of other ranks' tracebacks in it the last line."""
+    text = str(error).strip()
+    if "Traceback (most recent call last)" in text:
+        text = text.splitlines()[-1]
+    return f"{type(error).__name__}: {text}"[:_LONGEST]

@@ -1,0 +1,70 @@
+"""Two ranks over the backend's own communication."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
+from accel_testing.conformance.launching import MOST_RANKS, Launch, kept, launch, ranks_of
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestDistributed"]
+
+_PROGRAM = "accel_testing.conformance.ranks.program"
+_SECONDS = 150.0
+
+
+class TestDistributed(Subject):
+    """What data-parallel training relies on, with two ranks on this host."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def together(cls, backend_name: str, accelerator: Accelerator) -> Launch:
+        """What each part gave, a line a rank: one start of the ranks for all of them."""
+        _require_communication(accelerator)
+        return launch(_PROGRAM, "all", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
+
+    def test_reductions(self, together: Launch) -> None:
+        """`all_reduce` and `reduce` add, and find the largest and smallest, in every claimed data type."""
+        kept(together, "reductions")
+
+    def test_exchanges(self, together: Launch) -> None:
+        """Gathering, scattering, broadcasting, all-to-all, objects and barriers bring what was sent."""
+        kept(together, "exchanges")
+
+    def test_messages(self, together: Launch) -> None:
+        """`send` and `recv` bring a tensor from one rank to another, as pipelines do."""
+        kept(together, "messages")
+
+    def test_data_parallel(self, together: Launch) -> None:
+        """DistributedDataParallel's gradients are those of the whole batch on the processor."""
+        kept(together, "data_parallel")
+
+    def test_fully_sharded(self, together: Launch) -> None:
+        """FSDP2's (`fully_shard`) gradients are those of the whole batch on the processor."""
+        kept(together, "fully_sharded")
+
+    def test_checkpoints(self, together: Launch) -> None:
+        """A distributed checkpoint that is saved is the same when it is loaded."""
+        kept(together, "checkpoints")
+
+    def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:
+        """Where a rank is lost the others get an error within the timeout: they do not wait for ever."""
+        _require_communication(accelerator)
+        told, codes, _ = launch(_PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
+        if 13 not in codes:
+            raise BrokenPromise(f"the rank that was to be lost ended with {codes[-1]}")
+        problems = [line["problem"] for line in told.get("lost_rank", [])]
+        aborted = [code for code in codes if code not in (0, 13)]  # a watchdog may end the process
+        require(problems == [""] or aborted, f"the rank that was left over: {problems or 'hung'}")
+
+
+def _require_communication(accelerator: Accelerator) -> None:
+    import torch
+
+    if not torch.distributed.is_available():
+        not_claimed("this torch has no torch.distributed")
+    if ranks_of(accelerator) < MOST_RANKS:
+        name = accelerator.communication_backend_name()
+        not_claimed(f"{accelerator.device_count()} device for {MOST_RANKS} ranks, over {name}")

@@ -1,0 +1,69 @@
+"""What the checks are about: the backend by its name, and its accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import pytest
+
+import accel_core
+from accel_core.accelerators.interface import Accelerator
+from accel_testing.conformance import simulated
+from accel_core.detection.records import Candidate, Unloaded
+
+__all__ = ["Subject", "candidate_of"]
+
+
+def candidate_of(name: str) -> Candidate | Unloaded:
+    """The backend of that name, or `name@distribution`; of several the one that ranks first.
+
+    Raises `BackendNotFoundError` where nobody declares it.
+    """
+    wanted, _, distribution = name.partition("@")
+    found = [each for each in accel_core.discover() if each.name == wanted]
+    for each in found:
+        if not distribution or each.provenance.distribution == distribution:
+            return each
+    known = ", ".join(_names())
+    raise accel_core.BackendNotFoundError(
+        f"{name!r} is no installed backend; installed: {known}. Install the plugin that declares it, or see "
+        "`accel list`."
+    )
+
+
+def _names() -> list[str]:
+    return list(dict.fromkeys(each.name for each in accel_core.discover()))
+
+
+class Subject:
+    """Gives the checks their backend. A suite of a vendor's sets `backend`."""
+
+    #: The backend's name, as in `DS_ACCELERATOR`; empty: what `--accel` says, or else what is chosen.
+    backend: ClassVar[str] = ""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def backend_name(cls, request: pytest.FixtureRequest) -> str:
+        """The name of the backend under test."""
+        given = cls.backend or (request.config.getoption("--accel", None) or "").partition(":")[0]
+        if not given or (given == simulated.device()[0] and given not in _names()):
+            return accel_core.get_accelerator().name  # also of a simulated device that no plugin declares
+        return given
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def accelerator(cls, backend_name: str) -> Iterator[Accelerator]:
+        """The accelerator under test."""
+        found = accel_core.accelerator(backend_name)
+        yield found
+        found.synchronize()
+
+    @pytest.fixture(autouse=True)
+    def _device_as_before(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        """Give each check the first device, whatever the one before it left selected."""
+        yield
+        if "accelerator" in request.fixturenames:
+            found = request.getfixturevalue("accelerator")
+            if found.device_count() > 1:
+                found.set_device(0)

@@ -1,0 +1,43 @@
+"""Every check as one class, which vendors subclass."""
+
+from __future__ import annotations
+
+from accel_testing.conformance.compute.test_amounts import TestAmounts
+from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
+from accel_testing.conformance.compute.test_compiling import TestCompiling
+from accel_testing.conformance.compute.test_queues import TestQueues
+from accel_testing.conformance.compute.test_randomness import TestRandomness
+from accel_testing.conformance.frameworks.test_deepspeed import TestDeepSpeed
+from accel_testing.conformance.frameworks.test_lightning import TestLightning
+from accel_testing.conformance.frameworks.test_transformers import TestTransformers
+from accel_testing.conformance.interface.test_answers import TestAnswers
+from accel_testing.conformance.interface.test_selection import TestSelection
+from accel_testing.conformance.interface.test_sharing import TestSharing
+from accel_testing.conformance.interface.test_signatures import TestSignatures
+from accel_testing.conformance.interface.test_traces import TestTraces
+from accel_testing.conformance.interface.test_types import TestTypes
+from accel_testing.conformance.ranks.test_distributed import TestDistributed
+from accel_testing.conformance.test_declaration import TestDeclaration
+
+__all__ = ["AcceleratorTests"]
+
+
+class AcceleratorTests(
+    TestDeclaration,
+    TestSignatures,
+    TestAnswers,
+    TestTypes,
+    TestSelection,
+    TestSharing,
+    TestTraces,
+    TestArithmetic,
+    TestRandomness,
+    TestQueues,
+    TestAmounts,
+    TestCompiling,
+    TestDistributed,
+    TestDeepSpeed,
+    TestLightning,
+    TestTransformers,
+):
+    """What accel_core promises of an accelerator. Subclass it, name it `Test…`, and set `backend`."""

@@ -1,0 +1,70 @@
+"""Fake backends: an accelerator by name, over the processor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from accel_core._text import shown
+from accel_core.backend import Backend
+from accel_core.errors import InvalidArgumentError, InvalidBackendError
+from accel_testing.faults import Fault
+
+__all__ = ["Fake", "fake"]
+
+#: What makes it a fake.
+_ITS_OWN = ("device_type", "vendor_import", "accelerator", "provenance")
+#: Above every first-party plugin's, so that it is chosen wherever it works.
+_PRIORITY = 950
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A backend to be `installed`; `fake` makes it."""
+
+    backend: Backend
+    devices: int
+    faults: tuple[Fault, ...]
+
+    @property
+    def vendor_import(self) -> str:
+        """The package that stands for the vendor's."""
+        return self.backend.vendor_imports[0]
+
+
+def fake(name: str, *faults: Fault, devices: int = 1, **fields: Any) -> Fake:
+    """A backend `name` with so many devices, each of which is the processor; with `faults`, if any.
+
+    Its accelerator is a `FakeAccelerator`: it really computes, says that it is an accelerator, and notes who
+    calls what. It ranks first; `fields` are more of its declaration (`priority=10`), as for `Backend`.
+    Without a device (`devices=0`) it is not usable.
+
+    Raises `InvalidBackendError` for a name or field that a declaration cannot have, for those that make it a
+    fake, and for a number of devices below 0; `InvalidArgumentError` for a fault that is none.
+    """
+    if type(devices) is not int or devices < 0:
+        raise InvalidBackendError(
+            f"fake({shown(name)}, devices={devices!r}): expected a whole number of devices, 0 or more. Write "
+            "devices=2."
+        )
+    for each in faults:
+        if not isinstance(each, Fault):
+            raise InvalidArgumentError(
+                f"fake({shown(name)}): {each!r} ({type(each).__name__}) is no fault, expected "
+                "accel_testing.Fault. Write Fault('synchronize', raises=RuntimeError('lost'))."
+            )
+    own = [field for field in _ITS_OWN if field in fields]
+    if own:
+        raise InvalidBackendError(
+            f"fake({shown(name)}): {', '.join(own)} given, expected other fields of Backend: these make it a "
+            "fake. For a device with a type of its own, simulate one: accel simulate acme:2."
+        )
+    declared: dict[str, Any] = {
+        "priority": _PRIORITY,
+        "description": "a fake of accel_testing: the processor under another name",
+        "communication_backend": "gloo",
+        **fields,
+    }
+    stem = str(name).replace(".", "_")
+    backend = Backend(name=name, device_type="cpu", vendor_import=f"fake_{stem}_vendor", **declared)
+    return Fake(backend, devices, faults)

@@ -1,0 +1,158 @@
+"""The plugin of what a test installs: hooks as any plugin has them, with faults where they were asked for."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from accel_core.accelerators.interface import Accelerator
+from accel_core.backend import PROJECT, Backend, ProbeResult
+from accel_core.errors import BackendUnavailableError
+from accel_core.hookspecs import Check, hookimpl
+from accel_testing.fakes import Fake
+from accel_testing.faults import Faults
+
+__all__ = ["FakePlugin", "Installed", "forget", "hooks", "keep", "loaded", "source", "vendor_source"]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What a test installs: a fake, a backend with or without an object for its accelerator, or a plugin."""
+
+    backends: tuple[Backend, ...]
+    fake: Fake | None = None
+    #: A class, or an object, that is the accelerator of the one backend.
+    accelerator: object = None
+    #: A module or an object of hooks, which stands for itself.
+    plugin: object = None
+
+
+#: In this process, and in those that are forked from it, by a mark that no other process gives.
+_kept: dict[str, Installed] = {}
+
+
+def keep(installed: Installed) -> str:
+    """Keep it for as long as it is installed; gives its mark, under which it is to be removed."""
+    mark = secrets.token_hex(8)
+    _kept[mark] = installed
+    return mark
+
+
+def forget(mark: str) -> None:
+    """Keep it no longer."""
+    del _kept[mark]
+
+
+def source(mark: str) -> str:
+    """Source of the module that an entry point names: it finds what was kept, or what was written of it."""
+    try:
+        # An accelerator's pickle is its name, by which another process would look for this very plugin.
+        if isinstance(_kept[mark].accelerator, Accelerator):
+            raise TypeError("an accelerator is an object of its process; give its class")
+        written, why = base64.b64encode(pickle.dumps(_kept[mark])).decode(), ""
+    except Exception as error:  # whatever the objects that it holds raise
+        written, why = "", f"{type(error).__name__}: {error}"
+    return (
+        '"""Written by accel_testing, for as long as a test runs."""\n\n'
+        "from accel_testing.plugins import hooks, loaded\n\n"
+        f"plugin = loaded({mark!r}, {written!r}, {why!r})\n"
+        "globals().update(hooks(plugin))\n"
+    )
+
+
+def vendor_source(module: str, version: str) -> str:
+    """Source of the package that stands for the vendor's."""
+    return f"import {module}\n\n__version__ = {version!r}\n{module}.plugin.meet('vendor_import')\n"
+
+
+def loaded(mark: str, written: str, why: str) -> object:
+    """The plugin, as the module that was written names it.
+
+    Raises `BackendUnavailableError` in another process where it could not be written, or cannot be read
+    there, and what a fault at `"import"` raises.
+    """
+    installed = _kept.get(mark)
+    if installed is None:
+        where = "was installed by a test of another process"
+        if not written:
+            raise BackendUnavailableError(
+                f"this plugin {where}, and does not get into this one: {why}",
+                hint="make of it a class or a module that can be imported, outside of functions",
+            )
+        try:
+            installed = pickle.loads(base64.b64decode(written))
+        except Exception as error:
+            raise BackendUnavailableError(
+                f"this plugin {where}, and cannot be read in this one: {type(error).__name__}: {error}",
+                hint="put the folder of that module on the child's path: run(..., path=[folder])",
+            ) from error
+    return installed.plugin if installed.plugin is not None else FakePlugin(installed)
+
+
+def hooks(plugin: object) -> dict[str, object]:
+    """Its hooks by name, for a module that has them too: what is registered is a module."""
+    found = {name: getattr(plugin, name, None) for name in dir(plugin) if name[:2] != "__"}
+    return {name: hook for name, hook in found.items() if hasattr(hook, f"{PROJECT}_impl")}
+
+
+class FakePlugin:
+    """The hooks of a backend that a test installs."""
+
+    def __init__(self, installed: Installed) -> None:
+        self._installed = installed
+        self._faults = Faults(installed.fake.faults if installed.fake else ())
+        self.meet("import")
+
+    def meet(self, at: str) -> None:
+        """Have happen what is due there."""
+        self._faults.meet(at)
+
+    def _answer(self, hook: str, answer: Any) -> Any:
+        lie = self._faults.meet(hook)
+        return answer if lie is None else lie.returns
+
+    @hookimpl
+    def accel_backends(self) -> Sequence[Backend]:
+        """What is declared."""
+        answer: Sequence[Backend] = self._answer("accel_backends", self._installed.backends)
+        return answer
+
+    @hookimpl
+    def accel_probe(self) -> ProbeResult | None:
+        """Nothing of its own."""
+        answer: ProbeResult | None = self._answer("accel_probe", None)
+        return answer
+
+    @hookimpl
+    def accel_create(self, backend: Backend) -> object:
+        """The fake, or what was given for an accelerator."""
+        lie = self._faults.meet("accel_create")
+        if lie is not None:
+            return lie.returns
+        if self._installed.fake is not None:
+            from accel_testing.accelerator import FakeAccelerator  # here, as most are only read
+
+            return FakeAccelerator(backend, self._installed.fake.devices, self._faults)
+        given = self._installed.accelerator
+        return given(backend) if isinstance(given, type) and issubclass(given, Accelerator) else given
+
+    @hookimpl
+    def accel_explain(self) -> str | None:
+        """Nothing of its own."""
+        answer: str | None = self._answer("accel_explain", None)
+        return answer
+
+    @hookimpl
+    def accel_op_builders(self) -> object:
+        """Nothing of its own."""
+        return self._answer("accel_op_builders", None)
+
+    @hookimpl
+    def accel_checks(self) -> Sequence[Check] | None:
+        """Nothing of its own."""
+        answer: Sequence[Check] | None = self._answer("accel_checks", None)
+        return answer

@@ -1,0 +1,29 @@
+"""Every measurement of an accelerator, as steps to be run one after another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accel_tools.bench.collectives import collectives
+from accel_tools.bench.copies import copies
+from accel_tools.bench.matrices import launches, matrices
+from accel_tools.bench.records import FULL, Effort, Step
+
+if TYPE_CHECKING:
+    from accel_core.accelerators.interface import Accelerator
+
+__all__ = ["steps"]
+
+
+def steps(accelerator: Accelerator, effort: Effort = FULL, ranks: int | None = None) -> list[Step]:
+    """The steps in order; none has run yet.
+
+    `ranks`: how many take part in the collectives, by default one for each device and at least two; with 1
+    they are left out, and say so. Running a step raises nothing: what fails is in its measurements.
+    """
+    return [
+        *copies(accelerator, effort),
+        *matrices(accelerator, effort),
+        *launches(accelerator, effort),
+        *collectives(accelerator, effort, ranks),
+    ]

@@ -1,0 +1,30 @@
+"""Figures as people read them."""
+
+from __future__ import annotations
+
+from accel_tools.bench.records import Measurement
+
+__all__ = ["in_words", "scaled"]
+
+_PREFIXES = (
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+    (1.0, ""),
+    (1e-3, "m"),
+    (1e-6, "u"),
+    (1e-9, "n"),
+)
+
+
+def scaled(value: float, unit: str) -> str:
+    """`"21.3 GB/s"`, `"1.4 us"`: three digits and a power of 1000, at most 12 characters."""
+    size, prefix = next((pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), _PREFIXES[-1])
+    digits = value / size
+    return f"{digits:.{2 if digits < 9.995 else 1 if digits < 99.95 else 0}f} {prefix}{unit}"
+
+
+def in_words(measurement: Measurement) -> str:
+    """The value; a dash where there is none."""
+    return "-" if measurement.value is None else scaled(measurement.value, measurement.unit)

@@ -1,0 +1,128 @@
+"""What `accel doctor` writes for others: `--issue`, `--bundle FILE` and `--html FILE`, all of it redacted."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from accel_core.cli.page import Facts, Heading, Paragraph, Part, Table
+from accel_tools.doctor.outgoing import Outgoing, Ranked
+from accel_tools.doctor.records import Report, Visit
+
+__all__ = ["Outlets", "outlets"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Outlets(NamedTuple):
+    """Where a visit is to go besides the terminal."""
+
+    issue: bool
+    bundle: str | None
+    html: str | None
+    force: bool
+
+    def check(self, *, as_json: bool) -> None:
+        """Raise `click.UsageError` for options that do not go together."""
+        if self.issue and as_json:
+            raise click.UsageError("--issue and --json are two forms of stdout: give one of them.")
+        if self.bundle is not None and self.bundle == self.html:
+            raise click.UsageError(f"--bundle and --html are two files, and both are {self.html}.")
+
+    def log(self) -> contextlib.AbstractContextManager[list[str]]:
+        """Records the log, where it is to go into a bundle."""
+        if self.bundle is None:
+            return contextlib.nullcontext([])
+        from accel_tools.doctor.bundle import recorded
+
+        return recorded()
+
+    def write(
+        self, visit: Visit, report: Report, log: list[str], page: Callable[[Report], list[Part]]
+    ) -> str:
+        """Write the files; gives the Markdown for stdout, empty where none is asked for.
+
+        `page` gives the report as the terminal shows it. Raises `click.ClickException` for a file that is
+        there already, or cannot be written.
+        """
+        if not (self.issue or self.bundle or self.html):
+            return ""
+        # Here, as most visits go nowhere.
+        from accel_core.cli.render import exported
+        from accel_tools.doctor import bundle, markdown
+        from accel_tools.doctor.identity import Identity
+        from accel_tools.doctor.outgoing import outgoing
+        from accel_tools.doctor.redact import Redactor
+
+        redactor = Redactor(Identity.here(visit.environ))
+        made = outgoing(visit, report, redactor)
+        if self.bundle:
+            self._file("--bundle", self.bundle, bundle.bundle(made, log, redactor))
+        if self.html:
+            parts = [*page(made.report), *_besides(made)]
+            html = exported(parts, ".html", "accel doctor", None)
+            self._file("--html", self.html, html.encode("utf-8", "xmlcharrefreplace"))
+        return markdown.markdown(made).rstrip("\n") if self.issue else ""
+
+    def _file(self, option: str, path: str, data: bytes) -> None:
+        from accel_tools.doctor.bundle import write
+
+        try:
+            write(path, data, force=self.force)
+        except FileExistsError:
+            raise click.ClickException(
+                f"{option} {path}: it exists already. Give another name, or --force to replace it."
+            ) from None
+        except OSError as error:
+            raise click.ClickException(f"{option} {path}: it cannot be written: {error.strerror}") from None
+        click.echo(f"{path} is written. It names no person, host or folder; look into it before you send it.")
+
+
+def _besides(made: Outgoing) -> list[Part]:
+    """Return what the page of `--html` has beside the report."""
+    ranking = Table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
+    parts: list[Part] = [Heading("Ranking"), ranking] if made.ranking else []
+    parts += [Heading("Versions"), Facts(made.versions.items())]
+    if made.variables:
+        parts += [Heading("Environment variables"), Facts(made.variables.items())]
+    foot = "Names of people, hosts and folders, and the values of other variables, were taken out."
+    return [*parts, Paragraph(), Paragraph([(foot, "dim")])]
+
+
+def _row(ranked: Ranked) -> list[tuple[str, str]]:
+    style = "green" if ranked.usable else "yellow" if ranked.failed else ""
+    return [
+        (ranked.name, "bold" if ranked.chosen else ""),
+        (ranked.distribution, ""),
+        (str(ranked.priority), ""),
+        (ranked.status + (", chosen" if ranked.chosen else ""), style),
+    ]
+
+
+def outlets(command: F) -> F:
+    """`--issue`, `--bundle`, `--html` and `--force`; the command gets `outlets`."""
+
+    @functools.wraps(command)
+    def gathered(
+        *args: Any, issue: bool, bundle_file: str | None, html_file: str | None, force: bool, **more: Any
+    ) -> Any:
+        return command(*args, outlets=Outlets(issue, bundle_file, html_file, force), **more)
+
+    made: Any = gathered
+    for option in (
+        click.option("--force", is_flag=True, help="Replace FILE where it exists."),
+        click.option(
+            "--html", "html_file", metavar="FILE", type=click.Path(), help="Write it as a page, redacted."
+        ),
+        click.option(
+            "--bundle", "bundle_file", metavar="FILE", type=click.Path(),
+            help="Write a zip to send: the report, what is installed, the log; redacted.",
+        ),
+        click.option("--issue", is_flag=True, help="Print Markdown for a bug report, redacted."),
+    ):  # fmt: skip
+        made = option(made)
+    return made  # type: ignore[no-any-return]

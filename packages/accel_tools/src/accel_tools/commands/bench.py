@@ -1,0 +1,241 @@
+"""`accel bench`: how fast an accelerator copies, multiplies, launches and communicates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from accel_core.asking import Step, Subject
+from accel_tools.bench import chart, document
+from accel_tools.bench.document import Run
+from accel_tools.bench.facts import device_facts, machine_facts
+from accel_tools.bench.records import FULL, QUICK, Effort, Measurement, Outcome
+from accel_tools.bench.run import steps
+from accel_tools.bench.units import in_words
+from accel_core.cli import options, text
+from accel_core.cli.accelerator import answer_of
+from accel_core.cli.output import answering
+from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
+from accel_tools.cli.progress import Progress
+from accel_core.settings import Pin, Settings
+
+__all__ = ["command"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_TITLES = ("WHAT", "RATE", "HOW")
+_CHANGES = ("WHAT", "BEFORE", "NOW", "NOW/BEFORE", "")
+_STYLES = {Outcome.NOT_MEASURED: "dim", Outcome.FAILED: "red", Outcome.WRONG: "bold red"}
+
+
+# --- what is asked, judged before torch is imported ----------------------------------------------------
+
+
+def _earlier(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> tuple[Path, Run] | None:
+    if value is None:
+        return None
+    try:
+        return value, document.read(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{text.clean(str(value))}: {text.clean(str(error))}.") from None
+
+
+def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+    """The path, which can be written: a minute of measuring must not be lost to a slip of the finger."""
+    if value is None:
+        return None
+    shown, kind = text.clean(str(value)), value.suffix.lower()
+    if kind not in chart.FORMS:
+        raise click.BadParameter(f"{shown}: expected a name that ends in {', '.join(chart.FORMS)}.")
+    if kind != ".txt" and find_spec("matplotlib") is None:
+        raise click.BadParameter(
+            f"{shown}: matplotlib, which draws it, is not installed. Give a name that ends in .txt for bars "
+            "as text, or: pip install 'accel-core[plot]'"
+        )
+    existed = value.exists()
+    try:
+        with value.open("ab"):
+            pass
+        if not existed:
+            value.unlink()
+    except OSError as error:
+        raise click.BadParameter(f"{shown} cannot be written: {error.strerror or error}.") from None
+    return value
+
+
+def _path(name: str, metavar: str, callback: Callable[..., Any], words: str) -> Callable[[F], F]:
+    kind = click.Path(path_type=Path)
+    return click.option(f"--{name}", type=kind, metavar=metavar, callback=callback, help=words)
+
+
+@click.command("bench")
+@options.backend_name
+@click.option(
+    "--quick", is_flag=True, help="Fewer repeats of smaller sizes: seconds instead of a quarter minute."
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Ranks in the collectives [default: one for each device, at least 2]; 1 leaves them out.",
+)
+@_path("compare", "OLD.json", _earlier, "Compare with an earlier run's --json.")
+@_path("plot", "FILE", _picture, "Draw the figures: .svg or .png (needs matplotlib), or .txt.")
+@options.as_json
+@click.pass_context
+def command(
+    ctx: click.Context,
+    name: Pin | None,
+    *,
+    quick: bool,
+    ranks: int | None,
+    compare: tuple[Path, Run] | None,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure how fast the chosen accelerator, or NAME, is.
+
+    Copies between host and device and on it, matrix products by data type, launches, and collectives
+    between ranks on this host. What is computed is checked too. Takes a quarter of a minute, and wants the
+    machine for itself. The exit status is 1 where something failed or came out wrong.
+    """
+    with answering(as_json=as_json) as output:
+        run = _measure(options.read_settings(), name, ranks, quick=quick)
+        answer = document.to_dict(run)
+        if compare is not None:
+            answer["comparison"] = _comparison(compare, run)
+        if as_json:
+            output.write_json(answer)
+        else:
+            output.write_page(_page(run, answer.get("comparison")))
+    if plot is not None:
+        _draw(plot, run, compare)
+    failed = any(m.outcome in (Outcome.FAILED, Outcome.WRONG) for m in run.measurements)
+    ctx.exit(1 if failed else 0)
+
+
+def _measure(settings: Settings, name: Pin | None, ranks: int | None, *, quick: bool) -> Run:
+    """The run, made in a child process: no device that crashes takes what is to be said with it."""
+    given = {"effort": list(QUICK if quick else FULL), "quick": quick, "ranks": ranks}
+    return document.of_dict(answer_of(measured_in_child, given, settings, name, live=True).answer)
+
+
+def measured_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the document of a run."""
+    start, began = time.perf_counter(), document.started()
+    accelerator = subject.accelerator
+    step("device_properties()")
+    device, machine = device_facts(accelerator), machine_facts()
+    todo = steps(accelerator, Effort(*arguments["effort"]), arguments["ranks"])
+    done: list[Measurement] = []
+    with Progress(len(todo)) as progress:
+        for each in todo:
+            step(each.title)
+            progress.show(each.title)
+            done += each.run()
+    seconds = time.perf_counter() - start
+    return document.to_dict(Run(began, seconds, arguments["quick"], machine, device, tuple(done)))
+
+
+def _comparison(earlier: tuple[Path, Run], run: Run) -> dict[str, Any]:
+    path, before = earlier
+    return {
+        "file": str(path),
+        "time": before.time,
+        "warnings": document.differences(before, run),
+        "changes": [change.to_dict() for change in document.compare(before.measurements, run.measurements)],
+    }
+
+
+def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
+    before = {m.name: m for m in compare[1].measurements} if compare is not None else None
+    machine = run.machine
+    title = f"accel bench {run.accelerator['name']}: {_product(run)}"
+    subtitle = (
+        f"torch {machine['torch']}, {machine['system']}, {text.count(machine['cores'], 'core')}, {run.time}"
+    )
+    try:
+        chart.draw(path, title, subtitle, run.measurements, before)
+    except OSError as error:
+        raise click.ClickException(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+# --- the page ------------------------------------------------------------------------------------------
+
+
+def _page(run: Run, comparison: dict[str, Any] | None) -> list[Part]:
+    parts = [*_identity(run), Paragraph(), Table(_TITLES, [_row(m) for m in run.measurements])]
+    return parts if comparison is None else [*parts, *_compared(run, comparison)]
+
+
+def _identity(run: Run) -> list[Part]:
+    machine, device = run.machine, run.accelerator
+    source = f" ({device['distribution']} {device['version']})"
+    threads = text.count(machine["torch_threads"], "thread")
+    return [
+        paragraph((device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")),
+        Facts(
+            (
+                ("device", f"{device['device']}, {text.count(device['devices'], 'device')} in all"),
+                ("driver", text.clean(device["driver"] or "")),
+                ("processor", f"{text.clean(machine['cpu'])}, {text.count(machine['cores'], 'core')}"),
+                ("torch", f"{machine['torch']}, {threads}"),
+                ("load", _load(machine)),
+                ("took", f"{run.seconds:.0f} s{', --quick' if run.quick else ''}"),
+            )
+        ),
+    ]
+
+
+def _product(run: Run) -> str:
+    return text.clean(run.accelerator["product"] or run.accelerator["device"])
+
+
+def _load(machine: Any) -> str:
+    """What else the cores had to do before the run; empty where the system does not count it."""
+    load, cores = machine["load"], machine["cores"]
+    if load is None:
+        return ""
+    busy = ": others want the cores, figures are lower" if load > cores / 2 else ""
+    return f"{load:.1f} before the run{busy}"
+
+
+def _row(m: Measurement) -> list[Cell]:
+    first: list[Cell] = [(m.title, "bold"), (in_words(m), "")]
+    if m.value is None:
+        word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
+        return [*first, (f"{word}{text.clean(m.reason)}", _STYLES[m.outcome])]
+    times = f"{m.repeats} x {m.calls} times" if m.calls > 1 else text.count(m.repeats, "time")
+    how = f"{m.size}, {times}, spread {(m.spread or 0) * 100:.0f} %"
+    return [*first, (how, ""), (text.clean(m.note), "dim")]
+
+
+def _compared(run: Run, comparison: dict[str, Any]) -> list[Part]:
+    taken = f" ({text.clean(comparison['time'])})"
+    parts: list[Part] = [Heading(f"Compared with {text.clean(comparison['file'])}{taken}")]
+    parts += [
+        paragraph(("Warning: ", "bold yellow"), (f"{text.clean(warning)}.", ""))
+        for warning in comparison["warnings"]
+    ]
+    now = {m.name: m for m in run.measurements}
+    rows = [_change(change, now[change["name"]]) for change in comparison["changes"]]
+    return (
+        [*parts, Table(_CHANGES, rows)] if rows else [*parts, paragraph(("No measurement is in both.", ""))]
+    )
+
+
+def _change(change: dict[str, Any], now: Measurement) -> list[Cell]:
+    verdict = change["verdict"] if change["verdict"] != "same" else ""
+    style = {"faster": "green", "slower": "red"}.get(verdict, "")
+    return [
+        (now.title, "bold"),
+        (in_words(now._replace(value=change["before"])), ""),
+        (in_words(now), ""),
+        (f"{change['ratio']:.2f} {verdict}".strip(), style),
+        ("" if change["same_size"] else f"of another size: {now.size} now", "dim"),
+    ]

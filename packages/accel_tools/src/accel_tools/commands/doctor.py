@@ -1,0 +1,124 @@
+"""`accel doctor`: what is wrong with the accelerators here, and the next command for each of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from accel_tools.cli import handing_on, mending
+from accel_core.cli import options, text
+from accel_core.cli.output import answering
+from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
+from accel_tools.cli.progress import Progress
+from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
+from accel_tools.doctor.run import end_given_up, visited
+from accel_tools.doctor.topics import TOPICS
+from accel_core.settings import Pin
+
+__all__ = ["command"]
+
+#: Names of facts beyond this are no column.
+_LONGEST = 24
+_STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
+
+
+@click.command("doctor")
+@options.backend_names
+@click.option("-v", "--verbose", is_flag=True, help="All findings, and what was seen.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    type=click.Choice([topic.name for topic in TOPICS]),
+    help=f"Only this one; may be repeated: {', '.join(topic.name for topic in TOPICS)}.",
+)
+@options.probe_timeout
+@options.as_json
+@handing_on.outlets
+@mending.options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    names: tuple[Pin, ...],
+    *,
+    verbose: bool,
+    topics: tuple[str, ...],
+    timeout: float | None,
+    as_json: bool,
+    outlets: handing_on.Outlets,
+    mend: mending.Mending,
+) -> None:
+    """Say what is wrong with the accelerators here, or with each NAME, and what to do.
+
+    Everything is tried in processes of its own, side by side. The exit status is 0 when nothing is wrong (a
+    device, or a vendor's package, that is not here is not), 1 when something is not as it should be, and 2
+    when what is here cannot be used: nothing is usable, a pinned backend or a device that is present is not,
+    torch cannot be imported.
+    """
+    outlets.check(as_json=as_json)
+    mend.check(as_json=as_json)
+    with answering(as_json=as_json) as output:
+        visit = Visit(options.read_settings(timeout), dict(os.environ), names)
+        if mend.listing:
+            mending.write_list(visit, TOPICS, output, as_json=as_json)
+            ctx.exit(0)
+        wanted = [topic for topic in TOPICS if not topics or topic.name in topics]
+        with outlets.log() as lines, Progress(len(wanted)) as progress:
+            report = visited(visit, wanted, progress.show)
+        issue = outlets.write(visit, report, lines, lambda it: _page(it, in_unicode=True, everything=True))
+        if issue:
+            output.write(issue)
+        elif as_json:
+            output.write_json(report.to_dict())
+        else:
+            in_unicode = output.can_write("".join(level.mark for level in Level))
+            output.write_page(_page(report, in_unicode=in_unicode, everything=verbose))
+        if mend.fix:
+            report = mend.offer(visit, report)
+    end_given_up()
+    ctx.exit(report.exit_status)
+
+
+def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[Part]:
+    parts: list[Part] = [paragraph((text.clean(report.verdict), _STYLES[report.level])), Paragraph()]
+    for topic in report.topics:
+        parts += _topic(topic, in_unicode=in_unicode, everything=everything)
+    if not everything:
+        parts += [Paragraph(), paragraph(("`accel doctor -v` says all that was seen.", "dim"))]
+    return parts
+
+
+def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[Part]:
+    """The topic's line, and below what is not as it should be; `everything`: all findings and their facts."""
+
+    def mark(level: Level) -> Cell:
+        return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
+
+    took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
+    parts: list[Part] = [Marked(mark(topic.level), paragraph((topic.title, "bold"), (took, "dim")))]
+    if topic.failed:
+        failed = f"this could not be looked into: {text.clean(topic.failed)}"
+        parts.append(Marked(mark(Level.WARNING), paragraph((failed, "")), indent=2))
+    for finding in topic.findings:
+        if everything or finding.level is not Level.OK:
+            parts.append(Marked(mark(finding.level), Paragraph(_in_words(finding)), indent=2))
+            if everything and finding.facts:
+                parts += _facts(finding)
+    return parts
+
+
+def _facts(finding: Finding) -> list[Part]:
+    """What was seen: in two columns, or one under the other where names are long, as paths are."""
+    facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
+    if max(len(name) for name, _ in facts) <= _LONGEST:
+        return [Facts(facts, indent=5)]
+    return [Marked(("", ""), paragraph((name, "dim"), (f"  {value}", "")), indent=3) for name, value in facts]
+
+
+def _in_words(finding: Finding) -> Sequence[Cell]:
+    about = [(text.clean(finding.about), "bold"), (": ", "")] if finding.about else []
+    step = [(f"\n{text.clean(finding.step)}", "dim")] if finding.step else []
+    return [*about, (text.clean(finding.what), ""), *step]

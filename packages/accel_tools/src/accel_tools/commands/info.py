@@ -1,0 +1,283 @@
+"""`accel info`: what an accelerator is and can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from accel_core._support.guarded import preserved
+from accel_core._support.torch_import import import_torch
+from accel_core.accelerators._streams import HostStream
+from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators.records import DeviceProperties
+from accel_core.asking import Step, Subject
+from accel_core.cli import options, text
+from accel_core.cli.accelerator import answer_of
+from accel_core.cli.output import answering
+from accel_core.cli.page import Bullets, Facts, Heading, Part, Table, paragraph
+from accel_core.detection.autoload import spoilers
+from accel_core.detection.records import How
+from accel_train.launch.communication import communication_of
+from accel_core.errors import CAUGHT, UnsupportedError, root_cause
+from accel_core.settings import Pin, Settings
+from accel_train.staged import STAGED
+
+__all__ = ["command"]
+
+T = TypeVar("T")
+
+_TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
+#: The capabilities that have no line of their own on the page, in words; `capabilities` in JSON has all.
+_IN_WORDS = {
+    "is_available": "a device that is there",
+    "is_bf16_supported": "bf16",
+    "is_bf16_native": "bf16 in hardware",
+    "is_fp16_supported": "fp16",
+    "is_synchronized_device": "calls that return when their work is done",
+    "use_host_timers": "the host's clock for timing",
+    "resolves_data_dependency": "ordering of streams by itself",
+    "handles_memory_backpressure": "waiting for memory by itself",
+    "supports_nvtx_domain": "NVTX domains",
+    "prefer_triton_grouped_mm": "Triton for grouped matrix products",
+}
+
+
+@click.command("info")
+@options.backend_name
+@options.as_json
+@click.pass_context
+def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
+    """Show what the chosen accelerator, or NAME, is and can do.
+
+    Its devices and their memory, data types, communication and compile backends, streams, graphs and
+    operators. Needs torch; a child process imports it and the vendor's package.
+    """
+    with answering(as_json=as_json) as output:
+        settings = options.read_settings()  # judged before torch takes its second to import
+        asked = answer_of(document_in_child, {}, settings, name, seconds=_patience(settings), skipping=True)
+        document = asked.answer
+        if document["how"] != How.FALLBACK.value:  # then it was looked for
+            document["autoload"] = list(map(str, spoilers(asked.backend, settings.probe_timeout)))
+        if as_json:
+            output.write_json(document)
+        else:
+            output.write_page(_page(document))
+    ctx.exit(1 if document["problems"] else 0)
+
+
+# --- the document --------------------------------------------------------------------------------------
+
+
+def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the document, all but what torch's autoload spoils."""
+    document = _document(subject.accelerator, _Questions(step, arguments["skipped"]))
+    how = subject.how.value if subject.how else None
+    return {**document, "how": how, "autoload": list(subject.autoload)}
+
+
+def _patience(settings: Settings) -> float:
+    """Seconds that one question may take: the first may start the device, another load a compiler."""
+    return 3 * settings.probe_timeout
+
+
+class _Questions:
+    """Asks, and notes what fails: one wedged device must not hide what the others say.
+
+    `step` is told of each question; those of which an earlier process died, or hung, are not asked again.
+    """
+
+    def __init__(self, step: Step, skipped: dict[str, str]) -> None:
+        self.problems: dict[str, str] = {}
+        self._step = step
+        self._skipped = skipped
+
+    def __call__(self, what: str, ask: Callable[[], T]) -> T | None:
+        """The answer; `None` where the device has none, or where the vendor's code fails."""
+        if what in self._skipped:
+            self.problems[what] = self._skipped[what]
+            return None
+        self._step(what)
+        try:
+            with preserved(what):
+                return ask()
+        except UnsupportedError:
+            return None
+        except CAUGHT as error:
+            self.problems[what] = root_cause(error)
+            return None
+
+
+def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
+    """What the accelerator is and can do, as JSON can hold it; may initialise the device."""
+    backend = accelerator.backend
+    source = backend.provenance
+    count = ask("device_count()", accelerator.device_count)
+    capabilities = ask("capabilities()", accelerator.capabilities)
+    version = ask("communication_backend_version()", accelerator.communication_backend_version)
+    visible = ask("visible_device_ids()", accelerator.visible_device_ids)
+    return {
+        "name": accelerator.name,
+        "distribution": source.distribution if source else "",
+        "version": source.version if source else "",
+        "description": backend.description,
+        "url": backend.url,
+        "priority": backend.priority,
+        "device_type": ask("device()", lambda: accelerator.device().type),
+        "vendor_import": list(backend.vendor_imports),
+        "torch": str(import_torch().__version__),
+        "devices": [_device_document(accelerator, index, ask) for index in range(count or 0)],
+        "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
+        "communication_backend": ask("communication_backend_name()", lambda: communication_of(accelerator)),
+        "communication_backend_version": None if version is None else list(version),
+        "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend),
+        "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
+        "capabilities": capabilities.to_dict() if capabilities else {},
+        "op_builders": dict(ask("op_builders()", accelerator.op_builders) or {}),
+        "visible_devices_envs": ask("visible_devices_envs()", accelerator.visible_devices_envs),
+        "visible_device_ids": None if visible is None else list(visible),
+        "export_envs": ask("export_envs()", accelerator.export_envs),
+        "problems": ask.problems,
+    }
+
+
+def _device_document(accelerator: Accelerator, index: int, ask: _Questions) -> dict[str, Any]:
+    nothing = DeviceProperties(name="")
+    properties = ask(f"device_properties({index})", lambda: accelerator.device_properties(index)) or nothing
+    capability = properties.capability
+    return {
+        "index": index,
+        "torch_device": ask(f"device_name({index})", lambda: accelerator.device_name(index)),
+        **properties.to_dict(),
+        "capability": None if capability is None else list(capability),
+        "available_memory": ask(f"available_memory({index})", lambda: accelerator.available_memory(index)),
+    }
+
+
+def _dtype(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _is_host_stream(stream: object) -> bool:
+    """Whether the class only stands for streams, on a device whose calls end when their work is done."""
+    return isinstance(stream, type) and issubclass(stream, HostStream)
+
+
+# --- the page ------------------------------------------------------------------------------------------
+
+
+def _page(doc: dict[str, Any]) -> list[Part]:
+    return [*_identity(doc), *_devices(doc), *_abilities(doc), *_problems(doc), *_autoload(doc)]
+
+
+def _autoload(doc: dict[str, Any]) -> list[Part]:
+    lines = [paragraph((text.clean(line), "")) for line in doc["autoload"]]
+    return [Heading(text.AUTOLOAD), Bullets(lines)] if lines else []
+
+
+def _identity(doc: dict[str, Any]) -> list[Part]:
+    source = f" ({doc['distribution']} {doc['version']})"
+    what = f": {text.clean(doc['description'])}" if doc["description"] else ""
+    return [
+        paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
+        Facts(
+            (
+                ("chosen as", How(doc["how"]).words if doc["how"] else ""),
+                ("priority", str(doc["priority"])),
+                ("device type", str(doc["device_type"])),
+                ("vendor import", ", ".join(doc["vendor_import"])),
+                ("torch", doc["torch"]),
+                ("read on", text.clean(doc["url"])),
+            )
+        ),
+    ]
+
+
+def _devices(doc: dict[str, Any]) -> list[Part]:
+    devices = doc["devices"]
+    parts: list[Part] = [Heading(text.count(len(devices), "device"))]
+    rows = [
+        [
+            (str(device["index"]), ""),
+            (str(device["torch_device"] or "-"), "bold"),
+            (_size(device["total_memory"]), ""),
+            (_size(device["available_memory"]), ""),
+            (text.clean(_product(device)), ""),
+        ]
+        for device in devices
+    ]
+    return [*parts, Table(_TITLES, rows)] if rows else parts
+
+
+def _product(device: dict[str, Any]) -> str:
+    """The device's name and what else the vendor says of it."""
+    capability = device["capability"]
+    parts = (
+        device["name"],
+        f"capability {'.'.join(map(str, capability))}" if capability else "",
+        f"{device['multiprocessors']} compute units" if device["multiprocessors"] else "",
+        f"PCI {device['pci_address']}" if device["pci_address"] else "",
+        str(device["uuid"] or ""),
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _abilities(doc: dict[str, Any]) -> list[Part]:
+    can: dict[str, bool] = doc["capabilities"]
+    version = ".".join(map(str, doc["communication_backend_version"] or ()))
+    ids = doc["visible_device_ids"]
+    visible = ", ".join(doc["visible_devices_envs"] or ())
+    others = {words: can[name] for name, words in _IN_WORDS.items() if name in can}
+    return [
+        Heading("What it can do"),
+        Facts(
+            (
+                ("train in", ", ".join(doc["dtypes"] or ())),
+                ("fp8", _yes(can.get("is_fp8_supported"))),
+                ("fp64", _yes(can.get("is_fp64_supported"))),
+                ("communication", _communication(doc["communication_backend"], version)),
+                ("compile backend", str(doc["compile_backend"])),
+                ("Triton", _yes(can.get("is_triton_supported"))),
+                ("graphs", _yes(can.get("supports_graphs"))),
+                (
+                    "streams",
+                    _yes(doc["streams"], no="no: one queue stands in, and the host's clock"),
+                ),
+                ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
+                ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
+                ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
+                ("says yes to", ", ".join(name for name, yes in others.items() if yes)),
+                ("says no to", ", ".join(name for name, yes in others.items() if not yes)),
+            )
+        ),
+    ]
+
+
+def _problems(doc: dict[str, Any]) -> list[Part]:
+    if not doc["problems"]:
+        return []
+    failed = ((what, text.clean(why)) for what, why in doc["problems"].items())
+    return [Heading("What failed"), Facts(failed)]
+
+
+def _communication(name: str | None, version: str) -> str:
+    if name is None:
+        return "none: see below"
+    what = " (the device has no collectives: through host memory, over gloo)" if name == STAGED else ""
+    return f"{name} {version}".strip() + what
+
+
+def _yes(answer: bool | None, no: str = "no") -> str:
+    return "not known" if answer is None else "yes" if answer else no
+
+
+def _ids(ids: list[int | str] | None) -> str:
+    if ids is None:
+        return "not set: all"
+    return f"now {','.join(map(str, ids))}" if ids else "now none"
+
+
+def _size(amount: int | None) -> str:
+    """Bytes as people read them; torch and its vendors count in powers of two."""
+    return "-" if amount is None else f"{amount / 2**30:.1f} GiB"

@@ -1,0 +1,111 @@
+"""The device that a framework would choose here: asked of the framework itself, in a child process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from accel_core.errors import CAUGHT, root_cause
+
+__all__ = ["FRAMEWORKS", "Framework", "ask"]
+
+
+class Framework(NamedTuple):
+    """One framework: its question, and how to make it choose ours."""
+
+    name: str
+    #: The distributions that must be installed; its version is that of the first.
+    distributions: tuple[str, ...]
+    #: The question, as a user would write it.
+    question: str
+    #: Imports the framework and gives torch's name of the device.
+    device: Callable[[], str]
+    #: What makes it choose ours, which stands for `{}`.
+    to_ours: str
+    #: What makes it choose the CPU; empty where that is nothing else.
+    to_cpu: str = ""
+    #: What makes it choose ours where it would choose the device that is the key.
+    from_theirs: Mapping[str, str] = {}
+
+    def step(self, ours: str, theirs: str) -> str:
+        """Return what makes it choose `ours` in the place of `theirs`."""
+        if theirs in self.from_theirs:
+            return self.from_theirs[theirs].format(ours)
+        return self.to_cpu if ours == "cpu" and self.to_cpu else self.to_ours.format(ours.partition(".")[0])
+
+
+def ask(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: ask the framework of that name, as a program that no launcher has started."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(name, None)
+    [framework] = [framework for framework in FRAMEWORKS if framework.name == job["framework"]]
+    stage(framework.question)
+    try:
+        return {"device": str(framework.device()), "fails": ""}
+    except CAUGHT as error:
+        return {"device": "", "fails": root_cause(error)}
+
+
+def _deepspeed() -> str:
+    from deepspeed.accelerator import get_accelerator
+
+    return str(get_accelerator().device_name())
+
+
+def _accelerate() -> str:
+    from accelerate import PartialState
+
+    return str(PartialState().device.type)
+
+
+def _trainer() -> str:
+    from transformers import TrainingArguments
+
+    return str(TrainingArguments(report_to=[]).device.type)
+
+
+def _lightning() -> str:
+    from lightning.fabric import Fabric
+
+    return str(Fabric(devices=1).device.type)
+
+
+_ARGUMENTS = "AcceleratorArguments of accel_train.transformers before TrainingArguments"
+
+#: In the order of the report.
+FRAMEWORKS = (
+    Framework(
+        "DeepSpeed",
+        ("deepspeed",),
+        "deepspeed.accelerator.get_accelerator().device_name()",
+        _deepspeed,
+        to_ours="export DS_ACCELERATOR={} where DeepSpeed knows that name, else activate() of "
+        "accel_train.deepspeed",
+    ),
+    Framework(
+        "Accelerate",
+        ("accelerate",),
+        "accelerate.PartialState().device",
+        _accelerate,
+        to_ours="export ACCELERATE_TORCH_DEVICE={}",
+        to_cpu="export ACCELERATE_USE_CPU=1",
+    ),
+    Framework(
+        "Transformers' Trainer",
+        ("transformers", "accelerate"),
+        "transformers.TrainingArguments().device",
+        _trainer,
+        to_ours=_ARGUMENTS,
+        to_cpu=f"TrainingArguments(use_cpu=True), or {_ARGUMENTS}",
+        from_theirs={"cpu": "export ACCELERATE_TORCH_DEVICE={}"},
+    ),
+    Framework(
+        "Lightning",
+        ("lightning",),
+        "lightning.fabric.Fabric(devices=1).device",
+        _lightning,
+        to_ours="Trainer(**trainer_options()) with accel_train.lightning",
+        from_theirs={"mps": "export DISABLE_MPS=1"},
+    ),
+)

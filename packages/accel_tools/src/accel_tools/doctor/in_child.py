@@ -1,0 +1,59 @@
+"""What the topics have child processes do: apart, so that a child imports as little as it can."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from accel_core._support.guarded import stdout_to_stderr
+from accel_core._support.torch_import import import_torch
+from accel_core._text import clean
+from accel_core.detection.plugins import EntryPoint
+from accel_core.errors import CAUGHT, root_cause
+
+__all__ = ["architectures", "import_vendor", "try_acts"]
+
+
+def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str]:
+    """Do what each of the acts would do, an entry point or lines of a file; how it fails, by its number."""
+    wrong: dict[int, str] = {}
+    for index, act in enumerate(job["jobs"]):
+        stage(json.dumps({"at": index, "wrong": wrong}))
+        try:
+            if "lines" in act:
+                for line in act["lines"]:
+                    exec(line, {})  # as the module site does
+            else:
+                loaded: Any = EntryPoint(*act["entry_point"]).load()
+                if act["call"]:
+                    loaded()
+        except CAUGHT as error:
+            wrong[index] = clean(root_cause(error))
+    return wrong
+
+
+def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """Import torch, then the vendor's package; what the latter changed, also where its import fails."""
+    from importlib import import_module
+
+    from accel_tools.doctor.footprint import changes, footprint
+
+    stage("import of torch")
+    import_torch()
+    before = footprint()
+    stage(f"import of {job['module']}")
+    with stdout_to_stderr(), contextlib.suppress(*CAUGHT):  # the verdict says how it fails
+        import_module(job["module"])
+    return {"changes": [tuple(change) for change in changes(before)]}
+
+
+def architectures(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
+    """What torch has code for, and the GPUs with their compute capability."""
+    stage("import of torch")
+    torch = import_torch()
+    stage("torch.cuda")
+    count = range(torch.cuda.device_count())
+    gpus = [(torch.cuda.get_device_name(i), *torch.cuda.get_device_capability(i)) for i in count]
+    return {"torch": torch.cuda.get_arch_list(), "gpus": gpus}

@@ -1,0 +1,125 @@
+"""What leaves this machine of a visit: the report, the ranking, versions and variables, all of it redacted.
+
+`--issue`, `--html` and `--bundle` write this one record, and look at nothing else.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from accel_core._support import installed
+from accel_core._version import __version__
+from accel_core.detection.records import Verdict
+from accel_core.detection.survey import Survey
+from accel_tools.doctor.identity import Identity, matters, may_be_told
+from accel_tools.doctor.records import Report, Visit
+from accel_tools.doctor.redact import Redactor
+from accel_core.settings import normalize_distribution
+
+__all__ = ["Outgoing", "Ranked", "distributions", "outgoing"]
+
+
+class Ranked(NamedTuple):
+    """One backend, as the ranking shows it."""
+
+    name: str
+    distribution: str
+    priority: int
+    #: The verdict's status in words: `"no device"`.
+    status: str
+    #: Whether something that is installed for it does not work.
+    failed: bool
+    usable: bool
+    chosen: bool
+    #: Milliseconds that its probe took.
+    ms: float
+
+
+class Outgoing(NamedTuple):
+    """A visit that may be shown to strangers."""
+
+    report: Report
+    #: In rank order; none where no topic asked for the backends.
+    ranking: tuple[Ranked, ...]
+    #: Versions by name, this machine's platform among them.
+    versions: Mapping[str, str]
+    #: Variables that matter, with their values or `"set"`.
+    variables: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as JSON can hold it: the report's keys, and these."""
+        return {
+            **self.report.to_dict(),
+            "ranking": [row._asdict() for row in self.ranking],
+            "versions": dict(self.versions),
+            "variables": dict(self.variables),
+        }
+
+
+def outgoing(visit: Visit, report: Report, redactor: Redactor | None = None) -> Outgoing:
+    """The visit without what names people, machines and folders."""
+    redactor = redactor or Redactor(Identity.here(visit.environ))
+    surveyed = visit.surveyed
+    return redactor.of(
+        Outgoing(
+            report,
+            tuple(_ranking(surveyed)) if surveyed else (),
+            dict(_versions(surveyed)),
+            {name: _told(name, value) for name, value in sorted(visit.environ.items()) if matters(name)},
+        )
+    )
+
+
+def _told(name: str, value: str) -> str:
+    return value if may_be_told(name, value) else "set"
+
+
+def _ranking(surveyed: Survey) -> Iterator[Ranked]:
+    candidate = surveyed.choice.candidate if surveyed.choice else None
+    for verdict in surveyed.verdicts:
+        yield Ranked(
+            verdict.name,
+            str(verdict.provenance),
+            verdict.priority,
+            verdict.status.words,
+            verdict.status.is_failure or verdict.broken,
+            verdict.usable,
+            candidate is not None and verdict.is_about(candidate),
+            verdict.ms,
+        )
+
+
+def _versions(surveyed: Survey | None) -> Iterator[tuple[str, str]]:
+    yield "accel-core", __version__
+    yield "Python", f"{platform.python_version()} ({platform.python_implementation()}, {sys.platform})"
+    yield "platform", f"{platform.system()} {platform.release()}, {platform.machine()}"
+    libc = " ".join(platform.libc_ver())
+    if libc.strip():
+        yield "C library", libc
+    yield "torch", installed.version("torch") or "not installed"
+    for name in dict.fromkeys(_packages(surveyed.verdicts if surveyed else ())):
+        if (version := installed.version(name)) is not None and name not in ("torch", "accel-core"):
+            yield name, version
+
+
+def _packages(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
+    """The distributions that a verdict may hang on: plugins, and vendors' as most of them are named."""
+    for verdict in verdicts:
+        yield verdict.provenance.distribution
+        yield from (normalize_distribution(module.partition(".")[0]) for module in verdict.vendor_import)
+
+
+def distributions() -> list[str]:
+    """What is installed, `name==version` by name, as metadata says; of several the one that is imported."""
+    found: dict[str, str] = {}
+    for distribution in installed.distributions():
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+        except Exception:  # metadata may be broken in any way
+            continue
+        if name:
+            found.setdefault(normalize_distribution(name), f"{name}=={version}")
+    return [line for _, line in sorted(found.items())]

@@ -1,0 +1,250 @@
+"""`accel run --doctor`: each rank looks at its machine before its script, and rank 0 tells what differs.
+
+    python -m accel_tools.doctor.ranks OWN...
+
+The worker of a rank starts it in the rank's own environment, in a process of its own, whose end takes the
+store and torch with it. `OWN` are the variables that each rank was given a value of its own. The exit status
+is `REFUSED` where no rank's script may start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from accel_core._support import installed
+from accel_core._support.interpreter import end_after, end_with_parent
+from accel_core._text import clean
+from accel_core._version import __version__
+from accel_train.launch.agreement import enumerated, exchange
+from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.worker import REFUSED
+from accel_tools.doctor.identity import may_be_told
+from accel_tools.doctor.records import Visit
+from accel_tools.doctor.run import examine
+from accel_tools.doctor.topics import machine, visible_devices
+from accel_core.errors import CAUGHT, AccelError, root_cause
+from accel_core.settings import read
+
+__all__ = ["Looked", "compared", "main"]
+
+#: Seconds for a rank's look beside the probe of its device, and for the others to come with theirs.
+_LOOK, _MEET = 20.0, 60.0
+#: Seconds for which a rank waits until rank 0's store is closed, whose port the script will want.
+_CLOSING = 5.0
+#: What differs between ranks of one host by design: ranks are bound to cores of their own; memory is in use.
+_OF_A_RANK = ("cores", "memory", "time of cores")
+#: Variables that tell a rank which one it is.
+_PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT")
+#: Rank 0's word that no script may start.
+_REFUSED = "refused"
+#: The most that a rank's record may hold, in characters of one text and in facts.
+_LONGEST, _MOST = 500, 400
+
+
+class Looked(NamedTuple):
+    """What one rank saw."""
+
+    rank: int
+    host: str
+    #: By name, in the order in which people read it.
+    facts: dict[str, str]
+    #: Why no accelerator can be chosen; empty where one can.
+    problem: str = ""
+
+    @classmethod
+    def read(cls, rank: int, data: bytes) -> Looked:
+        """What a rank has left, which may be anything."""
+        try:
+            host, facts, problem = json.loads(data)
+            texts = {_text(name): _text(value) for name, value in list(facts.items())[:_MOST]}
+            return cls(rank, _text(host), texts, _text(problem))
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            return cls(rank, "not known", {"what it left": f"no record: {type(error).__name__}"})
+
+
+def main(own: Sequence[str]) -> int:
+    """Look, meet the other ranks, tell; the exit status. Whatever goes wrong is told, and scripts start."""
+    end_with_parent(os.getppid())
+    try:
+        settings = read()
+        me = read_rank()
+        look = _LOOK + settings.probe_timeout
+        # Whoever hangs in a vendor's code, or in the store, is ended; its script starts then.
+        end_after(2 * (look + _MEET))
+        return _compare(me, _look(me, own, look), look + _MEET)
+    except AccelError as error:
+        return _give_up(str(error))
+    except CAUGHT as error:
+        return _give_up(root_cause(error))
+
+
+def _give_up(why: str) -> int:
+    _say([f"not compared with the other ranks: {' '.join(why.split())}"])
+    return 0
+
+
+# --- one rank ------------------------------------------------------------------------------------------
+
+
+def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
+    """What this rank sees: versions, its choice, and the findings on machine and visible devices."""
+    end = time.monotonic() + limit
+    settings = read()
+    # All but what the launcher has chosen is left alone: each rank would probe every vendor of its host.
+    visit = Visit(settings._replace(allow=settings.pins or settings.allow), dict(os.environ))
+    facts = {
+        "accel-core": __version__,
+        "torch": installed.version("torch") or "not installed",
+        "Python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
+    }
+    problem = ""
+    try:
+        choice = visit.survey().choice
+        selection = choice.selection if choice else None
+        if selection is None or selection.chosen is None:
+            problem = selection.problem if selection else "nothing was probed"
+        else:
+            devices = next((v.devices for v in selection.verdicts if v.name == selection.chosen), None)
+            count = f", {devices} device{'' if devices == 1 else 's'}" if devices is not None else ""
+            facts["accelerator"] = f"{selection.chosen} ({selection.provenance}){count}"
+    except AccelError as error:
+        problem = str(error)
+    except CAUGHT as error:
+        facts["accelerator"] = f"not known: {root_cause(error)}"
+    facts.update(
+        (name, value)
+        for name, value in sorted(visit.environ.items())
+        if may_be_told(name, value) and name not in (*_PLACE, *own)
+    )
+    topics = [machine.TOPIC]
+    if not any("VISIBLE" in name or name == "ZE_AFFINITY_MASK" for name in own):
+        topics.append(visible_devices.TOPIC)  # else each rank sees another device, as it was asked to
+    for topic in examine(visit, topics, max(1.0, end - time.monotonic())):
+        facts.update(_facts(topic.name, topic.findings))
+        if topic.failed:
+            facts[topic.title] = f"could not be looked into: {topic.failed}"
+    return Looked(me.rank, me.host, facts, problem)
+
+
+def _facts(topic: str, findings: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    """Findings as facts: each by its code, and what it saw by name."""
+    for finding in findings:
+        name = f"{finding.about} {finding.code}".strip()
+        if not any(word in finding.what for word in ("memory", "/dev/shm")):
+            yield name, finding.what
+        for fact, value in finding.facts.items():
+            if not fact.startswith(_OF_A_RANK) and fact not in ("system", "Python"):
+                yield f"{topic}: {fact}", value
+
+
+# --- all ranks -----------------------------------------------------------------------------------------
+
+
+def _compare(me: Rank, mine: Looked, timeout: float) -> int:
+    def judge(others: Mapping[int, bytes]) -> str:
+        seen = [mine, *(Looked.read(rank, data) for rank, data in sorted(others.items()))]
+        lines, refused = compared(seen, me.world_size, timeout)
+        _say(lines)  # before the others know: whoever is refused ends, and the launcher ends the rest then
+        return _REFUSED if refused else "start"
+
+    if me.world_size == 1:
+        return REFUSED if judge({}) == _REFUSED else 0
+    # What torch would write of a store that was closed is what is waited for below.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    record = json.dumps([mine.host, mine.facts, mine.problem])
+    met = meet(me, None, None, timedelta(seconds=timeout))
+    exchanged = exchange(met.store, me, record, judge, timeout)
+    if me.rank == 0:
+        exchanged.depart_last()
+    else:
+        _wait_for_the_end(met)
+    return REFUSED if exchanged.verdict == _REFUSED.encode() else 0
+
+
+def _wait_for_the_end(met: Meeting) -> None:
+    """Where rank 0's process holds the store: the scripts would meet in it, were it still there."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return
+    end = time.monotonic() + _CLOSING
+    with contextlib.suppress(RuntimeError):
+        while time.monotonic() < end:
+            met.store.check(["closed"])
+            time.sleep(0.02)
+
+
+def compared(seen: Sequence[Looked], world_size: int, timeout: float) -> tuple[list[str], bool]:
+    """Lines for people on what differs between the ranks, and whether the scripts must not start.
+
+    `seen` is of the ranks that came, in their order. Scripts do not start where a rank can choose no
+    accelerator: they would fail there, and wait for each other elsewhere.
+    """
+    problems = [look for look in seen if look.problem]
+    lines = [
+        f"{_of([look])} can choose no accelerator: {look.problem.splitlines()[0].rstrip('.')}"
+        for look in problems
+    ]
+    absent = sorted(set(range(world_size)) - {look.rank for look in seen})
+    if absent:
+        lines.append(
+            f"{enumerated(absent)} of {world_size} did not answer within {timeout:g} s; the script starts "
+            "nonetheless"
+        )
+    differences = list(_differences(seen))
+    if differences:
+        count = f"{len(differences)} difference{'' if len(differences) == 1 else 's'}"
+        lines += [f"{count} between the ranks", *differences]
+    elif not problems and not absent:
+        chosen = seen[0].facts.get("accelerator", "no accelerator is known")
+        lines.append(f"the same on {_all(world_size)}: {chosen}, torch {seen[0].facts.get('torch')}")
+    elif len(seen) > 1:
+        lines.append("no other difference between the ranks")
+    if problems:
+        lines.append("no script was started; `accel doctor`, on that host, says more")
+    return lines, bool(problems)
+
+
+def _all(world_size: int) -> str:
+    return "the one rank" if world_size == 1 else f"all {world_size} ranks"
+
+
+def _differences(seen: Sequence[Looked]) -> Iterator[str]:
+    """What is not the same everywhere: each value with the ranks that have it."""
+    for name in dict.fromkeys(name for look in seen for name in look.facts):
+        groups: dict[str, list[Looked]] = {}
+        for look in seen:
+            groups.setdefault(look.facts.get(name, "none"), []).append(look)
+        if len(groups) > 1:
+            said = "; ".join(f"{value} on {_of(looks)}" for value, looks in groups.items())
+            yield f"  {name}: {said}"
+
+
+def _of(looks: Sequence[Looked]) -> str:
+    """`"ranks 0, 1 (host a)"`."""
+    hosts = list(dict.fromkeys(look.host for look in looks))
+    more = f" and {len(hosts) - 3} more" if len(hosts) > 3 else ""
+    return f"{enumerated([look.rank for look in looks])} (host {', '.join(hosts[:3])}{more})"
+
+
+def _say(lines: Sequence[str]) -> None:
+    first, *rest = lines
+    sys.stderr.write("\n".join([f"accel run --doctor: {first}", *rest, ""]))
+    sys.stderr.flush()
+
+
+def _text(value: object) -> str:
+    return clean(str(value))[:_LONGEST]
+
+
+if __name__ == "__main__":
+    if sys.path and sys.path[0] in ("", os.getcwd()):  # noqa: PTH109 - as `-m` writes it
+        del sys.path[0]  # no plugin is loaded from wherever the job was started
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,276 @@
+"""A report without what names people, machines and folders, so that it can be shown to strangers.
+
+What is known of this machine (`identity`) is looked for in every form that a message may quote it in; what
+looks like a path, an address, a serial number or a secret goes too, known or not. In doubt it goes.
+"""
+
+from __future__ import annotations
+
+import enum
+import html
+import ipaddress
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+from accel_tools.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, is_public, may_be_told
+
+__all__ = ["Redactor"]
+
+T = TypeVar("T")
+
+#: The longest text that is looked at; of a longer one the end is left out.
+_LONGEST = 20_000
+#: Stand for the marks, and for what is settled, while a text is worked on: private-use characters.
+_KEPT = 0xE100
+_MARKS = {ENVIRONMENT: "\ue000", HOME: "\ue001", PATH: "\ue002"}
+_PRIVATE = re.compile("[\ue000-\uf8ff]")
+
+#: Folders that every machine has, whose names tell of toolkits and drivers.
+_SYSTEM = re.compile(
+    r"/(?:dev|sys|proc|lib|lib32|lib64|bin|sbin|usr/(?:lib|lib32|lib64|libexec|bin|sbin|include|share)"
+    r"|usr/local/(?:lib|lib64|bin|include|cuda[\w.-]*|Ascend)|opt/(?:rocm[\w.-]*|intel|habanalabs)"
+    r"|etc/(?:ld\.so[\w.]*|OpenCL|vulkan))(?:/[\w.+~:=@*?\[\]-]+)*/?"
+)
+#: Above folders that every machine has, and above Python's own on many.
+_ABOVE = ("/usr/local",)
+#: Files whose names tell of libraries and code, not of work.
+_CODE = re.compile(r"[\w.+-]+\.(?:so[\d.]*|py[cdi]?|dll|dylib|pth|cpp|cc|cu|h|hpp|whl|asd)")
+
+_WORD = r"[^\s'\"<>|`]"
+#: A space that may be one in a folder's name.
+_SPACE = r"(?<![,;:)])(?<!\.py)(?<!\.so)(?<!\.dll) "
+#: A path that begins at the root, at a home, at a drive or at a mark.
+_POSIX = re.compile(
+    rf"(?:(?<![\w/.\ue000-\uf8ff])(?:~[\w.-]*)?/|[\ue000-\ue002])(?:{_WORD})*"
+    # Folders with spaces in their names: words, and then one with a slash.
+    rf"(?:(?:{_SPACE}(?![/~]){_WORD}+){{1,4}}?(?<=[^\s/\\])[/\\]{_WORD}*)*"
+)
+_WINDOWS = re.compile(
+    rf"(?:(?<![A-Za-z0-9])[A-Za-z]:[\\/]|(?<!\\)\\{{2,4}}[\w.$-]+\\){_WORD}*"
+    rf"(?:(?:{_SPACE}{_WORD}+){{1,4}}?\\{_WORD}*)*"
+)
+_QUOTED = re.compile(r"""(['"`])((?:~?/|~[\w.-]+/|[A-Za-z]:[\\/]|\\\\|[\ue000-\ue002])[^'"`\n]*)\1""")
+_NAME = r"[\w.+\ue100-\uf8ff-]+"
+_RELATIVE = re.compile(rf"(?<![\w/\\.~\ue000-\uf8ff])(?:\.{{1,2}}[/\\])*{_NAME}(?:[/\\]{_NAME})+")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>`]+")
+
+_ENCODED = re.compile(r"\S*%[0-9A-Fa-f]{2}\S*")
+_ASSIGNED = re.compile(r"(?<!\w)([A-Z_][A-Z0-9_]{2,})(=)('[^'\n]*'|\"[^\"\n]*\"|[^\s,;)'\"]+)")
+_SECRET = re.compile(
+    r"(?i)((?:password|passwd|secret|token|api[_-]?key|access[_-]?key|credentials?"
+    r"|serial(?: ?(?:number|no\.?))?)[\"']?\s*[=:]\s*|\bbearer\s+|\bserial (?:number )?(?=[\w-]*\d))"
+    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;)]+)"
+)
+#: Hosts' keys of services: Hugging Face, GitHub, OpenAI, AWS, Slack, PyPI; JSON web tokens.
+_TOKEN = re.compile(r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|sk-|xox[a-z]-|pypi-|glpat-|AKIA|eyJ)[\w.-]{8,}")
+_PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (_TOKEN, "<secret>"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "<address>"),
+    (re.compile(r"(?i)(?<![0-9a-f])[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![0-9a-f])"), "<uuid>"),
+    (re.compile(r"(?<![\w])([A-Z]{2,5})-(?=[0-9a-f-]*\d)[0-9a-f][0-9a-f-]{5,}(?![\w])"), r"\1-<uuid>"),
+    (re.compile(r"(?i)(?<![0-9a-f:])[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5,19}(?![0-9a-f:])"), "<mac>"),
+    (re.compile(r"(?i)(?<![0-9a-f.])[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}(?![0-9a-f.])"), "<mac>"),
+    (re.compile(r"(?i)(?<![0-9a-z])(?:0x)?(?=[a-f]*\d)[0-9a-f]{24,}(?![0-9a-z])"), "<id>"),
+)
+_IPV4 = re.compile(r"(?<![\d.])(?<!so\.)(?<![=~<>]=)\d{1,3}(?:\.\d{1,3}){3}(?![\d.]*\d)")
+_IPV6 = re.compile(r"(?i)(?<![\w:])[0-9a-f:]*:[0-9a-f:]*:[0-9a-f:.]*(?:%\w+)?(?![\w:])")
+#: Names of facts whose values name one machine.
+_TELLING = re.compile(r"(?i)serial|uuid|host ?name|^host$|^user$|user ?name|mac address|token|passw|secret")
+
+
+class Redactor:
+    """Takes out of texts what `identity` names, and what looks as if it named somebody."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        table: dict[str, str] = {}
+        for path, mark in identity.folders:
+            if path in _ABOVE or (mark == PATH and _SYSTEM.fullmatch(path)):
+                continue
+            for form in _forms(path.rstrip("/\\")):
+                table.setdefault(form.casefold(), _MARKS[mark])
+        for text, mark in identity.names:
+            for form in _forms(text):
+                table.setdefault(form.casefold(), mark)
+        self._table = table
+        words = sorted(table, key=len, reverse=True)
+        self._known = re.compile("|".join(map(_bounded, words)) or r"(?!)", re.IGNORECASE)
+
+    def of(self, value: T) -> T:
+        """The same with every text in it redacted: records, mappings and lists, and what is in these.
+
+        In a mapping the value of an environment variable, by whose name it stands, is told where `identity`'s
+        table allows it.
+        """
+        made: Any = value
+        if isinstance(value, enum.Enum):
+            return value
+        if isinstance(value, str):
+            made = self.text(value)
+        elif isinstance(value, Mapping):
+            made = {self.text(str(key)): self._named(str(key), item) for key, item in value.items()}
+        elif isinstance(value, tuple) and hasattr(value, "_make"):
+            made = value._make(map(self.of, value))
+        elif isinstance(value, (list, tuple)):
+            made = type(value)(map(self.of, value))
+        return made  # type: ignore[no-any-return]
+
+    def _named(self, name: str, value: object) -> object:
+        if isinstance(value, str) and value:
+            if self._is_variable(name) and not may_be_told(name, value):
+                return "set"
+            if _TELLING.search(name):
+                return "<private>"
+        return self.of(value)
+
+    def _is_variable(self, name: str) -> bool:
+        return name in self._identity.environ or re.fullmatch(r"[A-Z][A-Z0-9]*_[A-Z0-9_]+", name) is not None
+
+    def text(self, text: str) -> str:
+        """`text` with marks in the place of what names somebody."""
+        if len(text) > _LONGEST:
+            text = f"{text[:_LONGEST]} … (cut)"
+        settled: list[str] = []
+
+        def settle(kept: str) -> str:
+            settled.append(kept)
+            return chr(_KEPT + len(settled) - 1) if len(settled) <= 0xF8FF - _KEPT else ""
+
+        text = _PRIVATE.sub("\ufffd", unicodedata.normalize("NFC", text))
+        text = _ENCODED.sub(lambda found: self._decoded(found[0], settle), text)
+        text = self._known.sub(lambda found: self._known_mark(found[0], settle), text)
+        text = _ADDRESS.sub(lambda found: _address(found[0], settle), text)
+        text = _ASSIGNED.sub(_assigned, text)
+        text = _SECRET.sub(lambda found: f"{found[1]}<secret>", text)
+        text = _QUOTED.sub(lambda found: settle(f"{found[1]}{self._path(found[2])}{found[1]}"), text)
+        text = _WINDOWS.sub(lambda found: settle(self._path(found[0])), text)
+        text = self._posix(text, settle)
+        text = _RELATIVE.sub(lambda found: settle(self._relative(found[0])), text)
+        for pattern, mark in _PATTERNS:
+            text = pattern.sub(mark, text)
+        text = _IPV4.sub(lambda found: _internet(found[0]), text)
+        text = _IPV6.sub(lambda found: _internet(found[0]), text)
+        while any(_KEPT <= ord(c) < _KEPT + len(settled) for c in text):
+            text = _PRIVATE.sub(lambda c: settled[ord(c[0]) - _KEPT] if ord(c[0]) >= _KEPT else c[0], text)
+        for mark, sign in _MARKS.items():
+            text = text.replace(sign, mark)
+        return text
+
+    def _known_mark(self, known: str, settle: Callable[[str], str]) -> str:
+        """A folder's mark, from which a path goes on; any other is settled."""
+        mark = self._table[known.casefold()]
+        return mark if mark in _MARKS.values() else settle(mark)
+
+    def _decoded(self, word: str, settle: Callable[[str], str]) -> str:
+        """A word with per cent signs as it is where its plain form names nobody, else that form redacted."""
+        plain = word
+        while (decoded := unquote(plain)) != plain:  # it gets shorter each time
+            plain = decoded
+        if plain == word:
+            return word
+        told = self.text(plain)
+        return word if told == plain else settle(told)
+
+    def _posix(self, text: str, settle: Callable[[str], str]) -> str:
+        def settled(found: re.Match[str]) -> str:
+            first, space, more = found[0].partition(" ")
+            if space and _SYSTEM.fullmatch(first):  # no folder of the system has a space in its name
+                return f"{settle(first)} {self._posix(more, settle)}"
+            return settle(self._path(found[0]))
+
+        return _POSIX.sub(settled, text)
+
+    def _path(self, path: str) -> str:
+        """What of a path may be told: all of it within an environment or the system; else the file's name."""
+        end = path.rstrip(".,:;)]}!?")
+        tail = path[len(end) :]
+        first, *others = _split(end)
+        told = self._one_path(first)
+        for other in others:  # a line's number, or the entries of a search path
+            told += f":{self._one_path(other) if '/' in other else other}"
+        return told + tail
+
+    def _one_path(self, path: str) -> str:
+        parts = [part for part in re.split(r"[\\/]+", path) if part]
+        if ".." not in parts and (path.startswith(_MARKS[ENVIRONMENT]) or _SYSTEM.fullmatch(path)):
+            return path
+        mark = PATH
+        if parts and (parts[0].startswith("~") or parts[0][0] in _MARKS.values()):
+            mark = _MARKS[HOME] if parts[0] in ("~", _MARKS[HOME]) else PATH
+            parts = parts[1:]
+            if not parts:
+                return mark
+        elif not parts:
+            return path  # a slash by itself
+        last = parts[-1]
+        return f"{mark}/{last}" if _CODE.fullmatch(last) else mark if mark == PATH else f"{mark}/…"
+
+    def _relative(self, path: str) -> str:
+        """A path that does not begin at a root: of a package, or of somebody's work; or only words."""
+        parts = re.split(r"[\\/]+", path)
+        is_file = "." in parts[-1][1:] or path.startswith(".") or _PRIVATE.search(path)
+        if parts[0] in self._identity.packages or not is_file:
+            return path
+        return f"{PATH}/{parts[-1]}" if _CODE.fullmatch(parts[-1]) else PATH
+
+
+def _forms(text: str) -> Iterator[str]:
+    """`text`, and as messages quote it: escaped, encoded, with the other slashes."""
+    composed = unicodedata.normalize("NFC", text)
+    for form in (composed, composed.replace("\\", "/")):
+        yield form
+        yield repr(form)[1:-1]
+        yield ascii(form)[1:-1]
+        yield json.dumps(form)[1:-1]
+        yield html.escape(form)
+        yield from (quote(form), quote(form, safe=""), quote_plus(form))
+
+
+def _bounded(word: str) -> str:
+    """A pattern for the word: a short one, which other words may hold, only between what is no letter."""
+    found = re.escape(word)
+    if len(word) >= 10 and not word.startswith(("/", "\\")):
+        return found
+    before = r"(?<![A-Za-z0-9])" if word[:1].isalnum() else ""
+    after = r"(?![A-Za-z0-9])" if word[-1:].isalnum() else ""
+    return f"{before}{found}{after}"
+
+
+def _split(path: str) -> list[str]:
+    """At colons, but not behind a drive's letter."""
+    drive = path[:2] if re.match(r"[A-Za-z]:[\\/]", path) else ""
+    first, *others = path[len(drive) :].split(":")
+    return [drive + first, *others]
+
+
+def _address(address: str, settle: Callable[[str], str]) -> str:
+    end = address.rstrip(".,:;)]}!?")
+    tail = address[len(end) :]
+    try:
+        parts = urlsplit(end)
+        host = parts.hostname or ""
+    except ValueError:
+        return f"<url>{tail}"
+    if parts.scheme.lower() == "file":
+        return f"file: {end.partition('://')[2]}{tail}"
+    if is_public(host) and "@" not in parts.netloc and not parts.query:
+        return settle(end) + tail
+    return settle(f"{parts.scheme}://<host>") + tail
+
+
+def _assigned(found: re.Match[str]) -> str:
+    name, equals, value = found.groups()
+    return found[0] if may_be_told(name, value.strip("'\"")) else f"{name}{equals}<set>"
+
+
+def _internet(text: str) -> str:
+    """A mark in the place of an internet address, else what it was: a version, an hour, a C++ name."""
+    try:
+        ipaddress.ip_address(text.partition("%")[0].rstrip("."))
+    except ValueError:
+        return text
+    return "<ip>" if any(c.isdigit() for c in text) else text

@@ -1,0 +1,99 @@
+"""The topics to a report: each on its own and timed, side by side, and none for ever."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from accel_core._support import child
+from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
+from accel_tools.doctor.verdict import verdict
+from accel_core.errors import CAUGHT, root_cause
+from accel_core.machine import host
+
+__all__ = ["end_given_up", "examine", "visited"]
+
+#: Seconds that a topic may take beside its probes, and for how many probes one after the other it may wait.
+_ITSELF = 10.0
+_PROBES = 12
+
+
+def visited(
+    visit: Visit, topics: Iterable[Topic], awaiting: Callable[[str], None] = lambda _: None
+) -> Report:
+    """The report of a whole visit; `awaiting` is told the title of each topic that is waited for."""
+    start = time.perf_counter()
+    examined = examine(visit, topics, awaiting=awaiting)
+    known = visit.surveyed
+    chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
+    return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)
+
+
+def examine(
+    visit: Visit,
+    topics: Iterable[Topic],
+    limit: float | None = None,
+    awaiting: Callable[[str], None] = lambda _: None,
+) -> tuple[Examined, ...]:
+    """What each topic finds, in their order; one that raises or hangs says so, and the others go on.
+
+    `limit`: seconds after which those that are not done are given up; what they had found is kept. `awaiting`
+    is told the title of each that is waited for.
+    """
+    limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
+    end = time.monotonic() + limit
+    examinations = [_Examination(visit, topic) for topic in topics]
+    try:
+        # All topics together: more imports of torch than cores would only make each other late.
+        with child.at_most(host.usable_cores()):
+            for examination in examinations:
+                examination.start()
+            for examination in examinations:
+                awaiting(examination.title)
+                examination.join(max(0.0, end - time.monotonic()))
+    except BaseException:  # above all Ctrl-C, which the children, sessions of their own, do not hear
+        child.end_all(for_good=True)
+        raise
+    return tuple(examination.so_far(limit) for examination in examinations)
+
+
+def end_given_up() -> None:
+    """End what topics that were given up still do, at the end of the process, which would wait for it."""
+    if any(isinstance(thread, _Examination) for thread in threading.enumerate()):
+        child.end_all(for_good=True)
+
+
+class _Examination(threading.Thread):
+    """One topic at work: a daemon, for a thread that hangs cannot be ended, and must not keep the process."""
+
+    def __init__(self, visit: Visit, topic: Topic) -> None:
+        super().__init__(name=f"accel doctor: {topic.name}", daemon=True)
+        self._visit = visit
+        self._topic = topic
+        self._findings: list[Finding] = []
+        self._failed = ""
+        self._began = time.perf_counter()
+        self._took: float | None = None
+
+    @property
+    def title(self) -> str:
+        """The topic's title."""
+        return self._topic.title
+
+    def run(self) -> None:
+        try:
+            for finding in self._topic.examine(self._visit):
+                self._findings.append(finding)  # one by one: what was found before a failure counts
+        except CAUGHT as error:
+            self._failed = root_cause(error)
+        finally:
+            self._took = (time.perf_counter() - self._began) * 1e3
+
+    def so_far(self, limit: float) -> Examined:
+        """What it has found by now; `limit`: the seconds that it was given."""
+        ms, failed = self._took, self._failed
+        if ms is None:
+            ms = (time.perf_counter() - self._began) * 1e3
+            failed = f"it did not finish within {limit:g} s and was given up"
+        return Examined(self._topic.name, self._topic.title, tuple(self._findings), ms, failed)

@@ -1,0 +1,204 @@
+"""Who acts at import: packages whose code runs when another one is imported, or when Python starts.
+
+Each is named with its distribution, and tried in a child process: all in one, and each in one of its own
+where that one dies. What nobody reads here, for the package that would is not installed, is not tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from accel_core._support.installed import is_installed
+from accel_core._support.torch_import import autoload_is_on
+from accel_core._text import clean
+from accel_core.backend import ENTRY_POINT_GROUP
+from accel_core.detection.autoload import Spoiler, spoilers
+from accel_core.detection.builtin import TORCH_GROUP
+from accel_core.detection.plugins import EntryPoint, find_entry_points
+from accel_tools.doctor.in_child import try_acts
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.start_files import StartFile, start_files
+from accel_core.machine import host
+
+__all__ = ["TOPIC"]
+
+
+class _Group(NamedTuple):
+    """An entry-point group, who reads it and when."""
+
+    name: str
+    #: The package that reads it.
+    reader: str
+    #: When it is read, as a clause.
+    when: str
+    #: Whether what the entry point names is called at once, without arguments.
+    called: bool = False
+
+
+#: torch/__init__.py, `_import_device_backends`, and torch/_dynamo/backends/registry.py (2.13); 2.15 reads
+#: torch.distributed.backends. triton/backends/__init__.py, `_discover_backends` (3.x);
+#: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
+#: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
+_GROUPS = (
+    _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
+    _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name"),
+    _Group("torch.distributed.backends", "torch", "when torch.distributed starts"),
+    _Group("triton.backends", "triton", "when triton is imported"),
+    _Group("bitsandbytes.backends", "bitsandbytes", "when bitsandbytes is imported", called=True),
+    _Group("vllm.platform_plugins", "vllm", "when vLLM looks for its platform", called=True),
+    _Group("vllm.general_plugins", "vllm", "when vLLM starts"),
+    _Group("sglang.srt.platforms", "sglang", "when SGLang looks for its platform", called=True),
+    _Group("verl.plugins", "verl", "when verl is imported"),
+    _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
+)
+#: Tried elsewhere: as torch does it, and by the verdicts on the backends.
+_TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
+
+
+class _Act(NamedTuple):
+    """One thing to try."""
+
+    #: The distribution with its version, or the file.
+    who: str
+    #: Where it stands: `"torch_dynamo_backends: npu = torch_npu.dynamo:entry"`.
+    where: str
+    when: str
+    #: What helps against it.
+    step: str
+    job: dict[str, object]
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    found = {group.name: find_entry_points(group.name) for group in _GROUPS}
+    acts: list[_Act] = []
+    for group in _GROUPS:
+        entry_points = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
+        if not entry_points:
+            continue
+        read = is_installed(group.reader)
+        yield _acting(group, entry_points, read=read)
+        if read and group.name not in _TRIED:
+            acts += [_act(group, e) for e in entry_points if not visit.settings.bars(e.distribution)]
+    files = start_files()
+    if files:
+        yield _starting(files)
+    acts += [_start(file) for file in files]
+    if not acts and not any(found.values()):
+        yield Finding(Level.OK, "at-import.nobody", "no package acts when another one is imported")
+    yield from _tried_all(acts, visit.settings.probe_timeout)
+
+
+def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
+    """What fails of `acts`, and of what torch loads; what fails for the same reason is told once."""
+    from accel_core._support import child
+
+    looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
+    failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
+    alike: dict[tuple[str, str, str], list[_Act]] = {}
+    for act, how in failures:
+        if not any(act.who in spoiler.reason and how in spoiler.reason for spoiler in spoiling):
+            alike.setdefault((act.who, act.when, how), []).append(act)
+    for (who, when, how), group in alike.items():
+        where = "; ".join(act.where for act in group)
+        what = f"{who} ({where}) fails {when}: {how}"
+        yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
+    for spoiler in spoiling:
+        yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+
+
+def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
+    return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
+
+
+def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
+    who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
+    idle = "" if read else f", if {group.reader} were installed"
+    facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
+             for e in entry_points}  # fmt: skip
+    what = f"{group.name}: {', '.join(who)} {'acts' if len(who) == 1 else 'act'} {group.when}{idle}"
+    return Finding(Level.OK, "at-import.group", what, facts=facts)
+
+
+def _starting(files: Sequence[StartFile]) -> Finding:
+    facts = {
+        file.path: f"{file.distribution or 'no distribution'}: {'; '.join(file.lines)}" for file in files
+    }
+    number = "one file runs" if len(files) == 1 else f"{len(files)} files run"
+    return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
+
+
+def _act(group: _Group, package: EntryPoint) -> _Act:
+    return _Act(
+        f"{clean(package.distribution)} {clean(package.version)}",
+        f"{group.name}: {clean(package.name)} = {clean(package.value)}",
+        group.when,
+        f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
+        {"entry_point": tuple(package), "call": group.called},
+    )
+
+
+def _start(file: StartFile) -> _Act:
+    name = file.distribution.partition(" ")[0]
+    step = f"pip install --force-reinstall {name}" if name else f"mend or remove {file.path}"
+    return _Act(
+        file.path,
+        file.distribution or "of no distribution",
+        "whenever Python starts",
+        step,
+        {"lines": file.lines},
+    )
+
+
+# --- In child processes --------------------------------------------------------------------------------
+
+
+def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
+    """Those that fail, each with how; `timeout`: seconds for each."""
+    if not acts:
+        return []
+    from accel_core._support import child
+
+    tried = _tried(acts, timeout)
+    wrong = dict(tried.wrong)
+    if tried.hangs:
+        wrong[tried.at] = tried.ending
+    if tried.ending:  # who was at work when it died need not be to blame: another's thread may have ended it
+        rest = range(tried.at + tried.hangs, len(acts))
+        alone = child.each(lambda i: _tried(acts[i : i + 1], timeout), rest, host.usable_cores())
+        hows = ((index, found.wrong.get(0) or found.ending) for index, found in zip(rest, alone, strict=True))
+        wrong.update((index, how) for index, how in hows if how)
+    return [(acts[index], wrong[index]) for index in sorted(wrong)]
+
+
+class _Tried(NamedTuple):
+    """What a child process told."""
+
+    #: How they fail, by number.
+    wrong: dict[int, str]
+    #: How the process ended before it had tried all; empty where it had.
+    ending: str = ""
+    #: The one that was at work then.
+    at: int = 0
+    #: Whether it is to blame, for it did not come back.
+    hangs: bool = False
+
+
+def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
+    from accel_core._support import child
+
+    report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
+    if report.answer is not None:
+        return _Tried({int(index): str(how) for index, how in report.answer.items()})
+    ending = (
+        f"it does not come back within {timeout:g} s" if report.timed_out else f"its process {report.ending}"
+    )
+    if not report.stage.startswith("{"):
+        return _Tried({}, ending)
+    stage: dict[str, Any] = json.loads(report.stage)
+    wrong = {int(index): str(how) for index, how in stage["wrong"].items()}
+    return _Tried(wrong, ending, int(stage["at"]), report.timed_out)
+
+
+TOPIC = Topic("at-import", "Who acts at import", _examine)

@@ -1,0 +1,225 @@
+"""Each backend: whether it is usable, what speaks for and against it, the root cause and the next step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from accel_core.detection import messages
+from accel_core.detection.messages import unknown
+from accel_core.detection.records import Candidate, Status, Unloaded, Verdict
+from accel_core.detection.survey import Survey
+from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.doctor.torch_itself import torch_finding
+from accel_tools.doctor.vendor_package import (
+    VendorPackage,
+    misfits,
+    missing_libraries,
+    unmet_libraries,
+    vendor_package,
+)
+from accel_core.machine.devices import enumerated
+
+__all__ = ["TOPIC"]
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    surveyed = visit.survey()
+    of_interest = [
+        (candidate, verdict)
+        for candidate, verdict in zip(surveyed.candidates, surveyed.verdicts, strict=True)
+        if visit.concerns(verdict.name, verdict.provenance.distribution)
+    ]
+    looker = _Looker(visit)
+    found = [finding for pair in of_interest for finding in looker.findings(*pair)]
+    yield from found
+    proven = any(verdict.usable and not verdict.builtin and verdict.ms for verdict in surveyed.verdicts)
+    torch = torch_finding(visit.environ, visit.settings.probe_timeout, proven=proven)
+    yield torch
+    yield from _unknown(surveyed, visit)
+    yield from _choice(surveyed, told=any(finding.level is Level.ERROR for finding in (*found, torch)))
+
+
+def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
+    """The names that were asked for and that nobody declares."""
+    for pin in visit.names:
+        if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
+            outcome = unknown(pin)
+            yield Finding(Level.ERROR, "candidates.not-declared", outcome.reason, outcome.hint, str(pin))
+
+
+def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
+    """That nothing can be chosen, where no backend's finding has `told` why; what is odd in the settings."""
+    if surveyed.choice is None:
+        return
+    selection = surveyed.choice.selection
+    if selection.chosen is None and not told:
+        problem = selection.problem.partition("\n")[0].rstrip(".")
+        yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
+    for note in selection.notes:
+        yield Finding(Level.WARNING, "candidates.settings", note.rstrip("."))
+
+
+class _Looker:
+    """Looks at one backend after the other; what several have in common is looked at once."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+        self._packages: dict[str, VendorPackage | None] = {}
+        self._unmet: dict[str, tuple[Unmet, ...]] = {}
+        self._told: set[object] = set()
+
+    def findings(self, candidate: Candidate | Unloaded, verdict: Verdict) -> Iterator[Finding]:
+        """What there is to say of one candidate: its verdict with all facts, and what is odd besides."""
+        packages = list(self._packages_of(verdict))
+        unmet = [need for package in packages for need in self._needs(package)] if _fails(verdict) else []
+        level = _level(verdict, self._visit)
+        facts = dict(self._facts(candidate, verdict, packages, unmet))
+        yield Finding(
+            level,
+            f"candidates.{verdict.status.value.replace('_', '-')}",
+            _in_words(verdict, unmet),
+            _step(verdict, unmet) if level is not Level.OK else "",
+            verdict.name,
+            {name: value for name, value in facts.items() if value},
+        )
+        yield from self._misfits(verdict, packages)
+        yield from self._lost(candidate)
+
+    # --- what is looked at once ---
+
+    def _packages_of(self, verdict: Verdict) -> Iterator[VendorPackage]:
+        for module in verdict.vendor_import:
+            if module not in self._packages:
+                self._packages[module] = vendor_package(module)
+            if package := self._packages[module]:
+                yield package
+
+    def _needs(self, package: VendorPackage) -> tuple[Unmet, ...]:
+        if package.folder not in self._unmet:
+            self._unmet[package.folder] = unmet_libraries(package, self._visit.environ)
+        return self._unmet[package.folder]
+
+    # --- the parts of a finding ---
+
+    def _facts(
+        self,
+        candidate: Candidate | Unloaded,
+        verdict: Verdict,
+        packages: list[VendorPackage],
+        unmet: list[Unmet],
+    ) -> Iterator[tuple[str, str]]:
+        environ = self._visit.environ
+        yield "distribution", str(verdict.provenance)
+        yield "vendor's package", ", ".join(map(_installed, packages))
+        yield "reason", verdict.reason if verdict.reason not in _in_words(verdict, []) else ""
+        yield "root cause", verdict.cause
+        yield "raised by", verdict.where
+        yield "symbol", _demangled(verdict.cause)
+        yield "missing libraries", missing_libraries(unmet) if packages and _fails(verdict) else ""
+        if isinstance(candidate, Candidate):
+            named = [value for value in toolkit(candidate.backend, environ).values() if value]
+            lying = lying_about({need.name for need in unmet}, named) if unmet else {}
+            yield "found elsewhere", ", ".join(f"{folder}/{name}" for name, folder in lying.items())
+            yield from hardware_facts(candidate.backend, environ)
+        yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
+
+    def _once(self, key: object) -> bool:
+        """Whether this was not said before; several backends share a package."""
+        new = key not in self._told
+        self._told.add(key)
+        return new
+
+    def _misfits(self, verdict: Verdict, packages: list[VendorPackage]) -> Iterator[Finding]:
+        if verdict.status is Status.INCOMPATIBLE:  # that is what it says
+            return
+        for package in packages:
+            for what, step in misfits(package):
+                if self._once(what):
+                    yield Finding(Level.WARNING, "candidates.misfit", what, step, verdict.name)
+
+    def _lost(self, candidate: Candidate | Unloaded) -> Iterator[Finding]:
+        if not isinstance(candidate, Candidate):
+            return
+        for name, value in lost_folders(candidate.backend, self._visit.environ).items():
+            if self._once(name):
+                what = f"{name} names {value}, which is not there"
+                step = f"correct {name}, or unset it"
+                yield Finding(Level.WARNING, "candidates.toolkit", what, step, candidate.name)
+
+
+def _level(verdict: Verdict, visit: Visit) -> Level:
+    """Absent and blocked backends are fine; a present or requested one that fails is an error."""
+    if not verdict.needs_mending:
+        return Level.OK
+    asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
+    return Level.ERROR if verdict.evidence or asked else Level.WARNING
+
+
+def _fails(verdict: Verdict) -> bool:
+    return verdict.status.is_failure or verdict.broken
+
+
+def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
+    if verdict.hint or not unmet:
+        return verdict.hint
+    return f"install what brings {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"
+
+
+def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
+    """The verdict as a clause: what fails comes before what is merely absent."""
+    if verdict.usable:
+        devices = (
+            f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}" if verdict.devices else ""
+        )
+        return f"usable{devices}" + (f": {verdict.reason}" if verdict.reason else "")
+    first, besides, trouble = verdict.reason.partition("; besides, ")
+    if not besides:
+        return f"{verdict.status.words}: {messages.reason(verdict)}{_also_missing(verdict, unmet)}"
+    absence = messages.reason(verdict._replace(reason=first))
+    return f"{trouble}{_also_missing(verdict, unmet)}; and {absence}"
+
+
+def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
+    """What else the libraries lack: the loader's message names the first alone."""
+    if not _fails(verdict):
+        return ""
+    if "shared object file" in verdict.cause and (without := why_unknown()):
+        return f"; what else is missing is {without}"
+    missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
+    others = tuple(name for name in missing if name not in verdict.reason)
+    clauses = [f"{enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+    unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
+    clauses += [enumerated(tuple(unfit), 2)] if unfit else []
+    return "".join(f"; {clause}" for clause in clauses)
+
+
+def _installed(package: VendorPackage) -> str:
+    requires = [text for text in package.requires if re.match(r"torch\b(?!-)", text)]
+    built = ", ".join([*requires, *package.tags])
+    return f"{package} in {package.folder}" + (f" (for {built})" if built else "")
+
+
+def _demangled(cause: str) -> str:
+    """The symbol that a library lacks, as it is written in C++ where this system can tell."""
+    match = re.search(r"undefined symbol: (\w+)", cause)
+    if match is None:
+        return ""
+    import shutil
+    import subprocess
+
+    program = shutil.which("c++filt")
+    if program is None:
+        return match[1]
+    try:
+        done = subprocess.run(
+            [program], input=match[1], capture_output=True, text=True, timeout=5, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return match[1]
+    return done.stdout.strip() or match[1]
+
+
+TOPIC = Topic("candidates", "Backends", _examine)

@@ -1,0 +1,262 @@
+"""Plugins' own checks (`accel_checks`): run in a child process, told of as findings, and mended on request.
+
+One child runs all of them. Where one ends or holds up the child, the next child goes on behind it: what that
+check did is its finding, and those that the first child had finished are not run again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from accel_core._support import child
+from accel_core._support.guarded import preserved
+from accel_core._text import clean
+from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
+from accel_core.detection.plugins import ask, find_entry_points, load
+from accel_core.detection.records import Candidate
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_core.errors import CAUGHT, root_cause
+from accel_core.hookspecs import LEVELS, Check, CheckResult, Fix
+
+__all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
+
+#: Seconds that a fix may take.
+_MENDING = 60.0
+#: How often the deadline of one child may pass before the checks that are left are given up.
+_CHILDREN = 3
+#: Checks of one backend, and characters of one text, that are read.
+_MOST, _LONGEST = 100, 2000
+_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+
+
+class Checked(NamedTuple):
+    """One check and what came of it."""
+
+    #: Distribution, backend, its priority and the check: no other has all four.
+    key: str
+    #: The plugin, `"accel-npu 0.1.0"`.
+    origin: str
+    backend: str
+    name: str
+    title: str
+    level: str = "ok"
+    what: str = ""
+    step: str = ""
+    facts: Mapping[str, str] = {}
+    #: What its fix would do; empty where it has none.
+    fix: str = ""
+    #: The findings' code: its own, or that of what went wrong with it.
+    code: str = ""
+
+    def finding(self) -> Finding:
+        """The same for the report."""
+        mends = f"`accel doctor --fix` would {self.fix}" if self.fix and self.level != "ok" else ""
+        step = "; or ".join(filter(None, (self.step, mends)))
+        facts = {**self.facts, "check": f"{self.title} ({self.origin})"}
+        return Finding(Level(self.level), self.code, self.what, step, self.backend, facts)
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    for checked in run(visit):
+        yield checked.finding()
+
+
+TOPIC = Topic("checks", "Plugins' own checks", _examine)
+
+
+def run(visit: Visit) -> Iterator[Checked]:
+    """Every check, and what came of it, as soon as it is known."""
+    yield from _all(visit)
+
+
+def listed(visit: Visit) -> list[Checked]:
+    """Every check that there is, without running any: names, titles and origins."""
+    return list(_all(visit, only_list=True))
+
+
+def mend(checked: Checked, visit: Visit) -> Checked:
+    """Apply the fix of a check, and run the check again: what it finds now, or why the fix failed."""
+    job = {**_job(visit), "mend": checked.key}
+    report = child.run(check_in_child, job, _MENDING)
+    rows = [Checked(**row) for row in _rows(report.answer)]
+    if rows:
+        return rows[0]
+    how = f"took longer than {_MENDING:g} s" if report.timed_out else f"ended its process: it {report.ending}"
+    return checked._replace(level="error", what=f"the fix {how}", code="checks.fix-failed")
+
+
+def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
+    job = _job(visit)
+    if not job["plugins"]:
+        return
+    timeout = visit.settings.probe_timeout
+    end = time.monotonic() + _CHILDREN * timeout
+    behind: list[str] = []
+    while (left := end - time.monotonic()) > 0:
+        report = child.run(check_in_child, {**job, "behind": behind, "list": only_list}, min(timeout, left))
+        if report.answer is not None:
+            yield from (Checked(**row) for row in _rows(report.answer))
+            return
+        try:
+            at, done = json.loads(report.stage)
+        except ValueError:
+            raise RuntimeError(f"the process that checks {report.ending}: {report.stderr[-200:]}") from None
+        yield from (Checked(**row) for row in done)
+        behind += [row["key"] for row in done] + [at["key"]]
+        yield _ended(at, report, min(timeout, left))
+    yield Checked(
+        "", "accel-core", "", "", TOPIC.title, "warning", "some checks were not run: no time was left",
+        "raise ACCEL_PROBE_TIMEOUT", code="checks.not-run",
+    )  # fmt: skip
+
+
+def _rows(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    return list((answer or {}).get("rows", ()))
+
+
+def _ended(at: dict[str, Any], report: child.ChildReport, seconds: float) -> Checked:
+    """What is said of the check, or the plugin, that a child ended or hung in."""
+    what = f"its check {at['title']!r}" if at["name"] else "the plugin, asked for its checks,"
+    hung = report.timed_out
+    how = f"gave no answer within {seconds:g} s" if hung else f"ended its process: it {report.ending}"
+    return Checked(
+        at["key"], at["origin"], at["backend"], at["name"], at["title"], "warning", f"{what} {how}",
+        f"report this to the maintainers of {at['origin'].partition(' ')[0]}",
+        code="checks.hung" if hung else "checks.died",
+    )  # fmt: skip
+
+
+def _job(visit: Visit) -> dict[str, Any]:
+    """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
+    plugins: dict[tuple[str, str], list[str]] = {}
+    for candidate in visit.declared():  # before anything is probed: nobody's checks wait for all verdicts
+        source = candidate.provenance
+        if not candidate.builtin:
+            plugins.setdefault((source.entry_point, source.distribution), []).append(candidate.name)
+    return {"plugins": [[*source, names] for source, names in plugins.items()], "behind": [], "list": False}
+
+
+# --- in the child --------------------------------------------------------------------------------------
+
+
+def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
+    """In the child: every check that is not behind us, each after saying that it begins."""
+    rows: list[dict[str, object]] = []
+
+    def begin(row: Checked) -> bool:
+        """Whether it is its turn; says what is tried now, and all that is known by now."""
+        if row.key in job["behind"]:
+            return False
+        stage(json.dumps([row._asdict(), rows]))
+        return True
+
+    for row, check in _checks(job["plugins"], begin):
+        if job.get("mend"):
+            if check is not None and row.key == job["mend"]:
+                return {"rows": [_mended(row, check)._asdict()]}
+        elif begin(row):
+            done = row if check is None or job["list"] else _checked(row, check)
+            rows.append(done._asdict())
+    return {"rows": rows}
+
+
+def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tuple[Checked, Check | None]]:
+    """Every check with its row; a row alone says what is wrong with a plugin's answer."""
+    wanted = {(name, distribution): backends for name, distribution, backends in plugins}
+    for entry_point in find_entry_points(ENTRY_POINT_GROUP):
+        backends = wanted.get((entry_point.name, entry_point.distribution))
+        if backends is None:
+            continue
+        source = Provenance(clean(entry_point.distribution), clean(entry_point.version))
+        plugin = Checked(f"{source} {entry_point.name}", str(source), "", "", "")
+        if not begin(plugin):
+            continue
+        for candidate in load(entry_point):
+            if isinstance(candidate, Candidate) and candidate.name in backends:
+                key = f"{source} {candidate.name} {candidate.priority}"
+                whole = Checked(key, str(source), candidate.name, "", "")
+                if begin(whole):
+                    yield from _of(candidate.backend, candidate.plugin, whole)
+
+
+def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
+    """The checks of one backend."""
+    try:
+        with preserved(whole.origin):
+            answers = ask(plugin, "accel_checks", backend=backend)
+        checks = list(answers[0])[:_MOST] if answers else []
+    except CAUGHT as error:
+        whole = whole._replace(key=f"{whole.key} !")
+        yield _faulty(whole, "checks.raised", f"accel_checks() failed: {root_cause(error)}"), None
+        return
+    known: set[str] = set()
+    for place, check in enumerate(checks):
+        fault = _fault(check, known)
+        if fault:
+            row = whole._replace(key=f"{whole.key} !{place}")
+            yield _faulty(row, "checks.invalid", f"accel_checks() gave {fault}"), None
+            continue
+        known.add(check.name)
+        fix = _text(check.fix.what) if check.fix else ""
+        row = whole._replace(
+            key=f"{whole.key} {check.name}", name=check.name, title=_text(check.title), fix=fix,
+            code=f"checks.{check.name}",
+        )  # fmt: skip
+        yield row, check
+
+
+def _fault(check: object, known: set[str]) -> str:
+    """What is wrong with a check, as a clause; empty where nothing is."""
+    if not isinstance(check, Check):
+        return f"{check!r:.80} ({type(check).__name__}), expected accel_core.Check"
+    if not isinstance(check.name, str) or not _NAME.fullmatch(check.name):
+        return f"a check named {check.name!r:.80}, expected lower case with hyphens: 'toolkit-version'"
+    if check.name in known:
+        return f"two checks named {check.name!r}, expected different names"
+    if not isinstance(check.title, str) or not callable(check.run):
+        return f"the check {check.name!r} without a title, or without a function run(), expected both"
+    fix: object = check.fix
+    if fix is not None and not (isinstance(fix, Fix) and isinstance(fix.what, str) and callable(fix.apply)):
+        return f"the check {check.name!r} with {fix!r:.80} as its fix, expected accel_core.Fix or None"
+    return ""
+
+
+def _checked(row: Checked, check: Check) -> Checked:
+    """The row with what the check says."""
+    try:
+        with preserved(row.origin):
+            result: object = check.run()
+    except CAUGHT as error:
+        return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")
+    if not isinstance(result, CheckResult) or result.level not in LEVELS or not isinstance(result.what, str):
+        what = f"its check {row.title!r} gave {result!r:.80}, expected accel_core.CheckResult"
+        return _faulty(row, "checks.invalid", f"{what} of the level {', '.join(LEVELS)}")
+    facts = {_text(name): _text(value) for name, value in dict(result.facts).items()}
+    # A full stop would end the sentence that this stands in.
+    what = _text(result.what).rstrip(".")
+    return row._replace(level=str(result.level), what=what, step=_text(result.step), facts=facts)
+
+
+def _mended(row: Checked, check: Check) -> Checked:
+    """The row after the check's fix."""
+    if check.fix is None:
+        return row._replace(level="error", what="it has no fix any more", code="checks.fix-failed")
+    try:
+        check.fix.apply()
+    except CAUGHT as error:
+        what = f"the fix failed: {root_cause(error)}"
+        return row._replace(level="error", what=_text(what), code="checks.fix-failed")
+    return _checked(row, check)
+
+
+def _faulty(row: Checked, code: str, what: str) -> Checked:
+    step = f"report this to the maintainers of {row.origin.partition(' ')[0]}"
+    return row._replace(level="warning", what=_text(what), step=step, code=code, fix="")
+
+
+def _text(text: object) -> str:
+    return clean(str(text))[:_LONGEST]

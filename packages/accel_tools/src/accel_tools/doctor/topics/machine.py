@@ -1,0 +1,277 @@
+"""The machine itself: torch's build against the hardware on the bus, drivers, container, memory, cores.
+
+Read from files and from the bus; a child process imports torch only where there is a GPU of NVIDIA's that
+torch was built for, to see whether it has code for that very GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from accel_core._support.torch_import import TorchBuild, torch_build
+from accel_core.detection.discovery import installed_names
+from accel_tools.doctor.in_child import architectures
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_core.machine import devices, host, vendors
+from accel_core.machine.placement import placement
+from accel_core.machine.vendors import KnownHardware
+
+__all__ = ["TOPIC", "findings", "uncovered"]
+
+#: Builds of torch that drive a maker's hardware, by `Vendor.label`. Other makers' hardware is driven by
+#: torch's CPU build and a package of theirs.
+_BUILDS = {
+    "NVIDIA GPU": ("cuda", "CUDA"),
+    "AMD GPU": ("hip", "ROCm"),
+    "Intel discrete GPU": ("xpu", "XPU"),
+}
+#: The oldest driver for programs built with a major release of CUDA:
+#: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
+_OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+#: Where NVIDIA's forward compatibility package puts a newer libcuda.so.1 for an older driver:
+#: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
+_FORWARD = "/usr/local/cuda/compat"
+_CHOOSE_BUILD = "https://pytorch.org/get-started/locally/ names the command for each build"
+
+_MIB, _GIB = 1 << 20, 1 << 30
+#: Less than this below the limit of the control group, and `import torch` with a vendor's package may end
+#: the process without a word.
+_LITTLE_MEMORY = 512 * _MIB
+#: What Docker gives a container without --shm-size: https://docs.docker.com/reference/cli/docker/container/run/
+_DOCKERS_SHARED_MEMORY = 64 * _MIB
+
+
+def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
+    """What is to be said of the machine whose `/sys`, `/proc` and `/dev` lie below `root`."""
+    build = torch_build()
+    present = vendors.known_hardware(root)
+    yield _seen(present, root, visit)
+    yield from _torch(build, present, visit)
+    yield from _driver(build, present, visit, root)
+    yield from _code(build, present, visit)
+    yield from _plugins()
+    yield from _container(present, visit, root)
+    yield from _memory(present, root)
+
+
+# --- What is here --------------------------------------------------------------------------------------
+
+
+def _seen(present: Sequence[KnownHardware], root: str, visit: Visit) -> Finding:
+    """The hardware, and what this process may use of the computer."""
+    facts = {
+        "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
+        "Python": platform.python_version(),
+        "processor": host.processor_name(root),
+        "cores": f"{host.usable_cores()} usable of {os.cpu_count() or 1}",
+    }
+    if (quota := host.cgroup_cpu_quota(root)) is not None:
+        facts["time of cores, by the control group"] = f"{quota:g}"
+    if (limit := host.cgroup_memory_limit(root)) is not None:
+        left = host.cgroup_memory_available(root) or 0
+        facts["memory, by the control group"] = f"{_size(limit)}, of which {_size(left)} are free"
+    if place := placement(root, visit.environ):
+        where = [place.name.removeprefix("this ")] if place.container else []
+        facts["runs in"] = ", ".join([*where, *([f"Slurm's job {place.slurm_job}"] * bool(place.slurm_job))])
+    for known in present:
+        facts[known.label] = str(known.evidence)
+    for function in devices.pci_devices(root):
+        driver = devices.driver_of(function.address, root)
+        if driver and any(str(function) in known.evidence.pci for known in present):
+            facts[f"driver of {function.address}"] = driver
+    labels = ", ".join(dict.fromkeys(known.label for known in present))
+    return Finding(Level.OK, "machine.seen", f"{labels or 'No accelerator'} on this machine", facts=facts)
+
+
+def _size(amount: int) -> str:
+    return f"{amount / _GIB:.1f} GiB" if amount >= _GIB else f"{amount / _MIB:.0f} MiB"
+
+
+# --- torch ---------------------------------------------------------------------------------------------
+
+
+def _torch(build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit) -> Iterator[Finding]:
+    if build is None:  # the topic `candidates` says so
+        return
+    fits = True
+    for known in present:
+        field, word = _BUILDS.get(known.label, ("", ""))
+        if not field or getattr(build, field):
+            continue
+        fits = False
+        code = "machine.cpu-build" if not (build.cuda or build.hip or build.xpu) else "machine.other-build"
+        yield Finding(
+            _severity(visit, known.backend), code,
+            f"{build} cannot drive the {known.label} ({known.evidence})",
+            f"install torch's {word} build: {_CHOOSE_BUILD}", known.backend,
+        )  # fmt: skip
+    if fits:
+        yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
+
+
+def _severity(visit: Visit, backend: str) -> Level:
+    """What present hardware is worth that does not work: no error to whom asked for other."""
+    other = visit.settings.pins and all(pin.name.partition(".")[0] != backend for pin in visit.settings.pins)
+    blocked = any(pin.name.partition(".")[0] == backend for pin in visit.settings.block)
+    return Level.WARNING if other or blocked else Level.ERROR
+
+
+# --- NVIDIA's driver and GPUs --------------------------------------------------------------------------
+
+
+def driver_version(root: str = "/") -> str:
+    """The version of NVIDIA's kernel driver, `"550.54.15"`; empty where none is loaded."""
+    for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
+        if found := re.search(r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b", host.read_text(path, root)):
+            return found[0]
+    return ""
+
+
+def _driver(
+    build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit, root: str
+) -> Iterator[Finding]:
+    version = driver_version(root)
+    if not version or not build or not build.cuda or not _has(present, "NVIDIA GPU"):
+        return
+    major = build.cuda.partition(".")[0]
+    oldest = _OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
+    facts = {"driver": version, "torch": str(build), "oldest driver": str(oldest or "not known")}
+    if int(version.partition(".")[0]) >= oldest:
+        what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
+        yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
+        return
+    # A newer libcuda may stand in for the driver's own, and CUDA 13 runs on what CUDA 12 was made for.
+    may_work = host.path_exists(_FORWARD, root) or _usable(visit, "cuda")
+    yield Finding(
+        Level.WARNING if may_work else _severity(visit, "cuda"),
+        "machine.driver-too-old",
+        f"NVIDIA's driver {version} is too old for torch's CUDA {build.cuda}, which needs {oldest} or newer",
+        f"install NVIDIA's driver {oldest} or newer, or a torch for an older CUDA: {_CHOOSE_BUILD}",
+        "cuda",
+        facts,
+    )
+
+
+def _usable(visit: Visit, backend: str) -> bool:
+    """Whether the device was counted, whatever the files say."""
+    return any(verdict.usable and verdict.name == backend for verdict in visit.survey().verdicts)
+
+
+def _has(present: Iterable[KnownHardware], label: str) -> bool:
+    return any(known.label == label for known in present)
+
+
+def _code(build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit) -> Iterator[Finding]:
+    """Whether torch has code for the GPUs; only a driver tells what they are."""
+    nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
+    if not build or not build.cuda or not nodes:
+        return
+    from accel_core._support import child
+
+    try:
+        report = child.run(architectures, {}, visit.settings.probe_timeout)
+    except OSError:
+        return
+    if report.answer is None:  # the verdict on the backend says why
+        return
+    has: list[str] = report.answer["torch"]  # type: ignore[assignment]
+    gpus: list[tuple[str, int, int]] = report.answer["gpus"]  # type: ignore[assignment]
+    for name, major, minor in gpus:
+        capability = f"{major}.{minor}"
+        facts = {"GPU": name, "compute capability": capability, "torch has code for": " ".join(has)}
+        if uncovered((major, minor), has):
+            yield Finding(
+                Level.ERROR, "machine.no-code", f"{build} has no code for {name} (compute capability "
+                f"{capability})", f"install a torch that has: {_CHOOSE_BUILD}", "cuda", facts,
+            )  # fmt: skip
+        else:
+            yield Finding(Level.OK, "machine.code", f"torch has code for {name}", about="cuda", facts=facts)
+
+
+def uncovered(capability: tuple[int, int], has: Iterable[str]) -> bool:
+    """Whether none of torch's architectures runs on a GPU of that compute capability.
+
+    Machine code (`sm_86`) runs on the same major and a minor that is no smaller; `sm_90a` on that very GPU
+    and `sm_100f` on its family alone; intermediate code (`compute_90`) is compiled for whatever is newer:
+    https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/, "GPU Compilation". Without a list nothing is
+    said.
+    """
+    names = [name for name in has if re.fullmatch(r"(sm|compute)_[0-9]+[0-9][af]?", name)]
+    return bool(names) and not any(_runs(name, *capability) for name in names)
+
+
+def _runs(name: str, major: int, minor: int) -> bool:
+    kind, _, number = name.partition("_")
+    at = int(number.rstrip("af"))
+    if number.endswith("a"):
+        return divmod(at, 10) == (major, minor)
+    if kind == "compute" and not number.endswith("f"):
+        return at <= 10 * major + minor
+    return at // 10 == major and at % 10 <= minor
+
+
+# --- Plugins, containers, memory -----------------------------------------------------------------------
+
+
+def _plugins() -> Iterator[Finding]:
+    """Hardware without its plugin; entry points are named as their backends, so nothing is imported."""
+    for missing in vendors.missing_plugins(installed_names()):
+        what, _, command = missing.partition(": pip install ")
+        about = command.removeprefix("accel-")
+        yield Finding(Level.WARNING, "machine.no-plugin", what, f"pip install {command}", about)
+
+
+def _container(present: Sequence[KnownHardware], visit: Visit, root: str) -> Iterator[Finding]:
+    """Hardware of the host's that the container has no device node of."""
+    place = placement(root, visit.environ)
+    if not place.container:
+        return
+    with_nodes = {vendor.label for vendor in vendors.VENDORS if vendor.nodes}
+    for known in present:
+        if known.label in with_nodes and known.evidence.pci and not known.evidence.nodes:
+            yield Finding(
+                _severity(visit, known.backend), "machine.no-nodes",
+                f"the host has the {known.label} ({known.evidence}), {place.name} no device node of it",
+                f"start it with its devices; `accel why {known.backend}` says how, with {known.distribution}",
+                known.backend,
+            )  # fmt: skip
+
+
+def _memory(present: Sequence[KnownHardware], root: str) -> Iterator[Finding]:
+    left = host.cgroup_memory_available(root)
+    if left is not None and left < _LITTLE_MEMORY:
+        limit = host.cgroup_memory_limit(root) or 0
+        yield Finding(
+            Level.WARNING, "machine.little-memory",
+            f"the control group leaves {_size(left)} of {_size(limit)}: the kernel ends who takes more",
+            "give the container or job more memory",
+        )  # fmt: skip
+    shared = _shared_memory(root)
+    if shared is not None:
+        small = bool(present) and shared <= _DOCKERS_SHARED_MEMORY
+        yield Finding(
+            Level.WARNING if small else Level.OK,
+            "machine.little-shared-memory" if small else "machine.shared-memory",
+            f"/dev/shm holds {_size(shared)}" + (", too little for data loaders' workers" if small else ""),
+            "start the container with --ipc=host or --shm-size=8g" if small else "",
+        )
+
+
+def _shared_memory(root: str) -> int | None:
+    """Bytes that /dev/shm, through which data loaders' workers hand tensors over, can hold."""
+    try:
+        status = os.statvfs(host.below(root, "/dev/shm"))
+    except (AttributeError, OSError):  # Windows; no such folder
+        return None
+    return status.f_blocks * status.f_frsize
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    asked = {pin.name.partition(".")[0] for pin in visit.names}
+    return (f for f in findings(visit) if not asked or not f.about or f.about in asked)
+
+
+TOPIC = Topic("machine", "Machine", _examine)

@@ -1,0 +1,112 @@
+"""What other frameworks would choose here, beside our choice.
+
+A script that one of them starts runs on the device that it chooses, whatever `get_accelerator()` gives.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+
+from accel_train import startup
+from accel_core._support.torch_import import torch_build
+from accel_core._text import clean
+from accel_core.detection.builtin import GENERIC
+from accel_core.detection.survey import Survey
+from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_core.machine import host
+
+__all__ = ["TOPIC"]
+
+#: How many probes' time a framework has to answer: it imports torch, and much besides.
+_PROBES = 6
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    installed = [(framework, version) for framework in FRAMEWORKS if (version := _version(framework))]
+    if not installed:
+        names = ", ".join(framework.name for framework in FRAMEWORKS)
+        yield Finding(Level.OK, "others.not-installed", f"none of {names} is installed")
+        return
+    from accel_core._support import child
+
+    integrated = startup.names(visit.environ.get(startup.VARIABLE, ""))
+    seconds = _PROBES * visit.settings.probe_timeout
+    asked = [framework for framework, _ in installed if framework.distributions[0] not in integrated]
+    answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, host.usable_cores()))
+    ours, device = _ours(visit.survey())
+    for framework, version in installed:
+        who = f"{framework.name} {version}"
+        if framework in asked:
+            yield _compared(framework, who, next(answers), ours, device)
+        else:
+            what = f"{who} is given {ours}, for {startup.VARIABLE} names it"
+            yield Finding(Level.OK, "others.integrated", what)
+
+
+def _version(framework: Framework) -> str:
+    """Return the version that is installed; empty where something of it is missing."""
+    try:
+        versions = [metadata.version(name) for name in framework.distributions]
+    except metadata.PackageNotFoundError:
+        return ""
+    return versions[0]
+
+
+def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
+    """Return the device that it chooses; else how it fails; else why that is not known."""
+    from accel_core._support import child
+
+    try:
+        # With torch's autoload, as the user's program has it.
+        report = child.run(ask, {"framework": framework.name}, seconds, as_we_are=True)
+    except OSError as error:
+        return "", "", f"no process could be started to ask it: {error}"
+    if report.answer is not None:
+        return clean(str(report.answer["device"])), clean(str(report.answer["fails"])), ""
+    if report.timed_out:
+        return "", "", f"no answer within {seconds:g} s (--timeout gives it longer)"
+    return "", f"its process {report.ending}", ""
+
+
+def _compared(
+    framework: Framework, who: str, answer: tuple[str, str, str], ours: str, device: str
+) -> Finding:
+    """Compare its answer with `ours`, a backend's name, and `device`, torch's name of the same."""
+    theirs, fails, unknown = answer
+    facts = {"asked": framework.question}
+    if unknown:
+        what = f"what {who} would choose is not known: {unknown}"
+        return Finding(Level.OK, "others.unknown", what, facts=facts)
+    if fails:
+        what = f"{who} chooses nothing: {fails}"
+        return Finding(Level.WARNING, "others.fails", what, framework.step(ours or "cpu", ""), facts=facts)
+    if not ours:
+        return Finding(Level.OK, "others.alone", f"{who} would choose {theirs}", facts=facts)
+    if theirs == device:
+        return Finding(Level.OK, "others.same", f"{who} would choose {theirs} too", facts=facts)
+    what = f"{who} would choose {theirs}, and accel_core chooses {ours}"
+    return Finding(Level.WARNING, "others.differs", what, framework.step(ours, theirs), facts=facts)
+
+
+def _ours(surveyed: Survey) -> tuple[str, str]:
+    """Return the backend that is chosen, and torch's name of its device; of `generic` torch's for both."""
+    chosen = (surveyed.choice.selection.chosen if surveyed.choice else "") or ""
+    if chosen == GENERIC.name:
+        return _of_the_build(), _of_the_build()
+    return chosen, next((v.device_type for v in surveyed.verdicts if v.name == chosen), chosen)
+
+
+def _of_the_build() -> str:
+    """Return the device that torch was built for; empty for its CPU build."""
+    build = torch_build()
+    if build is None:
+        return ""
+    if build.cuda or build.hip:
+        return "cuda"
+    return "xpu" if build.xpu else "mps" if sys.platform == "darwin" else ""
+
+
+TOPIC = Topic("others", "What others would choose", _examine)

@@ -1,0 +1,151 @@
+"""Who patched what: what a plugin, or a vendor's package, changes in the process that imports it.
+
+Each is imported in a child process, which compares what was before with what is after. A vendor's package may
+replace functions of torch, for its device needs it; other devices, Python and the user's settings are not
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from accel_core._support.installed import is_installed
+from accel_core._text import clean
+from accel_core.detection.creation import installed_imports
+from accel_core.detection.records import Candidate
+from accel_tools.doctor.footprint import Change
+from accel_tools.doctor.in_child import import_vendor
+from accel_tools.doctor.plugin_conduct import Misstep, conduct, conducts
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_core.machine import host
+
+__all__ = ["TOPIC"]
+
+#: Device namespaces of torch itself: whose functions another vendor replaces takes that device away.
+_DEVICES = ("torch.cuda", "torch.xpu", "torch.mps", "torch.cpu", "torch.accelerator")
+#: Variables that others read: launchers, Python, the loader of shared libraries.
+_SHARED = (
+    "PATH", "LD_", "PYTHON", "OMP_NUM_THREADS", "ACCEL_", "DS_", "XDG_CACHE_HOME", "LOCAL_SIZE", "LOCAL_RANK",
+    "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+#: How many names a sentence holds; the rest is in the facts.
+_NAMED = 3
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    candidates = visit.declared()
+    found = [*_plugins(candidates, visit), *_vendors(candidates, visit)]
+    yield from found
+    if not found:
+        yield Finding(
+            Level.OK,
+            "patched.nothing",
+            "no plugin and no vendor's package changes the process that imports it",
+        )
+
+
+# --- Plugins: nothing at all ---------------------------------------------------------------------------
+
+
+def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
+    """What plugins do while they are discovered, as `accel why NAME` tells it."""
+    names = {c.provenance: c.name for c in reversed(candidates) if not c.builtin}
+    timeout = visit.settings.probe_timeout
+
+    def each(provenance: Any) -> tuple[Misstep, ...]:
+        return conduct(provenance, timeout)
+
+    for provenance, missteps in conducts(list(reversed(names)), timeout, each).items():
+        for misstep in missteps:
+            where = f" ({clean(misstep.where)})" if misstep.where else ""
+            yield Finding(
+                Level.WARNING, "patched.plugin",
+                f"the plugin {provenance} {clean(misstep.what)} while it is discovered{where}",
+                f"{misstep.instead}; report this to the maintainers of {clean(provenance.distribution)}",
+                names[provenance],
+            )  # fmt: skip
+
+
+# --- Vendors' packages ---------------------------------------------------------------------------------
+
+
+def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
+    """What vendors' packages change."""
+    modules: dict[str, Candidate] = {}
+    for candidate in candidates:
+        for module in installed_imports(candidate.backend)[:1]:
+            modules.setdefault(module, candidate)
+    modules.pop("torch", None)
+    if not modules or not is_installed("torch"):
+        return
+    timeout = visit.settings.probe_timeout
+    from accel_core._support import child
+
+    told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
+    for (module, candidate), found in zip(modules.items(), told, strict=True):
+        if found is None:
+            what = f"{module} does not come through its import, so that nobody knows what it changes"
+            yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
+            continue
+        own = f"torch.{candidate.backend.device_type}"
+        yield from _findings(module, candidate, [c for c in found if not f"{c.name}.".startswith(f"{own}.")])
+
+
+def _changed_by(module: str, timeout: float) -> list[Change] | None:
+    """What its import changes; `None` where the process ended in it, or did not end."""
+    from accel_core._support import child
+
+    try:
+        report = child.run(import_vendor, {"module": module}, timeout)
+    except OSError:
+        return None
+    if report.answer is None:
+        return None
+    rows: Any = report.answer["changes"]
+    return [Change(*row) for row in rows]
+
+
+def _findings(module: str, candidate: Candidate, found: Sequence[Change]) -> Iterator[Finding]:
+    """Of one package: what concerns torch in one finding, and what concerns others by its kind."""
+    kept_out = f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
+    kinds: dict[tuple[Level, str, str], list[Change]] = {}
+    for change in found:
+        kinds.setdefault(_kind(change), []).append(change)
+    for (level, code, verb), group in sorted(kinds.items(), key=lambda item: item[0][1]):
+        names = [clean(change.name) for change in group]
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        what = f"importing {module} {verb} {', '.join(names[:_NAMED])}{more}"
+        yield Finding(
+            level, code, what, kept_out if level is not Level.OK else "", candidate.name,
+            {clean(change.name): clean(change.to) for change in group},
+        )  # fmt: skip
+
+
+def _kind(change: Change) -> tuple[Level, str, str]:
+    """How serious it is, its code, and what is done."""
+    if change.kind == "function":
+        if change.name.startswith(tuple(f"{device}." for device in _DEVICES)):
+            return Level.WARNING, "patched.device", "replaces another device's"
+        if change.name.partition(".")[0] == "torch":
+            return Level.OK, "patched.torch", "replaces"
+        return Level.WARNING, "patched.python", "replaces Python's"
+    if change.kind == "environment" and change.name.startswith(_SHARED):
+        return Level.WARNING, "patched.shared-variable", "sets the variable that others read:"
+    return _KINDS[change.kind]
+
+
+#: Hooks, threads and variables of their own are what many have, and do no harm.
+_KINDS = {
+    "environment": (Level.OK, "patched.variable", "sets the variable"),
+    "hook": (Level.OK, "patched.hook", "replaces"),
+    "thread": (Level.OK, "patched.thread", "leaves running the thread"),
+    "process": (Level.WARNING, "patched.process", "leaves running the process"),
+    "signal": (Level.WARNING, "patched.signal", "handles"),
+    "locale": (Level.WARNING, "patched.locale", "changes the"),
+    "umask": (Level.WARNING, "patched.umask", "changes the"),
+    "folder": (Level.WARNING, "patched.folder", "changes the working"),
+}
+
+
+TOPIC = Topic("patched", "Who patched what", _examine)

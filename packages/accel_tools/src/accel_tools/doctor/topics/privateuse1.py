@@ -1,0 +1,99 @@
+"""torch's one PrivateUse1 slot: who wants it, who gets it, and what that leaves out.
+
+The first package that renames it has it for the life of the process; PyTorch refuses the second. So it is
+told before anything is imported: by declarations, by installed packages, and by what torch's autoload loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accel_core._support.torch_import import AUTOLOAD
+from accel_core.detection.builtin import announced
+from accel_core.detection.creation import installed_imports
+from accel_core.detection.plugins import EntryPoint
+from accel_core.detection.records import Candidate
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
+
+__all__ = ["TOPIC"]
+
+
+def _examine(visit: Visit) -> Iterator[Finding]:
+    wanting = [c for c in visit.declared() if c.backend.private_use1 and installed_imports(c.backend)]
+    loaded = announced()
+    names = list(dict.fromkeys(c.name for c in wanting))
+    facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
+    facts |= {
+        f"{e.distribution} {e.version}": f"torch loads it: {e.value}"
+        for e in loaded
+        if not _owner(e, wanting)
+    }
+    if not names:
+        yield Finding(Level.OK, "privateuse1.unwanted", "no installed backend wants the slot", facts=facts)
+        return
+    chosen = _chosen(visit)
+    winner = next((c for c in wanting if c.name == chosen), None)
+    if winner is None:
+        gets = f"{chosen or 'nothing'} is chosen, which leaves it free"
+    else:
+        gets = f"{winner.name} ({winner.provenance}), which is chosen, gets it"
+    if len(names) == 1:
+        yield Finding(
+            Level.OK,
+            "privateuse1.one",
+            f"{names[0]} alone wants the slot; {gets}",
+            about=names[0],
+            facts=facts,
+        )
+    else:
+        left_out = [name for name in names if winner is None or name != winner.name]
+        yield Finding(
+            Level.WARNING,
+            "privateuse1.several",
+            f"{_and(names)} want torch's one slot; {gets}; a process has one of them at most",
+            f"DS_ACCELERATOR={left_out[0]} chooses the other in a process of its own; uninstall the one that "
+            "you do not use",
+            facts=facts,
+        )
+    if visit.environ.get(AUTOLOAD, "1") == "1":  # as torch reads it
+        yield from _first_of_torch(winner, wanting, loaded)
+
+
+def _first_of_torch(
+    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[EntryPoint]
+) -> Iterator[Finding]:
+    """Who takes the slot in a program that imports torch first; nobody knows of an unclaimed package."""
+    first = next((e for e in loaded if _owner(e, wanting)), None)
+    if winner is None or first is None or _owner(first, wanting) is winner:
+        return
+    yield Finding(
+        Level.WARNING,
+        "privateuse1.autoload",
+        f"a program that imports torch before accel_core gives the slot to {first.distribution} "
+        f"{first.version}, the first that torch loads, and {winner.name} fails in it",
+        f"export {AUTOLOAD}=0, or pip uninstall {first.distribution}",
+        winner.name,
+    )
+
+
+def _owner(package: EntryPoint, wanting: Sequence[Candidate]) -> Candidate | None:
+    """The candidate whose vendor's package torch loads so."""
+    top = package.module.partition(".")[0]
+    tops = ((c, [m.partition(".")[0] for m in c.backend.vendor_imports]) for c in wanting)
+    return next((candidate for candidate, modules in tops if top in modules), None)
+
+
+def _vendor(candidate: Candidate) -> str:
+    return ", ".join(installed_imports(candidate.backend))
+
+
+def _chosen(visit: Visit) -> str:
+    choice = visit.survey().choice
+    return (choice.selection.chosen if choice else "") or ""
+
+
+def _and(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+TOPIC = Topic("privateuse1", "PrivateUse1", _examine)

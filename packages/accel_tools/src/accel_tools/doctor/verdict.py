@@ -1,0 +1,78 @@
+"""The first line of a visit: what is chosen, and what is wrong, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accel_core.detection.records import How, Selection, Verdict
+from accel_core.detection.survey import Survey
+from accel_tools.doctor.records import Examined, Finding, Level, Visit
+
+__all__ = ["verdict"]
+
+
+def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
+    """One sentence, with its full stop; of the backends that were asked for, where some were."""
+    known = visit.surveyed
+    said = [*_standing(visit, known), _wrong(topics)]
+    sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
+    if sentence.startswith(("nothing ", "one thing ")):  # not the name of a backend
+        sentence = sentence[0].upper() + sentence[1:]
+    return f"{sentence}."
+
+
+def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
+    """What is chosen, as a clause, and before it a clause on each backend that was asked for."""
+    if surveyed is None or surveyed.choice is None:
+        return []
+    selection = surveyed.choice.selection
+    named = [
+        v for v in surveyed.verdicts if visit.names and visit.concerns(v.name, v.provenance.distribution)
+    ]
+    return [*_usabilities([v for v in named if not _is_chosen(v, selection)]), _choice(selection)]
+
+
+def _usabilities(named: Sequence[Verdict]) -> Iterator[str]:
+    """A clause on each backend; several declarations of one share it, and one that is usable is enough."""
+    by_source: dict[tuple[str, str], list[Verdict]] = {}
+    for found in named:
+        by_source.setdefault((found.name, str(found.provenance)), []).append(found)
+    for (name, source), verdicts in by_source.items():
+        if any(found.usable for found in verdicts):
+            yield f"{name} is usable too"
+        else:
+            statuses = dict.fromkeys(found.status.words for found in verdicts)
+            yield f"{name} ({source}) is not usable ({', '.join(statuses)})"
+
+
+def _is_chosen(found: Verdict, selection: Selection) -> bool:
+    return found.name == selection.chosen and found.provenance == selection.provenance
+
+
+def _choice(selection: Selection) -> str:
+    if selection.chosen is None:
+        return "nothing can be chosen"
+    how = "" if selection.how is How.RANKED else f" ({selection.how.words})"
+    return f"{selection.chosen} is chosen{how}"
+
+
+def _wrong(topics: Sequence[Examined]) -> str:
+    """What is wrong, as a clause: how many things, and the most serious one."""
+    found = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
+    wrong = sorted(found, key=lambda finding: list(Level).index(finding.level), reverse=True)
+    # What is wrong with several backends alike is one thing.
+    said = list({finding.what: _short(finding) for finding in reversed(wrong)}.values())[::-1]
+    said += [f"{topic.title.lower()} could not be looked into" for topic in topics if topic.failed]
+    if not said:
+        return "nothing is wrong"
+    return (
+        f"one thing is wrong: {said[0]}"
+        if len(said) == 1
+        else f"{len(said)} things are wrong, first {said[0]}"
+    )
+
+
+def _short(finding: Finding) -> str:
+    """Its first clause, for the whole stands below."""
+    what = finding.what.partition("; ")[0]
+    return f"{finding.about}: {what}" if finding.about else what

@@ -1,0 +1,143 @@
+"""Hugging Face Accelerate on accel_core's choice: its `PartialState`, made before anything else asks for it.
+
+    from accel_train.accelerate import partial_state
+
+    partial_state()
+    accelerator = accelerate.Accelerator()
+
+Accelerate keeps one state a process, which all `PartialState` and `Accelerator` objects share, and whoever
+makes it first decides. Its own rules are a ladder of vendors; `partial_state` makes it for any backend, by
+what its constructor takes and the variable that it reads, which stays set: who makes the state anew, as
+Transformers' `TrainingArguments` do, and child processes come to the same device. Where they could not, their
+reset of the state is an error. No function of Accelerate is replaced. Importing this module imports no
+Accelerate.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from accel_core import current
+from accel_train.launch.communication import communication_of
+from accel_train.launch.variables import LOCAL_RANK
+from accel_core.errors import IntegrationError, IntegrationMissingError
+
+if TYPE_CHECKING:
+    from accel_core.accelerators.interface import Accelerator
+
+__all__ = ["partial_state"]
+
+#: Read by `PartialState`: the device of this process, before any rule of its own.
+_DEVICE = "ACCELERATE_TORCH_DEVICE"
+#: Device types that Transformers' ladder takes before it reads that variable (5.23.0, training_args.py:1918).
+_LADDER = ("mps", "xpu", "mlu", "musa", "npu", "hpu", "cuda")
+
+
+def partial_state(name: str | None = None, **kwargs: Any) -> Any:
+    """Accelerate's `PartialState` for the backend `name`; without a name, for the one this process chose.
+
+    Call it before the first `accelerate.Accelerator()`. Where a launcher started several ranks (`accel run`,
+    torchrun), it selects this rank's device and starts the process group with the backend's communication
+    library. `kwargs` go to `PartialState`, and so to `init_process_group`: `timeout`. Where Accelerate's
+    state is there already and says the same device, it is returned as it is. Sets
+    `ACCELERATE_TORCH_DEVICE`, for this process and its children.
+
+    Raises `IntegrationMissingError` without Accelerate, `IntegrationError` where Accelerate has chosen
+    another device or cannot be given this one, and what `accel_core.accelerator(name)` raises.
+    """
+    accelerate = _accelerate()
+    ours = current.get_accelerator() if name is None else current.accelerator(name)
+    if accelerate.PartialState._shared_state:
+        return _as_chosen(accelerate.PartialState(), ours)
+    accelerate.PartialState._shared_state = _State(ours)
+    if ours.device().type == "cpu":
+        state = accelerate.PartialState(cpu=True, **kwargs)  # by its own rules, which number the ranks' CPUs
+        os.environ[_DEVICE] = "cpu"
+        return _as_chosen(state, ours)
+    is_rank = bool(os.environ.get(LOCAL_RANK.name, "").strip())
+    index = _index_of_rank(ours) if is_rank else ours.current_device()
+    ours.set_device(index)
+    if is_rank:
+        kwargs.setdefault("backend", communication_of(ours))
+    device = str(ours.device(index))
+    if is_rank and ":" not in device:  # a rank has one, Gaudi's; DistributedDataParallel is given its number
+        device = f"{device}:{ours.current_device()}"
+    os.environ[_DEVICE] = device
+    state = accelerate.PartialState(**kwargs)
+    kinds = accelerate.DistributedType
+    if is_rank and state.distributed_type == kinds.NO:
+        # The list of kinds is closed. Of those, MULTI_GPU is the one that means "a process per device, by
+        # torch.distributed" and nothing else; a vendor that Accelerate knows has one of its own.
+        own = f"MULTI_{ours.device().type.upper()}"
+        state.distributed_type = getattr(kinds, own, kinds.MULTI_GPU)
+    return _as_chosen(state, ours)
+
+
+def _accelerate() -> Any:
+    try:
+        return importlib.import_module("accelerate")
+    except ModuleNotFoundError as error:
+        if error.name != "accelerate":
+            raise
+        raise IntegrationMissingError(
+            "Hugging Face Accelerate is not installed in this environment: pip install accelerate"
+        ) from None
+
+
+def _as_chosen(state: Any, ours: Accelerator) -> Any:
+    if state.device.type != ours.device().type:
+        raise IntegrationError(
+            f"Accelerate has chosen {state.device}, and accel_core {ours.name} (device type "
+            f"{ours.device().type}): the first to make Accelerate's state decides. Call "
+            "accel_train.accelerate.partial_state() before accelerate.Accelerator(), "
+            "accelerate.PartialState(), and libraries that make one"
+        )
+    return state
+
+
+def _index_of_rank(ours: Accelerator) -> int:
+    rank, count = LOCAL_RANK.read(os.environ), ours.device_count()
+    if rank < count:
+        return rank
+    raise IntegrationError(
+        f"rank {rank} on this host needs a device of its own, and sees {count} of {ours.name}. Accelerate "
+        "gives the n-th rank of a host its n-th device: start at most as many ranks as devices, and "
+        "do not show each rank one device (accel run --one-device-per-rank)"
+    )
+
+
+class _State(dict[str, Any]):
+    """What all of Accelerate's state objects share; it is not made anew for another device."""
+
+    def __init__(self, ours: Accelerator) -> None:
+        super().__init__()
+        self._ours = ours
+
+    def clear(self) -> None:
+        """Forget the state, as `TrainingArguments` do. Raises `IntegrationError` where ours would be lost."""
+        problem = self._would_be_lost()
+        if problem:
+            raise IntegrationError(
+                f"Accelerate's state, which partial_state() made for {self._ours.name}, is being reset: "
+                f"{problem}. With Transformers or TRL put AcceleratorArguments of "
+                "accel_train.transformers before their class: "
+                "class Arguments(AcceleratorArguments, TrainingArguments)"
+            )
+        super().clear()
+
+    def _would_be_lost(self) -> str:
+        import torch
+
+        ours = self._ours.device().type
+        is_rank = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if is_rank and ours not in ("cpu", *_LADDER):
+            return f"by its own rules each rank would train by itself, as they do not know {ours}"
+        other = next((kind for kind in _LADDER if kind != ours and _is_available(torch, kind)), None)
+        return f"by its own rules it would be made for {other}" if other else ""
+
+
+def _is_available(torch: Any, kind: str) -> bool:
+    module = getattr(torch, kind, None)
+    return module is not None and bool(module.is_available())

@@ -1,0 +1,50 @@
+"""`accel deepspeed`: DeepSpeed's launcher, whose ranks run on the chosen accelerator."""
+
+from __future__ import annotations
+
+import click
+
+from accel_core.cli.accelerator import fallback_in_words
+from accel_core.cli.options import Launcher, launchers_words
+from accel_core.errors import AccelError
+
+__all__ = ["command"]
+
+_UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+
+
+#: What completes: the launcher's options that are used most, for all of them would need DeepSpeed.
+_OFFERED = (
+    *("--help", "--num_gpus", "--num_nodes", "--hostfile", "--include", "--exclude", "--master_addr"),
+    *("--master_port", "--node_rank", "--launcher", "--module", "--no_python", "--bind_cores_to_rank"),
+    *("--no_ssh", "--force_multi"),
+)
+_HELP = """\
+accel deepspeed [options of DeepSpeed's launcher] SCRIPT [arguments of the script]
+
+DeepSpeed's own launcher, whose get_accelerator() is accel-core's: here, on every node, and in every rank.
+It has no options beside the launcher's, which follow. What it runs on is chosen as everywhere:
+
+  accel why                                       what would be chosen
+  DS_ACCELERATOR=npu accel deepspeed train.py     this one, or an error that says why not
+"""
+
+
+@click.command("deepspeed", cls=Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@launchers_words(*_OFFERED)
+def command(arguments: tuple[str, ...]) -> None:
+    """Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.
+
+    All options are the launcher's: accel deepspeed --help shows them. DeepSpeed's get_accelerator() is
+    accel-core's in the launcher, on every node, and in every rank.
+    """
+    from accel_train.deepspeed._launcher import launch  # an integration, so not at the top
+
+    if arguments[:1] in (("-h",), ("--help",), ("--help-all",)):
+        click.echo(_HELP)
+        arguments = ("--help",)
+    try:
+        with fallback_in_words():
+            launch(arguments)
+    except AccelError as error:
+        raise click.ClickException(str(error)) from error

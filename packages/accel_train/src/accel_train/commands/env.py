@@ -1,0 +1,84 @@
+"""`accel env`: the variables that a launcher must give to ranks on other hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import click
+
+from accel_core.asking import Step, Subject
+from accel_core.backend import Backend
+from accel_core.cli import options
+from accel_core.cli.accelerator import answer_of
+from accel_core.cli.output import answering
+from accel_core.detection.autoload import spoilers
+from accel_core.detection.discovery import find
+from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.records import Candidate
+from accel_train.launch import environment
+from accel_core.errors import BackendUnavailableError
+from accel_core.settings import ACCEL_PROBE, Pin, Settings
+
+__all__ = ["command"]
+
+
+#: Seconds that the accelerator's variables may take: who else has its name is looked for there too, and each
+#: plugin that hangs takes a deadline of its own.
+_PATIENCE = 60.0
+
+
+@click.command("env")
+@options.backend_name
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["shell", "json", "deepspeed"]),
+    default="shell",
+    help="export lines for a shell [default], one JSON object, or DeepSpeed's .deepspeed_env.",
+)
+def command(name: Pin | None, *, form: str) -> None:
+    """Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.
+
+    DS_ACCELERATOR with that accelerator's name, and what is set here of ACCEL_*, GLOO_*, OMP_*, PYTHON*,
+    TORCH_* and the vendor's own; what keeps another vendor's package from breaking their torch. With NAME
+    neither a device nor the vendor's package is needed, so that it works on a login node; what the plugin
+    declares then serves.
+    """
+    with answering(as_json=form == "json") as output:
+        settings = options.read_settings()
+        environ = dict(os.environ)  # before a vendor's package adds its own
+        variables, backend = _variables(name, settings, environ)
+        if spoiled := spoilers(backend, settings.probe_timeout):
+            click.echo(environment.why_kept(spoiled), err=True)
+            variables = dict(sorted({**variables, **environment.kept_from_others(environ)}.items()))
+        if form == "json":
+            output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
+        else:
+            write = environment.as_shell if form == "shell" else environment.as_deepspeed
+            output.write(write(variables))
+
+
+def _variables(
+    name: Pin | None, settings: Settings, environ: dict[str, str]
+) -> tuple[dict[str, str], Backend]:
+    """What is forwarded, and for whom; by its declaration where the named one cannot be built here."""
+    given = {"environ": environ}
+    try:
+        seconds = max(_PATIENCE, 2 * settings.probe_timeout)
+        asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
+    except BackendUnavailableError:
+        found = find(name, settings, IsolatedLoader(settings.probe_timeout)) if name is not None else ()
+        declared = [c.backend for c in found if isinstance(c, Candidate)]
+        if not declared:
+            raise
+        os.environ[ACCEL_PROBE.name] = "isolated"  # for whoever looks for plugins once more
+        return environment.forwarded(declared[0], environ), declared[0]
+    return asked.answer["variables"], asked.backend
+
+
+def variables_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the variables that are forwarded for the accelerator."""
+    step("export_envs()")
+    return {"variables": environment.forwarded(subject.accelerator, arguments["environ"])}

@@ -1,0 +1,266 @@
+"""`accel ops`: who provides each operator, and whether it can be used and is built."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from accel_core import current
+from accel_core._support.guarded import stdout_to_stderr
+from accel_core.accelerators.interface import Accelerator
+from accel_core.asking import Step, Subject
+from accel_core.cli import options, text
+from accel_core.cli.accelerator import answer_of
+from accel_core.cli.output import answering
+from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
+from accel_core.errors import OpBuildError
+from accel_core.ops.catalogue import OpCandidate, Operator
+from accel_core.ops.providers import OWN
+from accel_core.settings import ACCEL_PROBE, Pin
+
+__all__ = ["command"]
+
+#: Seconds that one operator may take to say whether it can be used, and all to be found.
+_PATIENCE = 120.0
+_TITLES = ("OP", "PROVIDER", "BUILT", "VERDICT", "REASON")
+_STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
+
+
+@click.command("ops")
+@click.argument("op", required=False, metavar="[NAME]", shell_complete=lambda *given: _complete(given[2]))
+@click.option("--build", is_flag=True, help="Compile the operator NAME for the processor, and keep it.")
+@options.backend_option
+@options.as_json
+@click.pass_context
+def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | None, as_json: bool) -> None:
+    """List the operators of the chosen accelerator, and who provides each.
+
+    With NAME (FusedAdam, fused_adam or FusedAdamBuilder): all who provide it, in the order in which they are
+    asked, and which of them is used. The exit status is then 0 when one can be used, and 1 when not. Needs
+    torch; imports DeepSpeed where that is installed and has operators for the device.
+
+    What would have to be compiled for the processor is used once it was: NAME --build does it.
+    """
+    with answering(as_json=as_json) as output:
+        if build and op is None:
+            raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
+        settings = options.read_settings()
+        given = {"op": op, "build": build}
+        # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
+        seconds = 0 if build else max(_PATIENCE, 2 * settings.probe_timeout)
+        asked = answer_of(document_in_child, given, settings, backend, option="--backend", seconds=seconds)
+        document = asked.answer
+        if "unknown" in document:
+            if as_json:
+                output.write_json({"error": {"type": "UsageError", "message": document["unknown"]}})
+            raise click.UsageError(document["unknown"])
+        if as_json:
+            output.write_json(document)
+        else:
+            output.write_page((_page if op is None else _details)(document))
+    ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
+
+
+def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: the document; or `"unknown"`, a sentence, where no operator has that name."""
+    accelerator, op = subject.accelerator, arguments["op"]
+    step("operators()")
+    known = accelerator.operators()
+    names = list(known) if op is None else [name for name in known if _word(name) == _word(op)]
+    if not names:
+        return {"unknown": _unknown(op, known)}
+    if arguments["build"]:
+        step(f"building of {names[0]}")
+        known = _built_now(accelerator, known[names[0]])
+    return _document(accelerator, [known[name] for name in names], step)
+
+
+def _unknown(op: str, known: Iterable[str]) -> str:
+    """That no builder is named `op`, with close matches."""
+    by_word = {_word(name): name for name in known}
+    close = [by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)]
+    message = f"no operator is named {op!r}."
+    return message + (f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all.")
+
+
+def _complete(incomplete: str) -> list[CompletionItem]:
+    """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
+    from accel_core import operators
+    from accel_core.detection.discovery import discover
+    from accel_core.detection.records import Candidate
+
+    # A plugin that ends its process must not end the shell's question.
+    os.environ[ACCEL_PROBE.name] = "isolated"
+    backends = [c.backend for c in discover() if isinstance(c, Candidate)]
+    given = [*OWN, *(provider for backend in backends for provider in operators.providers(backend))]
+    names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})
+    return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
+
+
+def _word(name: str) -> str:
+    """`FusedAdamBuilder`, `FusedAdam` and `fused_adam` as one word."""
+    return name.lower().replace("_", "").replace("-", "").removesuffix("builder")
+
+
+def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Operator]:
+    """Compile what is used once it is compiled, where it is not yet; the table with who is used from then on.
+
+    Raises `OpBuildError` where it does not compile.
+    """
+    with _chosen(accelerator):
+        meant = operator.to_build
+        if meant.builder_class is not None and meant.is_built is False and not meant.reason:
+            try:
+                with stdout_to_stderr():
+                    meant.builder_class().load()
+            except OpBuildError:
+                raise
+            except Exception as error:  # of another provider's compiler
+                raise OpBuildError(
+                    f"{operator.name} of {meant.provider} does not compile: {error}"
+                ) from error
+    return accelerator.operators()
+
+
+@contextlib.contextmanager
+def _chosen(accelerator: Accelerator) -> Iterator[None]:
+    """With `accelerator` as DeepSpeed's too, which is imported for its builders and would look for one."""
+    from accel_train import deepspeed  # an integration, so not at the top
+
+    with current.use_accelerator(accelerator):
+        deepspeed.prepare()
+        yield
+
+
+# --- the document --------------------------------------------------------------------------------------
+
+
+def _document(accelerator: Accelerator, operators: Iterable[Operator], step: Step) -> dict[str, Any]:
+    from accel_train import deepspeed
+
+    source = accelerator.backend.provenance
+    with _chosen(accelerator):
+        ops = []
+        for operator in operators:
+            step(operator.name)
+            ops.append(_op(operator))
+    return {
+        "backend": accelerator.name,
+        "distribution": source.distribution if source else "",
+        "deepspeed": deepspeed.is_installed(),
+        "ops": ops,
+    }
+
+
+def _op(operator: Operator) -> dict[str, Any]:
+    used = operator.used
+    candidates = [_candidate(c, used=c is used) for c in operator.candidates]
+    return {"op": operator.name, "candidates": candidates}
+
+
+def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
+    module = sys.modules.get(getattr(candidate.builder_class, "__module__", ""))
+    return {
+        "provider": candidate.provider,
+        "kind": candidate.kind,
+        "used": used,
+        "compatible": candidate.verdict == "compatible",
+        "broken": candidate.verdict == "broken",
+        "reason": candidate.reason if used else candidate.passed_over,
+        "built": candidate.is_built,
+        "waits": not used and candidate.has_to_be_compiled and not candidate.reason,
+        "source": candidate.source,
+        "file": getattr(module, "__file__", None),
+    }
+
+
+def _used(op: dict[str, Any]) -> dict[str, Any]:
+    used: dict[str, Any] = next(c for c in op["candidates"] if c["used"])
+    return used
+
+
+# --- the pages -----------------------------------------------------------------------------------------
+
+
+def _page(doc: dict[str, Any]) -> list[Part]:
+    """The table of all operators."""
+    rows = [_row(op) for op in doc["ops"]]
+    note = paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc))
+    return [Table(_TITLES, rows), Paragraph(), note]
+
+
+def _more(doc: dict[str, Any]) -> Cell:
+    more = "`accel ops NAME` says more."
+    if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
+        more += " `accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1."
+    return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
+
+
+def _row(op: dict[str, Any]) -> list[Cell]:
+    used = _used(op)
+    before = op["candidates"][: op["candidates"].index(used)]
+    passed = "; ".join(f"{c['provider']}: {c['reason']}" for c in before)
+    return [
+        (text.clean(op["op"]), "bold"),
+        (text.clean(used["provider"]), ""),
+        (_built(used), ""),
+        (_verdict(used), _STYLES[_verdict(used)]),
+        (text.clean(used["reason"]), ""),
+        (f"passed over: {text.clean(passed)}" if passed else "", "dim"),
+    ]
+
+
+def _details(doc: dict[str, Any]) -> list[Part]:
+    """All candidates of one operator."""
+    (op,) = doc["ops"]
+    used = _used(op)
+    clause = "is used" if used["compatible"] else "would be asked, and cannot be used"
+    parts: list[Part] = [
+        paragraph(
+            (text.clean(op["op"]), "bold"),
+            (f" on {doc['backend']}: {text.clean(used['provider'])} {clause}.", ""),
+        )
+    ]
+    for candidate in op["candidates"]:
+        mark = "* " if candidate["used"] else ""
+        parts.append(Heading(f"{mark}{text.clean(candidate['provider'])}"))
+        parts.append(
+            Facts(
+                (
+                    ("verdict", _verdict(candidate)),
+                    ("reason", text.clean(candidate["reason"])),
+                    ("built", _built(candidate)),
+                    ("source", text.clean(candidate["source"])),
+                    ("file", text.clean(candidate["file"] or "")),
+                )
+            )
+        )
+    if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
+        name = text.clean(op["op"].removesuffix("Builder"))
+        build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
+        parts += [Paragraph(), paragraph((build, ""))]
+    if not used["compatible"]:
+        parts += [Heading("What to do"), paragraph((_advice(doc), ""))]
+    return parts
+
+
+def _advice(doc: dict[str, Any]) -> str:
+    more = "" if doc["deepspeed"] else " or DeepSpeed (pip install deepspeed)"
+    return f"Mend what a reason above says, or install a plugin{more} that provides it for {doc['backend']}."
+
+
+def _verdict(candidate: dict[str, Any]) -> str:
+    if candidate["broken"]:
+        return "broken"
+    return "compatible" if candidate["compatible"] else "not compatible"
+
+
+def _built(candidate: dict[str, Any]) -> str:
+    return {None: "not known", True: "yes", False: "no"}[candidate["built"]]

@@ -1,0 +1,66 @@
+"""`accel run`: torchrun for whatever accelerator is chosen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import click
+
+from accel_core.cli.options import Launcher, launchers_words
+from accel_train.launch import command_line, launch, plan
+from accel_train.launch.plan import Machine, RankPlan
+from accel_core.errors import AccelError, SettingError
+
+__all__ = ["command"]
+
+#: What completes: of torchrun's options the most used, for all of them would need torch.
+_OFFERED = (
+    *(*command_line.OPTIONS, *command_line.FLAGS, "--help", "--help-all"), *command_line.MOST_USED,
+)  # fmt: skip
+_UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
+
+
+@click.command("run", cls=Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@launchers_words(*_OFFERED)
+def command(arguments: tuple[str, ...]) -> None:
+    """Start the ranks of a script on this host, as torchrun does.
+
+    It takes torchrun's options and its own, in any order: accel run --help shows its own and the most used,
+    --help-all all of them. The exit status is torchrun's: 0 when every rank succeeded.
+    """
+    try:
+        # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
+        parsed = command_line.parse(arguments)
+        launch.check_script(parsed)
+        machine = launch.ask_machine(parsed.backend, parsed.communication_backend)
+        plans = plan.plan_ranks(parsed, machine)
+        if machine.warning:
+            click.echo(f"Warning: {machine.warning}\n", err=True)
+        if machine.why_kept:
+            click.echo(f"{machine.why_kept}\n", err=True)
+        if parsed.dry_run:
+            click.echo(plan.describe(machine, parsed, plans))
+            return
+        if machine.defaults:
+            set_now = " ".join(f"{name}={value}" for name, value in machine.defaults.items())
+            click.echo(f"Set for {machine.name}: {set_now} (set one yourself to keep your value)\n", err=True)
+        _launch(parsed, machine, plans)
+    except AccelError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(2 if isinstance(error, SettingError) else 1)
+
+
+def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan]) -> None:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    before = ""
+    if parsed.doctor:
+        from accel_tools.doctor import ranks  # here, as few jobs ask for it
+
+        before = ranks.__name__
+    try:
+        launch.launch(parsed, machine, plans, before)
+    except ChildFailedError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)

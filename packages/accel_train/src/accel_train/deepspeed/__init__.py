@@ -1,0 +1,100 @@
+"""DeepSpeed on accel_core's accelerator: `activate()`, before or after `import deepspeed`.
+
+Afterwards DeepSpeed's `get_accelerator()` returns what `accel_core.get_accelerator()` returns, in this
+process and in those it starts. No file of DeepSpeed is changed, and nothing of it is imported here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+from accel_train import startup
+from accel_core.accelerators.interface import Accelerator
+from accel_core.current import get_accelerator
+from accel_train.launch.communication import communication_of
+from accel_train.deepspeed import _children, _installed, _limits, _placing
+from accel_train.deepspeed._installed import is_installed
+
+__all__ = ["Activation", "activate", "is_installed", "prepare"]
+
+_NAME = "deepspeed"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """What `activate()` did."""
+
+    #: What DeepSpeed's `get_accelerator()` returns now.
+    accelerator: Accelerator
+    #: The version of DeepSpeed.
+    version: str
+    #: What DeepSpeed does not do on this device, a sentence each; empty for a device that it favours.
+    limits: tuple[str, ...]
+
+
+def activate(*, force: bool = False, vendor_defaults: bool = True) -> Activation:
+    """Make DeepSpeed's `get_accelerator()` return ours, in this process and in those it starts.
+
+    Chooses an accelerator if none is chosen yet. Child processes are told through `ACCEL_INTEGRATIONS`.
+    Calling it again is fine. `force` replaces an accelerator for another device that DeepSpeed has chosen
+    before. Limits of an accelerator are logged once, as a warning, where DeepSpeed does not know it. What
+    the vendor wants set (`Backend.environment`, Gaudi's deterministic mode) is set, and logged once, unless
+    `vendor_defaults` is False; child processes do the same.
+
+    Raises `IntegrationMissingError`, an `ImportError`, when DeepSpeed is missing or older than 0.16,
+    `IntegrationError` when it has chosen another device before, `LaunchError` when torch has no communication
+    backend for the device, and what `get_accelerator()` raises.
+    """
+    version = _installed.version()
+    accelerator = get_accelerator()
+    communication_of(accelerator)  # DeepSpeed starts a process group whatever is trained
+    _placing.replace(accelerator, force=force)
+    prepare()
+    if not vendor_defaults:
+        os.environ[_placing.ACCEL_VENDOR_DEFAULTS.name] = "0"
+    changed = _placing.set_up(accelerator)
+    activation = Activation(accelerator, version, _limits_of(accelerator))
+    names = startup.names(os.environ.get(startup.VARIABLE, ""))
+    if _NAME not in names:
+        os.environ[startup.VARIABLE] = ",".join((*names, _NAME))
+        _report(activation)
+        _report_defaults(accelerator, changed)
+    return activation
+
+
+def _limits_of(accelerator: Accelerator) -> tuple[str, ...]:
+    obstacle = _children.obstacle()
+    missing = _placing.missing_members(accelerator)
+    return (*_limits.limits(accelerator, missing), *([obstacle] if obstacle else []))
+
+
+def prepare() -> None:
+    """Have our accelerator chosen and put in place when DeepSpeed is imported; child processes call this."""
+    _placing.prepare()
+
+
+def _report_defaults(accelerator: Accelerator, changed: tuple[str, ...]) -> None:
+    if changed and os.environ.get("RANK", "0") == "0":
+        lines = "".join(f"\n  - {entry}" for entry in changed)
+        _log.warning(
+            "Set for %s, as its vendor wants it (vendor_defaults=False: not):%s", accelerator.name, lines
+        )
+
+
+#: Devices whose limits DeepSpeed's own users know.
+_KNOWN = frozenset(("cuda", "cpu", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa"))
+
+
+def _report(activation: Activation) -> None:
+    """One message; of several ranks that call `activate()` themselves the first one gives it."""
+    known = activation.accelerator.device_name() in _KNOWN
+    if activation.limits and os.environ.get("RANK", "0") == "0":
+        lines = "".join(f"\n  - {sentence}." for sentence in activation.limits)
+        _log.log(
+            logging.INFO if known else logging.WARNING,
+            "DeepSpeed %s runs on %s. What it keeps to other devices:%s",
+            activation.version, activation.accelerator.device_name(), lines,
+        )  # fmt: skip

@@ -1,0 +1,30 @@
+"""Whether the processes that this one starts hear of the activation."""
+
+from __future__ import annotations
+
+import os
+
+from accel_train.startup import AT_START
+from accel_core._support.torch_import import AUTOLOAD, autoload_is_on
+from accel_core.detection.plugins import find_entry_points
+
+__all__ = ["obstacle"]
+
+#: What torch calls in a child, and what that calls in turn: group and name of our entry points.
+_ENTRY_POINTS = (("torch.backends", "accel_core"), ("accel.integrations", "deepspeed"))
+
+
+def obstacle() -> str:
+    """Why child processes would not activate by themselves, and the next step; empty where they do."""
+    if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+        return (
+            f"{AUTOLOAD} is off, so torch does not tell child processes of the "
+            "activation. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
+        )
+    for group, name in _ENTRY_POINTS:
+        if not any(e.name == name for e in find_entry_points(group)):
+            return (
+                f"accel-core's entry point in group {group} is not installed, so torch does not tell child "
+                "processes of the activation. Install accel-core again (pip install, or pip install -e)"
+            )
+    return ""

@@ -1,0 +1,180 @@
+"""DeepSpeed's builders as they are handed out: they say when they compile, and what they load is checked.
+
+DeepSpeed compiles in silence, and its C++ for the processor takes what it is given: a list that is too
+short, a tensor of another type or an optimizer that was never created ends Python. The class stays
+DeepSpeed's own, whoever asks for it; its `load` is what differs.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from accel_train.launch.variables import LOCAL_RANK
+from accel_core.errors import OpInputError
+from accel_train.ops import arguments
+from accel_core.ops.providers import is_host_code
+
+__all__ = ["CheckedOperator", "announcing"]
+
+#: Of each update the numbers between `step` and the tensors, and the states after parameter and gradient, in
+#: the order of DeepSpeed's C++ (csrc/adam/cpu_adam_impl.cpp, csrc/adagrad/cpu_adagrad.cpp, csrc/lion/…).
+_UPDATES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "cpu_adam": (
+        ("lr", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction"),
+        ("exp_avg", "exp_avg_sq"),
+    ),
+    "cpu_adagrad": (("lr", "epsilon", "weight_decay"), ("exp_avg_sq",)),
+    "cpu_lion": (("lr", "beta1", "beta2", "weight_decay"), ("exp_avg",)),
+}
+_ADAM_LISTS = ("gradients", "parameters", "exp_avg", "exp_avg_sq")
+
+
+def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callable[[Any], str]) -> None:
+    """Have builders of this class say on stderr that they compile, and check what they load.
+
+    `is_ready` tells of a builder that nothing is left to compile, `kept` where it will be. One rank of a host
+    speaks.
+    """
+    load = builder_class.load
+    if getattr(load, "announces", False):
+        return
+
+    @functools.wraps(load)
+    def announced(self: Any, *args: Any, **kwargs: Any) -> Any:
+        loaded = getattr(self, "_loaded_ops", {})
+        if self.name not in loaded and not LOCAL_RANK.read(os.environ) and not is_ready(self):
+            sys.stderr.write(
+                f"accel-core: compiling DeepSpeed's {self.name}, which may take minutes (once; kept in "
+                f"{kept(self)})\n"
+            )
+        return _checked(self, load(self, *args, **kwargs))
+
+    announced.announces = True  # type: ignore[attr-defined]
+    builder_class.load = announced
+
+
+def _checked(builder: Any, module: Any) -> Any:
+    """What was loaded, with its arguments checked where it is an optimizer's C++ for the processor."""
+    checked = builder.name in _UPDATES or (builder.name == "fused_adam" and is_host_code(builder.sources()))
+    return _operator(builder.name, module) if checked else module
+
+
+@functools.cache  # one for a module: it knows which optimizers were created there
+def _operator(op: str, module: Any) -> CheckedOperator:
+    return CheckedOperator(op, module)
+
+
+class CheckedOperator:
+    """One of DeepSpeed's compiled modules; what is not an update of an optimizer is passed on as it is.
+
+    An update raises `OpInputError` before anything is changed: for an optimizer that was not created, tensors
+    that do not match or are not dense ones on the CPU, and numbers out of range. Tensors that are not
+    contiguous are updated too, which DeepSpeed's C++ leaves as they were, and autograd learns of the change.
+    """
+
+    def __init__(self, op: str, module: Any) -> None:
+        self._op = op
+        self._module = module
+        self._created: set[int] = set()
+        kind = op.removeprefix("cpu_")
+        self._checks: dict[str, Callable[..., Any]] = {
+            f"create_{kind}": self._create,
+            f"destroy_{kind}": self._destroy,
+            f"{kind}_update": self._update,
+            f"{kind}_rollback": self._roll_back,
+            "multi_tensor_adam": self._multi_tensor_adam,
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what copying and pickling ask for
+            raise AttributeError(name)
+        found = getattr(self._module, name)
+        check = self._checks.get(name)
+        if check is None:
+            return found
+
+        @functools.wraps(found)
+        def checked(*args: Any) -> Any:
+            return check(found, *args)
+
+        return checked
+
+    def __deepcopy__(self, memo: Any) -> CheckedOperator:
+        return self  # as its module, of which a process has one
+
+    def _create(self, call: Any, optimizer_id: Any, *settings: Any) -> Any:
+        optimizer_id = arguments.whole(self._op, "optimizer_id", optimizer_id, -(2**31), 32)
+        made = call(optimizer_id, *settings)
+        self._created.add(optimizer_id)
+        return made
+
+    def _destroy(self, call: Any, optimizer_id: Any) -> Any:
+        self._created.discard(optimizer_id)
+        return call(optimizer_id)
+
+    def _update(self, call: Any, optimizer_id: Any, step: Any, *rest: Any) -> Any:
+        numbers, states = _UPDATES[self._op]
+        if len(rest) != len(numbers) + 2 + len(states):
+            return call(optimizer_id, step, *rest)  # which says how many it takes
+        if optimizer_id not in self._created:
+            create = next(iter(self._checks))
+            raise OpInputError(
+                f"{self._op}: no optimizer {optimizer_id} was created; call {create}({optimizer_id}, …)"
+            )
+        given = dict(zip(numbers, rest, strict=False))
+        step = self._checked_numbers(step, given, bits=64)
+        p, g, *others = rest[len(numbers) :]
+
+        def work(rows: Sequence[Sequence[Any]]) -> Any:
+            gradient, parameter, *tensors = rows[0]
+            return call(optimizer_id, step, *given.values(), parameter, gradient, *tensors)
+
+        names = ("grads", "params", *states)
+        return arguments.update_on_host(self._op, names, [(g, p, *others)], work)
+
+    def _roll_back(self, call: Any, optimizer_id: Any, step: Any, *rest: Any) -> Any:
+        if len(rest) == 10:
+            lr, beta1, beta2, _, weight_decay, _, *tensors = rest
+            arguments.check_undoable(self._op, beta1, beta2, weight_decay, lr)
+            for tensor in tensors:
+                if str(getattr(tensor, "dtype", "")) != "torch.float32":
+                    raise OpInputError(f"{self._op}: a step can be rolled back in float32 only")
+        return self._update(call, optimizer_id, step, *rest)
+
+    def _multi_tensor_adam(
+        self,
+        call: Any,
+        chunk_size: Any,
+        noop_flag: Any,
+        tensor_lists: Any,
+        lr: Any,
+        beta1: Any,
+        beta2: Any,
+        epsilon: Any,
+        step: Any,
+        mode: Any,
+        bias_correction: Any,
+        weight_decay: Any,
+    ) -> Any:
+        lists = arguments.named_lists(self._op, _ADAM_LISTS, tensor_lists)
+        arguments.check_mode(self._op, mode)
+        given = {"lr": lr, "beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
+        step = self._checked_numbers(step, given, bits=32)
+        numbers = (lr, beta1, beta2, epsilon, step, mode, bias_correction, weight_decay)
+
+        def work(dense: Sequence[Sequence[Any]]) -> Any:
+            columns = [list(tensors) for tensors in zip(*dense, strict=True)] or [[] for _ in _ADAM_LISTS]
+            return call(chunk_size, noop_flag, columns, *numbers)
+
+        rows = list(zip(*lists.values(), strict=True))
+        return arguments.update_on_host(self._op, _ADAM_LISTS, rows, work)
+
+    def _checked_numbers(self, step: Any, given: dict[str, Any], *, bits: int) -> int:
+        if "beta1" in given:
+            arguments.check_rates(self._op, given["beta1"], given["beta2"], float32=True)
+        arguments.check_decay(self._op, given["weight_decay"])
+        return arguments.whole(self._op, "step", step, 1, bits)

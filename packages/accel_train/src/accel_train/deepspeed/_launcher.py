@@ -1,0 +1,33 @@
+"""DeepSpeed's own launcher, with the activation in every process it starts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from accel_core.detection.autoload import spoilers
+from accel_train.launch.environment import kept_from_others, why_kept
+from accel_core.errors import IntegrationError
+from accel_train.deepspeed import _children, activate
+from accel_core.settings import read
+
+__all__ = ["launch"]
+
+
+def launch(arguments: Sequence[str]) -> None:
+    """Run DeepSpeed's launcher on `arguments`; ends the process with a rank's status when one fails.
+
+    Raises what `activate()` raises, and `IntegrationError` where the ranks would not hear of it.
+    """
+    if reason := _children.obstacle():
+        raise IntegrationError(f"{reason}.")
+    accelerator = activate().accelerator
+    if spoiled := spoilers(accelerator.backend, read().probe_timeout):
+        sys.stderr.write(f"{why_kept(spoiled)}\n\n")
+        os.environ.update(kept_from_others())
+    # The launcher's parser takes its name from here, and its autotuner repeats the command.
+    sys.argv[:] = ["accel deepspeed", *arguments]
+    from deepspeed.launcher.runner import main
+
+    main(list(arguments))

@@ -1,0 +1,235 @@
+"""DeepSpeed's own builders: which there are for a device type, and what each needs before it can be used.
+
+Which there are is read from the files of the installed package; nothing of DeepSpeed is imported for it.
+An entry point in group `accel.op_builders` names this module.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from accel_core._support.guarded import captured_stdout
+from accel_core._support.installed import package_folders
+from accel_core.backend import Backend
+from accel_core.hookspecs import hookimpl
+from accel_train.deepspeed import _foreign, _installed
+from accel_core.ops.providers import OpProvider
+
+__all__ = [
+    "DeepSpeedProvider",
+    "accel_op_builders",
+    "compatibility",
+    "is_built",
+    "kept_in",
+    "package",
+    "sources",
+]
+
+_ROOT = "deepspeed.ops.op_builder"
+#: Modules without builders of operators: base classes, DeepSpeed's own stand-in, the list of all.
+_PASSED_OVER = ("__init__", "all_ops", "builder", "no_impl")
+#: Their optimisers run on the host whatever the device, and DeepSpeed lends CUDA those of the CPU.
+_HOST_OPTIMIZERS = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder")
+#: Page-locks host memory and knows of no device; DeepSpeed lists it for some, and for CUDA at its root.
+_PINS = "PinMemoryBuilder"
+
+
+class DeepSpeedProvider(OpProvider):
+    """DeepSpeed as a provider of operators."""
+
+    def compatibility(self, builder: Any) -> str:
+        """As `compatibility` below: DeepSpeed's own check is not enough."""
+        return compatibility(builder)
+
+    def is_built(self, builder: Any) -> bool:
+        """As `is_built` below: DeepSpeed's builders do not say."""
+        return is_built(builder)
+
+    def adapted(self, builder_class: type[Any]) -> type[Any]:
+        """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked."""
+        if hasattr(builder_class, "load"):
+            _foreign.announcing(builder_class, is_built, kept_in)
+        return builder_class
+
+
+@hookimpl
+def accel_op_builders(backend: Backend) -> OpProvider:
+    """DeepSpeed's builders for `backend`; none where DeepSpeed is not installed.
+
+    Those of the device's name, else those of its type: klxpu has its own, and is torch's cuda.
+    """
+    version = _installed.installed_version()
+    if version is None:
+        return OpProvider({}, name="deepspeed", advice="`pip install deepspeed` may bring it")
+    family = backend.name.partition(".")[0]
+    device = family if package(family) else backend.device_type
+    return DeepSpeedProvider(
+        sources(device),
+        name="deepspeed" if version == _installed.UNKNOWN else f"deepspeed {version}",
+        kind="deepspeed",
+        package=package(device),
+        optional=True,
+        advice="DeepSpeed has none for this device, and accel-core neither",
+    )
+
+
+def package(device_type: str) -> str:
+    """DeepSpeed's package of builders for a device type, or for a device of its own list by name.
+
+    Empty where it has none, or is not installed.
+    """
+    name = _ROOT if device_type == "cuda" else f"{_ROOT}.{device_type}"
+    folder = _folder(name)
+    return name if device_type and folder and Path(folder, "__init__.py").is_file() else ""
+
+
+def sources(device_type: str) -> dict[str, str]:
+    """The builders that DeepSpeed has for a device type: `{"FusedAdamBuilder": "module:Class"}`.
+
+    Any device has the one for page-locked host memory, a device that DeepSpeed does not know too.
+    """
+    name = package(device_type)
+    builders = dict(_read(name, _folder(name))) if name else {}
+    if device_type and _PINS not in builders:
+        at_root = _read(_ROOT, _folder(_ROOT))
+        builders.update({op: source for op, source in at_root.items() if op == _PINS})
+    if device_type == "cuda":
+        lent = _read(f"{_ROOT}.cpu", _folder(f"{_ROOT}.cpu"))
+        builders = {**{op: source for op, source in lent.items() if op in _HOST_OPTIMIZERS}, **builders}
+    return builders
+
+
+def compatibility(builder: Any) -> str:
+    """Why one of DeepSpeed's builders cannot be used here; empty where it can.
+
+    DeepSpeed's own check says yes to most builders on machines that cannot compile, so what compiling needs
+    is looked for too.
+    """
+    if not builder.is_compatible(verbose=False):
+        return _complaint(builder)
+    if is_built(builder):
+        return ""
+    compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
+    if shutil.which(compiler) is None:
+        return f"it has to be compiled, and there is no C++ compiler {compiler!r}: install one, or set CXX"
+    if shutil.which("ninja") is None:
+        return "it has to be compiled, and there is no ninja: pip install ninja"
+    if any(str(source).endswith(".cu") for source in builder.sources()) and not _has_device_compiler():
+        return "it has to be compiled, and there is no CUDA toolkit: install it, and set CUDA_HOME"
+    return ""
+
+
+def is_built(builder: Any) -> bool:
+    """Whether nothing is left to compile: it is Python, was installed compiled, or torch keeps the result.
+
+    What torch keeps is compiled again when torch itself is newer, or a source or the compiler is another.
+    """
+    if not builder.sources():
+        return True
+    home, _, stem = builder.absolute_name().rpartition(".")
+    names = re.compile(rf"({re.escape(stem)}|{re.escape(builder.name)})(\.[\w-]+)*\.(so|pyd|dylib)")
+    if any(names.fullmatch(file.name) for file in _files(Path(_folder(home) or os.devnull))):
+        return True
+    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
+    tag = f"py{sys.version_info.major}{sys.version_info.minor}_*"
+    folders = [Path(kept, builder.name)] if kept else _build_root().glob(f"{tag}/{builder.name}")
+    folders = [folder for folder in folders if not _made_otherwise(folder, builder)]
+    found = [file for folder in folders for file in _files(folder) if names.fullmatch(file.name)]
+    return bool(found) and max(file.stat().st_mtime for file in found) >= _changed(builder)
+
+
+def kept_in(builder: Any) -> str:
+    """The folder in which torch keeps what it compiles for a builder."""
+    kept = os.environ.get("TORCH_EXTENSIONS_DIR")
+    return str(Path(kept, builder.name) if kept else _build_root())
+
+
+def _files(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def _made_otherwise(folder: Path, builder: Any) -> bool:
+    """Whether torch's build file there names other sources, or another compiler, than torch would take now.
+
+    Environments with a DeepSpeed each keep what they compile in one folder of the user's.
+    """
+    try:
+        text = (folder / "build.ninja").read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    if sys.platform == "win32":  # where paths are written otherwise, and torch takes no other compiler
+        return False
+    compiled = re.findall(r"^build \S+: \w*compile (.*)$", text, re.MULTILINE)
+    wanted = [str(Path(_folder("deepspeed.ops"), str(source))) for source in builder.sources()]
+    if compiled and not {re.sub(r"\$([$: ])", r"\1", path) for path in compiled} >= {*wanted}:
+        return True
+    first = re.search(r"^cxx = (.*)$", text, re.MULTILINE)
+    return first is not None and first[1] != os.environ.get("CXX", "c++")
+
+
+def _changed(builder: Any) -> float:
+    """When the newest of what it is compiled from was written, as far as that can be told."""
+    top = Path(_folder("deepspeed.ops"))
+    torch = package_folders("torch")
+    headers = [Path(folder, "include", "torch", "extension.h") for folder in torch]
+    files = [*(top / str(source) for source in builder.sources()), *headers]
+    return max((file.stat().st_mtime for file in files if file.is_file()), default=0.0)
+
+
+def _build_root() -> Path:
+    """What `torch.utils.cpp_extension.get_default_build_root()` gives; that module takes 0.1 s to import."""
+    appdirs: Any = importlib.import_module("torch._appdirs")
+    return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
+
+
+def _has_device_compiler() -> bool:
+    from torch.utils import cpp_extension
+
+    return bool(cpp_extension.CUDA_HOME or cpp_extension.ROCM_HOME)
+
+
+def _complaint(builder: Any) -> str:
+    """What DeepSpeed's check prints when it is asked to speak, as one line."""
+    with captured_stdout() as printed, contextlib.suppress(Exception):
+        builder.is_compatible(verbose=True)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
+    warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)
+    return "; ".join(warnings) or "DeepSpeed's own check says no"
+
+
+def _folder(name: str) -> str:
+    """The folder of a package of DeepSpeed; empty where DeepSpeed is not installed."""
+    top = _installed.folder()
+    return "" if top is None else str(Path(top, *name.split(".")[1:]))
+
+
+@functools.cache
+def _read(name: str, folder: str) -> dict[str, str]:
+    """The builders that the modules in a folder define, or bring in and list in `__all__`."""
+    builders: dict[str, str] = {}
+    for path in sorted(Path(folder).glob("*.py")):
+        if path.stem in _PASSED_OVER:
+            continue
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            for op in _defined(ast.parse(path.read_bytes())):
+                builders.setdefault(op, f"{name}.{path.stem}:{op}")
+    return builders
+
+
+def _defined(module: ast.Module) -> list[str]:
+    names = []
+    for node in module.body:
+        if isinstance(node, ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Assign) and any(getattr(t, "id", "") == "__all__" for t in node.targets):
+            names += ast.literal_eval(node.value)
+    return [name for name in names if name.endswith("Builder")]

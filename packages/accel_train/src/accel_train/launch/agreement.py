@@ -1,0 +1,339 @@
+"""All ranks compare what they chose, through the store, before any communication library is started.
+
+A job in which one rank chose nccl and another gloo hangs; here every rank says the same error instead.
+Rank 0 reads every record and publishes one verdict, so that the work grows with the number of ranks, not
+with its square.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from accel_core._support.torch_import import import_torch
+from accel_core._text import clean
+from accel_train.launch.rendezvous import Rank
+from accel_core.errors import RankLostError, RankMismatchError
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+__all__ = ["Exchanged", "OldStoreError", "Record", "Round", "agree", "enumerated", "exchange"]
+
+#: Seconds by which the others wait longer than rank 0, whose verdict may come at its last moment.
+_GRACE = 5.0
+
+
+class Record(NamedTuple):
+    """What one rank chose."""
+
+    rank: int
+    host: str
+    backend: str = ""
+    distribution: str = ""
+    version: str = ""
+    communication: str = ""
+    #: How it came to that, as a clause.
+    how: str = ""
+    #: Why it did not choose others: reason by backend.
+    others: dict[str, str] = {}  # noqa: RUF012 - never written to
+    #: Why this rank cannot start at all.
+    problem: str = ""
+    #: Of rank 0: at which addresses, and at which port, it waits for the lines of the others.
+    addresses: Sequence[str] = ()
+    port: int = 0
+
+    @classmethod
+    def read(cls, rank: int, data: bytes) -> Record:
+        """What `rank` left in the store: whoever may write there, or has another accel-core, writes anything.
+
+        Where it is no record, one that says so comes back, so that all ranks learn whose fault it is.
+        """
+        try:
+            fields = _fields(data)
+            if unknown := sorted(map(repr, fields.keys() - set(cls._fields))):
+                raise ValueError(f"it has unknown fields: {', '.join(unknown)}")
+            for name, (fits, expected) in _FIELDS.items():
+                if name in fields and not fits(fields[name]):
+                    raise ValueError(f"its {name} is {fields[name]!r:.80}, expected {expected}")
+            if fields.get("rank") != rank or "host" not in fields:
+                raise ValueError(f"it does not say that it is of rank {rank}, and of which host")
+        except ValueError as error:
+            problem = f"what it left in the store is no record: {error}. {_SAME}"
+            return cls(rank, "not known", problem=problem)
+        return cls(**fields)
+
+    @property
+    def choice(self) -> tuple[str, ...]:
+        """What must be equal on every rank."""
+        return self.backend, self.distribution, self.version, self.communication
+
+    def __str__(self) -> str:
+        origin = f"{self.distribution} {self.version}".strip()
+        return f"{self.backend} ({origin}) over {self.communication}"
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+_TEXT = (_is_text, "text")
+_TEXTS = (_are_texts, "a list of texts")
+_WHOLE = (_is_whole, "a whole number")
+#: What each field of a record must be, and each part of a verdict.
+_FIELDS = {
+    **dict.fromkeys(("host", "backend", "distribution", "version", "communication", "how", "problem"), _TEXT),
+    "rank": _WHOLE, "port": _WHOLE, "others": (_is_table, "texts by name"), "addresses": _TEXTS,
+}  # fmt: skip
+_VERDICT = {
+    "error": _TEXT, "hosts": _TEXTS, "addresses": _TEXTS, "port": _WHOLE,
+    "absent": (lambda value: isinstance(value, list) and all(map(_is_whole, value)), "a list of ranks"),
+}  # fmt: skip
+#: The most that one rank may leave, in bytes; a record has some hundred, a verdict some dozen a rank.
+_MOST = 1 << 24
+_SAME = "See that every host runs this script with the same accel-core, and that nobody else uses the store"
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    """The JSON object that `data` is; raises `ValueError` that says why it is none."""
+    if len(data) > _MOST:
+        raise ValueError(f"it has {len(data)} bytes, expected at most {_MOST}")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no JSON: {type(error).__name__}") from None
+    if not isinstance(document, dict):
+        raise ValueError(f"it is {type(document).__name__}, expected an object")
+    return document
+
+
+class Round(NamedTuple):
+    """What all ranks know once they agree."""
+
+    #: A word that no other round has; the prefix of this round's keys.
+    name: str
+    #: The host of every rank.
+    hosts: list[str]
+    #: Where rank 0 waits for the lines of the others.
+    addresses: list[str]
+    port: int
+
+
+class OldStoreError(RankLostError):
+    """The store was closed before rank 0 said a word in it: perhaps it was that of an earlier round."""
+
+
+def agree(store: Store, record: Record, world_size: int, timeout: float) -> Round:
+    """The name of this round, and what else all must know, once all ranks have the same choice.
+
+    torchrun's agents keep one store from restart to restart, so what lies in it may be of ranks that are no
+    more, and nothing that torchrun tells a rank numbers the rounds. Hence a handshake: each rank says a word
+    that nobody has said before, and takes the round's name only from an answer to that word.
+
+    Raises `RankMismatchError`, the same on every rank, where the choices differ or a rank cannot start,
+    and `RankLostError` where a rank does not come within `timeout` seconds.
+    """
+
+    def judge(others: Mapping[int, bytes]) -> str:
+        records = {0: record, **{rank: Record.read(rank, data) for rank, data in others.items()}}
+        return json.dumps(_judged(records, world_size, timeout))
+
+    me = Rank(record.rank, world_size, None, record.host)
+    exchanged = exchange(store, me, json.dumps(record._asdict()), judge, timeout)
+    try:
+        verdict = _verdict(exchanged.verdict)
+    except ValueError as error:
+        raise RankMismatchError(f"{_of_rank_0(me)} no verdict: {error}. {_SAME}.") from None
+    if record.rank == 0 and verdict["error"]:
+        exchanged.depart_last()
+    if verdict["absent"]:
+        raise RankLostError(verdict["error"], ranks=tuple(verdict["absent"]))
+    if verdict["error"]:
+        raise RankMismatchError(verdict["error"])
+    return Round(exchanged.name, verdict["hosts"], verdict["addresses"], verdict["port"])
+
+
+def _judged(records: Mapping[int, Record], world_size: int, timeout: float) -> dict[str, Any]:
+    """Rank 0's verdict on the records that came."""
+    absent = [rank for rank in range(world_size) if rank not in records]
+    in_order = [_cleaned(records[rank]) for rank in sorted(records)]
+    return {
+        "error": _not_there(absent, world_size, timeout) or _problems(in_order) or _differences(in_order),
+        "absent": absent,
+        "hosts": [r.host for r in in_order],
+        "addresses": list(records[0].addresses),
+        "port": records[0].port,
+    }
+
+
+class Exchanged(NamedTuple):
+    """What rank 0 made of what all ranks left, as every rank has it."""
+
+    #: A word that no other round has.
+    name: str
+    verdict: bytes
+    world_size: int
+    store: Store
+
+    def depart_last(self) -> None:
+        """Rank 0, whose process may hold the store, waits a little until all others have the verdict."""
+        end = time.monotonic() + _GRACE
+        with contextlib.suppress(RuntimeError):
+            while time.monotonic() < end and self.store.add("verdict-read", 0) < self.world_size - 1:
+                time.sleep(0.02)
+
+
+def exchange(
+    store: Store, me: Rank, mine: str, judge: Callable[[Mapping[int, bytes]], str], timeout: float
+) -> Exchanged:
+    """Leave `mine` for rank 0, whose `judge` gets what the others left by rank; its verdict is every rank's.
+
+    What may lie in the store from earlier rounds is not taken for anybody's. The judge is called once all
+    have left theirs, or with those that have after `timeout` seconds. Raises `RankLostError` where rank 0
+    does not answer.
+    """
+    from torch._C._distributed_c10d import PrefixStore
+
+    if me.rank == 0:
+        name = uuid.uuid4().hex
+        round_store = PrefixStore(name, store)
+        verdict = judge(_collected(store, round_store, name, me.world_size, timeout))
+        round_store.set("verdict", verdict)
+        return Exchanged(name, verdict.encode(), me.world_size, round_store)
+    return _attend(store, me, mine, timeout + _GRACE)
+
+
+def _collected(
+    store: Store, round_store: Store, name: str, world_size: int, timeout: float
+) -> dict[int, bytes]:
+    """Rank 0: answer the others until all have left their records, by rank."""
+    end = time.monotonic() + timeout
+    left: dict[int, bytes] = {}
+    answered: dict[int, bytes] = {}
+    while True:
+        for rank in range(1, world_size):
+            if rank in left:
+                continue
+            if round_store.check([f"record/{rank}"]):
+                left[rank] = round_store.get(f"record/{rank}")
+            elif store.check([f"word/{rank}"]):
+                word = store.get(f"word/{rank}")
+                if answered.get(rank) != word:  # the first may have been of a rank that is no more
+                    answered[rank] = word
+                    with contextlib.suppress(UnicodeDecodeError):  # no rank's: that one stays absent
+                        store.set(f"answer/{word.decode()}", name)
+        if len(left) == world_size - 1 or time.monotonic() > end:
+            return left
+        time.sleep(0.02)
+
+
+def _attend(store: Store, me: Rank, mine: str, patience: float) -> Exchanged:
+    """Any other rank: learn the round's name, leave the record, read rank 0's verdict."""
+    from torch._C._distributed_c10d import PrefixStore
+
+    word = uuid.uuid4().hex
+    wait = timedelta(seconds=patience)
+    kind: type[RankLostError] = OldStoreError
+    try:
+        store.set(f"word/{me.rank}", word)
+        store.wait([f"answer/{word}"], wait)
+        name = store.get(f"answer/{word}").decode()
+        kind = RankLostError
+        round_store = PrefixStore(name, store)
+        round_store.set(f"record/{me.rank}", mine)
+        round_store.wait(["verdict"], wait)
+        said = round_store.get("verdict")
+        round_store.add("verdict-read", 1)
+    except RuntimeError as error:
+        closed = isinstance(error, import_torch().distributed.DistNetworkError)
+        did = "closed the store early" if closed else f"did not answer within {patience:g} s"
+        raise (kind if closed else RankLostError)(
+            f"{me}: rank 0 {did}: {_first_line(error)}. See what rank 0 "
+            "printed, and that its host can be reached.",
+            ranks=(0,),
+        ) from error
+    except UnicodeDecodeError:
+        raise RankMismatchError(f"{_of_rank_0(me)} no name of a round. {_SAME}.") from None
+    return Exchanged(name, said, me.world_size, round_store)
+
+
+def _of_rank_0(me: Rank) -> str:
+    return f"{me}: what rank 0 left in the store is"
+
+
+def _verdict(data: bytes) -> dict[str, Any]:
+    """What rank 0 published; raises `ValueError` that says why it is no verdict."""
+    verdict = _fields(data)
+    for name, (fits, expected) in _VERDICT.items():
+        if not fits(verdict.get(name)):
+            raise ValueError(f"its {name} is {verdict.get(name)!r:.80}, expected {expected}")
+    return verdict
+
+
+def _cleaned(record: Record) -> Record:
+    """The record, whose texts are another host's, without what a terminal would obey."""
+    texts: dict[str, Any] = {k: clean(v) for k, v in record._asdict().items() if isinstance(v, str)}
+    return record._replace(**texts, others={clean(k): clean(v) for k, v in record.others.items()})
+
+
+def _not_there(absent: list[int], world_size: int, timeout: float) -> str:
+    if not absent:
+        return ""
+    return (
+        f"{enumerated(absent)} of {world_size} did not come to the start within {timeout:g} s. See what "
+        "it printed, and whether its host can reach MASTER_ADDR at MASTER_PORT."
+    )
+
+
+def _problems(records: Iterable[Record]) -> str:
+    faulty = [f"rank {r.rank} (host {r.host}) cannot start: {r.problem}" for r in records if r.problem]
+    return "\n".join(faulty)
+
+
+def _differences(records: list[Record]) -> str:
+    first = records[0]
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.choice, []).append(record)
+    if len(groups) == 1:
+        return ""
+    lines = ["the ranks did not choose the same accelerator:"]
+    for group in groups.values():
+        hosts = ", ".join(dict.fromkeys(record.host for record in group))
+        why = group[0].others.get(first.backend, "") if group[0].backend != first.backend else ""
+        lines.append(
+            f"  {enumerated([record.rank for record in group])} (host {hosts}): {group[0]}, "
+            f"{group[0].how}" + (f"; {first.backend} there: {why}" if why else "")
+        )
+    lines.append(
+        f"Install the same version everywhere, or pin what all hosts have: DS_ACCELERATOR={first.backend} "
+        "(accel why, on each host, says what is chosen there)."
+    )
+    return "\n".join(lines)
+
+
+def enumerated(ranks: list[int], most: int = 8) -> str:
+    """`"rank 1"`, `"ranks 1, 2"`; a job of a thousand ranks must not fill the screen."""
+    rest = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:most]))}{rest}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,180 @@
+"""`accel run`: the command line, what the accelerator says of this host, and torchrun's own launcher.
+
+The accelerator is asked in a child process, so that the launcher, which lives as long as the job, holds
+neither a vendor's package nor a device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from accel_core._text import clean
+from accel_core.asking import Step, Subject, ask
+from accel_core.detection.autoload import spoilers
+from accel_train.launch.environment import kept_from_others, why_kept
+from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
+from accel_core.errors import AccelError, LaunchError
+from accel_core.settings import DS_ACCELERATOR, parse_pin, read
+
+__all__ = ["ask_machine", "check_script", "launch"]
+
+#: Seconds for the child that asks the accelerator; torch alone may take half of this from a network disk.
+_PATIENCE = 120.0
+
+
+def check_script(arguments: argparse.Namespace) -> None:
+    """Raise `LaunchError` for a script that is not there."""
+    if arguments.module or arguments.no_python or Path(arguments.training_script).exists():
+        return
+    raise LaunchError(
+        f"{arguments.training_script}: there is no such script in {Path.cwd()}. For a module use -m, for a "
+        "command --no-python."
+    )
+
+
+# --- asking the accelerator ----------------------------------------------------------------------------
+
+
+def ask_machine(backend: str | None, communication: str | None = None) -> Machine:
+    """What the accelerator chosen here says, with `backend` as the pin if one is given.
+
+    Raises the `AccelError` that the choice raises, `BackendUnavailableError` when the child does not answer,
+    and `LaunchError` when none can be started, or torch has no communication backend for the device:
+    `communication`, or what the accelerator says.
+    """
+    if backend is not None:
+        try:
+            os.environ[DS_ACCELERATOR.name] = str(parse_pin(backend))
+        except ValueError as error:
+            raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
+    given = {"communication": communication, "environ": dict(os.environ)}
+    try:
+        asked = ask(described_in_child, given, read(), seconds=_PATIENCE)
+    except AccelError as error:
+        kind = (
+            LaunchError if isinstance(error.__cause__, OSError) else type(error)
+        )  # no process can be started
+        raise kind(_as_typed(str(error), backend)) from error
+    told = "\n".join(message for message, _ in asked.fallback)
+    died = "".join(f"{sentence}.\n" for sentence in asked.died)
+    machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
+    spoiled = spoilers(asked.backend, read().probe_timeout)
+    return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
+
+
+def _as_typed(message: str, backend: str | None) -> str:
+    """The message, which names the variable by which the child heard of `--backend`, as it was typed."""
+    pinned = f"{DS_ACCELERATOR.name}={os.environ.get(DS_ACCELERATOR.name, '')!r}"
+    if backend is None or not message.startswith(pinned):
+        return message
+    return f"accel run --backend {backend}{message.removeprefix(pinned)}"
+
+
+def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: describe what was chosen."""
+    from accel_core.accelerators._devices import missing_defaults
+    from accel_train.launch.communication import communication_of
+    from accel_train.launch.environment import pin_of
+
+    accelerator, environ = subject.accelerator, arguments["environ"]
+    step("device_count()")
+    count = accelerator.device_count()
+    is_cpu = accelerator.device_name() == "cpu"
+    step("visible devices")
+    alone, not_alone = ([], "") if is_cpu else _one_by_one(accelerator, count)
+    step("names, places and communication")
+    return Machine(
+        name=accelerator.name,
+        pin=pin_of(accelerator),
+        origin=str(accelerator.backend.provenance or ""),
+        is_cpu=is_cpu,
+        devices=count,
+        communication=communication_of(accelerator, arguments["communication"]),
+        names=[clean(accelerator.device_name(index)) for index in range(count)],
+        pci=[None if is_cpu else _pci(accelerator, index) for index in range(count)],
+        alone=alone,
+        not_alone=not_alone,
+        warning="",
+        defaults=missing_defaults(accelerator.backend, environ),
+    )._asdict()
+
+
+def _one_by_one(accelerator: Any, count: int) -> tuple[list[dict[str, str]], str]:
+    """For each device the variables that hide all others, in the vendor's grammar; or why there are none."""
+    if not accelerator.visible_devices_envs():
+        return [], f"{accelerator.name} has no variable for visible devices"
+    ids = accelerator.visible_device_ids()
+    ids = accelerator._every_id() if ids is None else ids
+    if ids is None:
+        return [], f"nobody tells which ids {accelerator.visible_devices_envs()[0]} takes for its devices"
+    if len(ids) < count:
+        return [], f"{len(ids)} ids stand for {count} devices: {accelerator.visible_devices_envs()[0]}={ids}"
+    alone: list[dict[str, str]] = []
+    for item in ids[:count]:
+        alone.append({})
+        accelerator.set_visible_devices_envs(alone[-1], [item])
+    return alone, ""
+
+
+def _pci(accelerator: Any, index: int) -> str | None:
+    """The device's PCI address, for its NUMA node only: whatever goes wrong, the rank is spread instead."""
+    try:
+        address: str | None = accelerator.device_properties(index).pci_address
+    except Exception:
+        return None
+    return address
+
+
+# --- the launch ----------------------------------------------------------------------------------------
+
+
+def launch(
+    arguments: argparse.Namespace, machine: Machine, plans: Sequence[RankPlan], before: str = ""
+) -> None:
+    """Hand over to torchrun's agent; returns when all ranks on this host have succeeded.
+
+    `before`: a module that each rank runs before its script.
+    Raises torch's `ChildFailedError` when ranks failed and no restart is left.
+    """
+    from torch.distributed.elastic.multiprocessing.errors import record
+    from torch.distributed.run import run
+
+    os.environ.update(common_variables(machine, arguments))
+    threads = [int(plan.environment.get("OMP_NUM_THREADS", 1)) for plan in plans]
+    if any("OMP_NUM_THREADS" in plan.environment for plan in plans):
+        os.environ["OMP_NUM_THREADS"] = str(min(threads))  # else torchrun sets 1 and warns
+    if arguments.max_restarts and arguments.rdzv_backend == "c10d":
+        # Else the ranks of every round meet in a store of the first one, which hosts that came later never
+        # learn of, and in which they find what the first ones left (pytorch#135712).
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    arguments.nproc_per_node = str(len(plans))
+    if not bypasses_worker(arguments):
+        _insert_worker(arguments, plans, before)
+    record(run)(arguments)
+
+
+def _insert_worker(arguments: argparse.Namespace, plans: Sequence[RankPlan], before: str) -> None:
+    """Make the command of each rank our worker's, which becomes the script's.
+
+    torchrun names a job in its messages by the first argument without a dash, which stays the script.
+    """
+    if arguments.module and arguments.no_python:
+        raise LaunchError("--module and --no-python do not go together")
+    kind = "--module" if arguments.module else "--command" if arguments.no_python else "--python"
+    plan = json.dumps([p._asdict() for p in plans], separators=(",", ":"))
+    arguments.training_script_args = [
+        "-maccel_train.launch.worker",
+        f"--plan={plan}",
+        *([f"--before={before}"] if before else []),
+        kind,
+        arguments.training_script,
+        *arguments.training_script_args,
+    ]
+    arguments.training_script = sys.executable
+    arguments.module, arguments.no_python = False, True

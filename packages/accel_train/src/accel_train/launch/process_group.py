@@ -1,0 +1,372 @@
+"""Start and end of a rank: the device, the agreement, torch's process group, and the watch on the others."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import time
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from accel_core import current
+from accel_core._support.torch_import import import_torch
+from accel_train.launch import arguments
+from accel_train.launch import line as lines
+from accel_train.launch.agreement import OldStoreError, Record, Round, agree
+from accel_train.launch.communication import communication_of
+from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.variables import LOCAL_RANK
+from accel_train.launch.watch import Watch
+from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
+from accel_core.settings import DS_ACCELERATOR
+
+if TYPE_CHECKING:
+    import torch
+    from torch._C._distributed_c10d import Store
+    from typing_extensions import Unpack
+
+    from accel_core.accelerators.interface import Accelerator
+    from accel_core.detection.records import Selection
+
+__all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
+
+
+class ProcessGroupOptions(TypedDict, total=False):
+    """What `init_process_group` passes on to torch's."""
+
+    group_name: str
+    pg_options: Any
+    device_id: torch.device | int
+
+
+class _Chosen(NamedTuple):
+    """What this rank runs on."""
+
+    accelerator: Accelerator
+    device_index: int
+    communication: str
+
+
+class RankContext:
+    """A rank with its process group; use it in `with`, or call `shutdown()` at the end.
+
+    Leaving the block waits for all ranks and destroys the process group. When an exception leaves it,
+    nothing is waited for, except that a collective that failed because a rank was lost becomes a
+    `RankLostError` that names the rank and its host.
+    """
+
+    def __init__(
+        self, rank: Rank, chosen: _Chosen, server: Store | None, watch: Watch, timeout: timedelta
+    ) -> None:
+        self.rank = rank.rank
+        #: This rank's number on its host; 0 where no launcher says it.
+        self.local_rank = rank.local_rank or 0
+        self.world_size = rank.world_size
+        self.host = rank.host
+        self.accelerator = chosen.accelerator
+        #: Name of torch.distributed's backend: `"nccl"`.
+        self.backend = chosen.communication
+        #: Where this rank's tensors live.
+        self.device: torch.device = _device(chosen)
+        self._server = server
+        self._watch = watch
+        self._timeout = timeout
+        self._active = True
+        # torch complains, and some vendors' libraries hang, when a process ends with its group alive.
+        atexit.register(self._at_exit)
+
+    def __repr__(self) -> str:
+        return f"<RankContext rank {self.rank} of {self.world_size} on {self.device} over {self.backend}>"
+
+    def __enter__(self) -> RankContext:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.shutdown()
+        elif self._active:
+            self._fail(error)
+
+    def shutdown(self) -> None:
+        """Wait until every rank has come here, and destroy the process group; a second call does nothing.
+
+        A rank that is stopped, or busy, is waited for. When this returns, the port at which the ranks met
+        is free. Raises `RankLostError` when a rank is lost, has left before, or does not come within the
+        timeout.
+        """
+        if not self._active:
+            return
+        try:
+            self.accelerator.synchronize()
+            self._watch.gather(self._timeout.total_seconds())
+        except BaseException as error:
+            self._fail(error)
+            raise
+        try:
+            self._destroy_group()
+            self._watch.part()
+        finally:
+            self._server = None
+            self._watch.stop()
+
+    def _fail(self, error: BaseException) -> None:
+        """End by an error, which the others learn of. Raises the loss that is behind it, if one is."""
+        try:
+            loss = self._watch.explain(error)
+        finally:
+            self._destroy()
+        if loss is not None:
+            raise loss from error
+
+    def _at_exit(self) -> None:
+        """The process ends without `with` and without `shutdown()`, perhaps by an exception."""
+        error = getattr(sys, "last_value", None)
+        if error is not None:
+            self._watch.explain(error)
+        self._destroy()
+
+    def _destroy(self) -> None:
+        """Stop the watch, destroy the process group and free the port, without waiting for anybody."""
+        if not self._active:
+            return
+        self._watch.stop()
+        try:
+            self._destroy_group()
+        finally:
+            self._server = None
+
+    def _destroy_group(self) -> None:
+        self._active = False
+        atexit.unregister(self._at_exit)
+        distributed = import_torch().distributed
+        if distributed.is_initialized():  # the user may have destroyed it
+            distributed.destroy_process_group()
+
+
+def init_process_group(
+    backend: str | None = None,
+    *,
+    timeout: timedelta | float | None = None,
+    init_method: str | None = None,
+    store: Store | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    silence: float = 10.0,
+    **options: Unpack[ProcessGroupOptions],
+) -> RankContext:
+    """Make this process a rank: select its device, agree with the others, start torch's process group.
+
+    `backend`: of torch.distributed; by default what the current accelerator says (`"hccl"`), `"staged"` for
+    a device without collectives of its own: through host memory, over gloo. The device is
+    `LOCAL_RANK`'s, or the only one that is visible. Without `init_method` or `store` the ranks meet through
+    torchrun's variables. `timeout`, a `timedelta` or seconds, is for the start, for each collective and for
+    the end (torch's own, 30 minutes or 10 for nccl, when `None`): a lost host ends a collective no sooner. A
+    rank that is not heard of for `silence` seconds is reported, and what it does next is waited for: it may
+    be busy, or stopped. `options` are what else `torch.distributed.init_process_group` takes.
+
+    Raises `InvalidArgumentError`, a `TypeError`, for an argument of another type; `LaunchError` for a time
+    that is none, when a variable is missing, a group is there already or, on rank 0, the port is taken; and,
+    on every rank, `RankMismatchError` when the ranks chose different accelerators, versions or communication
+    backends, or one of them cannot start, and `RankLostError` when a rank does not come, or cannot reach
+    rank 0.
+    """
+    torch = import_torch()
+    distributed = torch.distributed
+    if not distributed.is_available():
+        raise LaunchError("this build of torch has no torch.distributed. Install one that has.")
+    if distributed.is_initialized():
+        raise LaunchError("torch.distributed has a process group already. Call init_process_group() once.")
+    given = arguments.duration("timeout", timeout)
+    arguments.seconds("silence", silence)
+    arguments.of_type("backend", backend, str, "a name of torch.distributed's, such as 'gloo'")
+    arguments.of_type("init_method", init_method, str, "a URL such as 'tcp://host:port'")
+    arguments.of_type("rank", rank, int, "this process's number, from 0")
+    arguments.of_type("world_size", world_size, int, "the number of ranks")
+    me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
+    wait = given or distributed.constants.default_pg_timeout
+    meeting, chosen, agreed, listener = _start_together(me, init_method, store, wait, backend, fault)
+    line = None if me.rank == 0 else _line(me, agreed, meeting, wait)
+    watch = Watch(
+        me.rank, agreed.hosts, silence,
+        name=agreed.name, listener=listener, line=line, library=chosen.communication,
+    )  # fmt: skip
+    watch.start()
+    try:
+        distributed.init_process_group(
+            chosen.communication,
+            store=distributed.PrefixStore(f"{agreed.name}/group", meeting.store),
+            rank=me.rank,
+            world_size=me.world_size,
+            timeout=given,
+            **options,
+        )
+    except BaseException as error:
+        loss = watch.explain(error)
+        watch.stop()
+        if loss is None:
+            raise
+        raise loss from error
+    return RankContext(me, chosen, meeting.server, watch, wait)
+
+
+def _read_rank(
+    rank: int | None, world_size: int | None, *, rendezvous: bool
+) -> tuple[Rank, AccelError | None]:
+    """This process's place, and what is wrong with it that does not keep it from telling the others."""
+    try:
+        return read_rank(rank, world_size, rendezvous=rendezvous), None
+    except (LaunchError, SettingError) as error:
+        sound = {**os.environ, LOCAL_RANK.name: "0"}
+        try:
+            return read_rank(rank, world_size, rendezvous=rendezvous, environ=sound), error
+        except (LaunchError, SettingError):  # more is wrong than LOCAL_RANK, and the others cannot be met
+            raise error from None
+
+
+#: Whether this process was in a job before.
+_again = False
+
+
+def _start_together(
+    me: Rank,
+    init_method: str | None,
+    store: Store | None,
+    wait: timedelta,
+    backend: str | None,
+    fault: AccelError | None,
+) -> tuple[Meeting, _Chosen, Round, socket.socket | None]:
+    """Meet the others, choose, and agree; what comes of each, and on rank 0 the socket for the lines."""
+    global _again
+    end = time.monotonic() + wait.total_seconds()
+    while True:
+        left = timedelta(seconds=max(1.0, end - time.monotonic()))
+        listener = None
+        chosen, problem = None, fault
+        try:
+            meeting = meet(me, init_method, store, left, again=_again)
+            if problem is None:
+                chosen, problem = _choose(me, backend)
+            record = _record(me, chosen, problem)
+            if me.rank == 0 and me.world_size > 1:
+                listener = lines.listen()
+                record = record._replace(
+                    addresses=lines.addresses_of_this_host(meeting.host, meeting.port),
+                    port=listener.getsockname()[1],
+                )
+            agreed = agree(meeting.store, record, me.world_size, left.total_seconds())
+        except BaseException as error:
+            if listener is not None:
+                listener.close()
+            if _may_be_old(me, error) and _again and store is None and time.monotonic() < end:
+                time.sleep(0.05)
+                continue
+            if problem is None or not isinstance(error, AccelError):
+                raise
+            raise error from problem
+        _again = True
+        assert chosen is not None
+        return meeting, chosen, agreed, listener
+
+
+def _may_be_old(me: Rank, error: BaseException) -> bool:
+    """Whether what was reached may have been rank 0's store of an earlier job, which then was closed."""
+    network = import_torch().distributed.DistNetworkError
+    return me.rank != 0 and (isinstance(error, OldStoreError) or isinstance(error.__cause__, network))
+
+
+def _line(me: Rank, agreed: Round, meeting: Meeting, wait: timedelta) -> lines.Line:
+    """This rank's line to rank 0. Raises `RankLostError` where no address of rank 0 can be reached."""
+    beside = ["127.0.0.1"] if agreed.hosts[0] == me.host else []
+    known = [*beside, *agreed.addresses, *([meeting.host] if meeting.host else [])]
+    addresses = list(dict.fromkeys(known))
+    try:
+        return lines.call(addresses, agreed.port, agreed.name, me.rank, wait.total_seconds())
+    except OSError as error:
+        raise RankLostError(
+            f"{me} cannot connect to rank 0 (host {agreed.hosts[0]}) at port {agreed.port} of "
+            f"{', '.join(addresses)}: {error}. Hosts of one job must reach each other at every port, for "
+            "the communication libraries, too.",
+            ranks=(0,),
+        ) from error
+
+
+def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:
+    """This rank's accelerator, device and communication backend, or why it has none: the others must know."""
+    try:
+        accelerator = current.get_accelerator()
+        index = _device_index(me, accelerator)
+        communication = communication_of(accelerator, backend)
+        accelerator.set_device(index)
+    except AccelError as error:
+        return None, error
+    except Exception as error:
+        wrapped = LaunchError(f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        return None, wrapped
+    return _Chosen(accelerator, index, communication), None
+
+
+def _device_index(me: Rank, accelerator: Accelerator) -> int:
+    count = accelerator.device_count()
+    if accelerator.device_name() == "cpu":
+        return me.local_rank or 0
+    if count == 1:
+        return 0  # the launcher shows each rank one device, or there is one
+    if count == 0:
+        raise LaunchError(f"{accelerator.name} has no device here: see accel why {accelerator.name}")
+    if me.local_rank is None:
+        raise LaunchError(
+            f"LOCAL_RANK is not set, and {accelerator.name} has {count} devices: which one is this rank's? "
+            "Start the script with accel run, or set LOCAL_RANK."
+        )
+    if me.local_rank >= count:
+        raise LaunchError(
+            f"LOCAL_RANK is {me.local_rank}, and {accelerator.name} has {count} devices here (0 to "
+            f"{count - 1}): start at most {count} ranks on this host"
+        )
+    return me.local_rank
+
+
+def _device(chosen: _Chosen) -> torch.device:
+    accelerator = chosen.accelerator
+    return (
+        accelerator.device()
+        if accelerator.device_name() == "cpu"
+        else accelerator.device(chosen.device_index)
+    )
+
+
+def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Record:
+    if chosen is None:
+        return Record(me.rank, me.host, problem=str(problem))
+    selection = current.selection()
+    provenance = chosen.accelerator.backend.provenance
+    return Record(
+        rank=me.rank,
+        host=me.host,
+        backend=chosen.accelerator.name,
+        distribution=provenance.distribution if provenance else "",
+        version=provenance.version if provenance else "",
+        communication=chosen.communication,
+        how=_HOW[selection.how.value].format(asked=_asked(selection)),
+        others={v.name: v.reason for v in selection.verdicts if v.reason},
+    )
+
+
+def _asked(selection: Selection) -> str:
+    name = DS_ACCELERATOR.name
+    return f"{name}={selection.environ.get(name, '')!r}"
+
+
+_HOW = {
+    "pinned": "pinned by {asked}",
+    "preferred": "from the list {asked}",
+    "ranked": "as the highest-ranking usable one",
+    "fallback": "as nothing that ranks higher is usable",
+    "set": "set by the program",
+}

@@ -1,0 +1,377 @@
+"""Each rank beats on its line to rank 0, which watches them all and tells the others what it sees.
+
+A process that is killed closes its line; a silent one does not. A silence is told at once, by `logging`, and
+ends nothing: in a collective its timeout decides, and at the end of the job every rank is waited for whose
+line stands (see `line.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import selectors
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from accel_core._support.torch_import import import_torch
+from accel_train.launch.line import UNANSWERED, Line
+from accel_core.errors import CommunicationError, RankLostError
+
+__all__ = ["Watch"]
+
+_log = logging.getLogger("accel_train")
+#: What is the matter with a rank: not heard of; ended in good order, before the others; lost for good.
+_SILENT, _LEFT, _LOST = "silent", "left", "lost"
+
+
+class _Matter(NamedTuple):
+    """What is the matter with a rank, and in words."""
+
+    kind: str
+    text: str
+
+
+class Watch:
+    """This rank's beat, its eye on the others, and the end to which all come together.
+
+    `listener` is rank 0's, `line` that of any other rank; a job of one rank has neither. `name` is the
+    round's, without which rank 0 lets nobody in. `library` is the name of the communication backend.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        hosts: Sequence[str],
+        silence: float,
+        *,
+        name: str = "",
+        listener: socket.socket | None = None,
+        line: Line | None = None,
+        library: str = "",
+    ) -> None:
+        self._rank, self._hosts, self._silence, self._name = rank, hosts, silence, name
+        self._libraries = _libraries(library)
+        #: Seconds between beats.
+        self.interval = min(1.0, silence / 5)
+        self._others = frozenset(range(len(hosts))) - {rank}
+        self._watched = self._others if rank == 0 else self._others & {0}
+        self._listener = listener
+        self._lines: dict[int, Line] = {}
+        self._selector = selectors.DefaultSelector()
+        self._here, self._there = socket.socketpair()  # to wake the thread
+        self._selector.register(self._here, selectors.EVENT_READ)
+        if listener is not None:
+            self._selector.register(listener, selectors.EVENT_READ)
+        if line is not None:
+            self._lines[0] = line
+            self._selector.register(line, selectors.EVENT_READ, line)
+        self._heard: dict[int, float] = {}
+        self._answered = True
+        # What follows is the thread's to change and anybody's to read, under this lock.
+        self._changed = threading.Condition()
+        self._matters: dict[int, _Matter] = {}
+        self._leaving: set[int] = set()
+        self._gone: set[int] = set()
+        self._all_leave = not self._others
+        self._waited_for: list[int] = []
+        self._hurried = False
+        self._stop = threading.Event()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=self._run, name="accel-watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin to beat and to watch."""
+        self._heard = dict.fromkeys(self._watched, time.monotonic())
+        if self._others:
+            self._thread.start()
+
+    def stop(self, failure: str = "") -> None:
+        """End the watch; the others hear that this rank has gone, or of the `failure` that ended it."""
+        if self._stop.is_set() or os.getpid() != self._process:  # a forked child has no part in this
+            return
+        self._stop.set()
+        if self._thread.is_alive():
+            self._there.send(b"!")
+            self._thread.join()
+        word, detail = ("failed", failure[:500]) if failure else ("done", None)
+        for line in self._lines.values():
+            line.say(word, detail)
+            line.finish()
+        # Until they have closed, too: who closes with something unheard takes back what it said last.
+        end = time.monotonic() + self.interval
+        while self._lines and (left := end - time.monotonic()) > 0:
+            self._listen(left)
+        for held in (*self._lines.values(), self._listener, self._here, self._there, self._selector):
+            if held is not None:
+                held.close()
+
+    # What others ask
+
+    @property
+    def trouble(self) -> bool:
+        """Whether a rank is lost, or not heard of."""
+        return any(matter.kind != _LEFT for matter in dict(self._matters).values())
+
+    def loss(self, *, at_the_end: bool = False) -> RankLostError | None:
+        """The error for what is lost now; `None` where all is well.
+
+        `at_the_end`: a silence is no loss there, but a rank that went before the others is.
+        """
+        matters = dict(self._matters)
+        kinds = [(_LOST,), (_LEFT,)] if at_the_end else [(_SILENT, _LOST)]
+        for wanted in kinds:
+            found = {rank: matter.text for rank, matter in sorted(matters.items()) if matter.kind in wanted}
+            if found:
+                return RankLostError("; ".join(found.values()), ranks=tuple(found))
+        return None
+
+    def explain(self, error: BaseException) -> RankLostError | None:
+        """The loss behind `error`, which ends this rank; `None` where it is this rank's own matter.
+
+        An error of a collective is waited for: as long as a silent rank takes to be missed. Any other is
+        told to the other ranks, who are about to miss this one.
+        """
+        if isinstance(error, RankLostError):
+            return None
+        loss = None
+        if _is_about_peers(error, self._libraries):
+            end = time.monotonic() + self._silence + 3 * self.interval
+            with self._changed:
+                while not self.trouble and (left := end - time.monotonic()) > 0:
+                    self._changed.wait(left)
+            loss = self.loss()
+        if loss is None:
+            self.stop(f"{type(error).__name__}: {error}")
+        return loss
+
+    def gather(self, timeout: float) -> None:
+        """Wait until every rank has come to the end.
+
+        Raises `RankLostError` when one is lost, went before, or does not come within `timeout` seconds.
+        """
+        end = time.monotonic() + timeout
+        with self._changed:
+            self._hurried = True
+            for line in self._lines.values():
+                line.hurry(self._silence)
+            if self._rank == 0:
+                self._arrive(0)
+            elif 0 in self._lines:
+                self._lines[0].say("leaving")
+            while not self._all_leave:
+                if loss := self.loss(at_the_end=True):
+                    raise loss
+                left = end - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            else:
+                return
+            missing = self._missing(timeout)
+        self.stop(f"RankLostError: {missing}")
+        raise missing
+
+    def part(self) -> None:
+        """After `gather`, when this rank needs the store no more: wait for those who do.
+
+        Rank 0 waits for all others, and they for its `stop()`, before which it gives the store up: whoever
+        starts anew finds no old one. Nobody waits long for a rank that is stopped now.
+        """
+        end = time.monotonic() + max(5.0, self._silence)
+        with self._changed:
+            if self._rank != 0 and 0 in self._lines:
+                self._lines[0].say("gone")
+            while not self._gone >= self._watched and (left := end - time.monotonic()) > 0:
+                self._changed.wait(left)
+
+    def _missing(self, timeout: float) -> RankLostError:
+        """The error for ranks whose lines stand, and that do not come to the end."""
+        absent = sorted(self._others - self._leaving) if self._rank == 0 else self._waited_for or [0]
+        return RankLostError(
+            f"rank {self._rank} (host {self._hosts[self._rank]}) waited {timeout:g} s at the end for "
+            f"{', '.join(f'rank {r}' for r in absent)}: still at work, or stopped",
+            ranks=tuple(absent),
+        )
+
+    # The thread
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            self._listen(max(0.0, due - time.monotonic()))
+            now = time.monotonic()
+            if now >= due:
+                if now - due > self.interval:  # this process was away itself: stopped, or starved
+                    self._heard.update(dict.fromkeys(self._watched, now))
+                self._beat()
+                self._judge(now)
+                due = now + self.interval
+
+    def _listen(self, seconds: float) -> None:
+        for key, _ in self._selector.select(seconds):
+            line: Line | None = key.data
+            if line is not None:
+                for word, detail in line.hear():
+                    if not self._stop.is_set():
+                        self._take(line, word, detail)
+                if line.end:
+                    self._ended(line)
+            elif key.fileobj is self._here:
+                self._here.recv(1)
+            elif self._listener is not None:
+                with contextlib.suppress(OSError):
+                    connection, _ = self._listener.accept()
+                    line = Line(connection)
+                    self._selector.register(line, selectors.EVENT_READ, line)
+
+    def _beat(self) -> None:
+        for line in self._lines.values():
+            line.flush()
+        # At most one is on its way: a rank that is stopped for hours must not find its line full.
+        if self._rank != 0 and 0 in self._lines and self._answered:
+            self._answered = False
+            self._lines[0].say("beat")
+
+    def _take(self, line: Line, word: str, detail: Any) -> None:
+        """A message has come."""
+        rank = line.rank
+        if rank < 0:
+            self._introduce(line, word, detail)
+            return
+        self._heard[rank] = time.monotonic()
+        with self._changed:
+            if word == "beat" and self._rank == 0:
+                absent = sorted((self._others | {0}) - self._leaving) if rank in self._leaving else []
+                line.say("beat", absent)
+            elif word == "beat":
+                self._answered, self._waited_for = True, detail
+            elif word == "lost":
+                kept = {rank: matter for rank, matter in self._matters.items() if rank in self._watched}
+                told = {int(rank): _Matter(*matter) for rank, matter in detail.items()}
+                told.pop(self._rank, None)
+                self._report({**told, **kept})
+            elif word == "leaving":
+                self._arrive(rank)
+            elif word == "all":
+                self._all_leave = True
+            elif word == "gone":
+                self._gone.add(rank)
+            elif word == "failed":
+                self._note(rank, _LOST, f"ended with {detail}")
+            elif word == "done" and not self._all_leave:
+                self._note(rank, _LEFT, "left without shutdown()")
+            self._changed.notify_all()
+
+    def _introduce(self, line: Line, word: str, detail: Any) -> None:
+        """On rank 0: somebody says who it is."""
+        known = word == "hello" and isinstance(detail, list) and len(detail) == 2 and detail[0] == self._name
+        rank = detail[1] if known and type(detail[1]) is int else None
+        if rank not in self._others or rank in self._lines:
+            line.end = line.end or "not one of us"
+            return
+        with self._changed:
+            line.rank = rank
+            self._heard[line.rank] = time.monotonic()
+            line.say("hello", self._name)
+            self._lines[line.rank] = line
+            if self._hurried:
+                line.hurry(self._silence)
+            if self._matters:
+                line.say("lost", self._matters)
+
+    def _ended(self, line: Line) -> None:
+        """Nothing more will come from a line."""
+        self._selector.unregister(line)
+        line.close()
+        if line.rank < 0:
+            return
+        with self._changed:
+            del self._lines[line.rank]
+            before = self._matters.get(line.rank)
+            if not self._ending and (before is None or before.kind == _SILENT):
+                text = "ended without a word: it was killed, or it crashed"
+                if line.end == UNANSWERED:
+                    text = f"{self._silent}, and its host does not answer"
+                self._note(line.rank, _LOST, text)
+            self._gone.add(line.rank)
+            self._changed.notify_all()
+
+    def _arrive(self, rank: int) -> None:
+        """On rank 0: a rank has come to the end."""
+        self._leaving.add(rank)
+        if self._leaving >= self._others | {0}:
+            self._all_leave = True
+            for line in self._lines.values():
+                line.say("all")
+
+    # Judging
+
+    @property
+    def _ending(self) -> bool:
+        """Whether a line that ends is in order now."""
+        return self._all_leave or self._stop.is_set()
+
+    @property
+    def _silent(self) -> str:
+        return f"was not heard of for {self._silence:g} s"
+
+    def _judge(self, now: float) -> None:
+        with self._changed:
+            for rank in self._watched:
+                matter = self._matters.get(rank)
+                silent = now - self._heard[rank] > self._silence
+                if silent and matter is None and rank not in self._gone:
+                    self._note(rank, _SILENT, self._silent)
+                elif not silent and matter is not None and matter.kind == _SILENT:
+                    self._report({r: m for r, m in self._matters.items() if r != rank})
+            self._changed.notify_all()
+
+    def _note(self, rank: int, kind: str, text: str) -> None:
+        who = f"rank {rank} (host {self._hosts[rank]})"
+        self._report({**self._matters, rank: _Matter(kind, f"{who} {text}")})
+
+    def _report(self, matters: dict[int, _Matter]) -> None:
+        """Take over what is the matter; say what of it is new, to the log and, on rank 0, to the others."""
+        before, self._matters = self._matters, matters
+        if matters == before:
+            return
+        if self._rank == 0:
+            for line in self._lines.values():
+                line.say("lost", matters)
+        for rank, matter in matters.items():
+            if matter != before.get(rank) and matter.kind != _LEFT:
+                _log.error("%s", matter.text)
+        for rank, matter in before.items():
+            if rank not in matters and matter.kind == _SILENT:
+                _log.warning("rank %d (host %s) is heard of again", rank, self._hosts[rank])
+
+
+def _libraries(communication: str) -> re.Pattern[str] | None:
+    """What the errors of the communication backend have in them: `"cpu:gloo,cuda:nccl"` names two."""
+    names = {part.rpartition(":")[2].strip().lower() for part in communication.split(",")}
+    if "staged" in names:
+        names.add("gloo")
+    found = "|".join(re.escape(name) for name in sorted(names) if name)
+    return re.compile(f"(?<![a-z])(?:{found})", re.IGNORECASE) if found else None
+
+
+def _is_about_peers(error: BaseException, libraries: re.Pattern[str] | None) -> bool:
+    """Whether a collective failed, perhaps because of another rank.
+
+    Torch's own classes of error say so, the name of the library, and where it was raised; words such as
+    "timed out" do not, which a data loader's errors have, too.
+    """
+    if not isinstance(error, RuntimeError):
+        return False
+    if isinstance(error, (CommunicationError, getattr(import_torch().distributed, "DistError", ()))):
+        return True
+    if libraries is not None and libraries.search(str(error)):
+        return True
+    where = [frame.f_globals.get("__name__") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return where[-1:] == ["torch.distributed.distributed_c10d"]

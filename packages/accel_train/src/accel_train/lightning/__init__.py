@@ -1,0 +1,101 @@
+"""Lightning on accel_core's accelerator: a Lightning `Accelerator` and the strategies that go with it.
+
+    from lightning.pytorch import Trainer
+    from accel_train.lightning import trainer_options
+
+    trainer = Trainer(**trainer_options(), max_epochs=3)
+
+Lightning's connector knows its own accelerators by class. Another one gets `cpu` as its device unless a
+strategy says otherwise, so the accelerator and the strategy come together here. Importing this module imports
+no Lightning; its functions use `lightning`, or `pytorch_lightning` (`lightning_fabric`) where that is what
+the process has imported or all that is installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from accel_train.lightning import _kit
+from accel_train.lightning._members import device_indices
+
+__all__ = [
+    "STRATEGY",
+    "STRATEGY_DDP",
+    "LightningOptions",
+    "accelerator",
+    "fabric_options",
+    "register",
+    "trainer_options",
+]
+
+#: Names of the strategies that `register` adds: one device, and a process per device.
+STRATEGY = "accel"
+STRATEGY_DDP = "accel_ddp"
+
+
+class LightningOptions(TypedDict):
+    """What `trainer_options` and `fabric_options` give, for `Trainer(**options)` and `Fabric(**options)`."""
+
+    #: Lightning's `Accelerator` and `Strategy`: which package's, the process's imports say.
+    accelerator: Any
+    strategy: Any
+    devices: list[int] | int
+    num_nodes: int
+
+
+def accelerator(name: str | None = None) -> Any:
+    """A Lightning `Accelerator` for the backend `name`; without a name, for the one this process chose.
+
+    On the CPU it can be all that `Trainer(accelerator=...)` or `Fabric(accelerator=...)` gets. On any other
+    device a strategy must go with it: `trainer_options` and `fabric_options` give both. Raises
+    `IntegrationMissingError` without Lightning, and what `accel_core.accelerator(name)` raises.
+    """
+    return _kit.accelerator_class("pytorch", name)()
+
+
+def trainer_options(
+    name: str | None = None, *, devices: int | str | list[int] = "auto", num_nodes: int = 1, **ddp: Any
+) -> LightningOptions:
+    """The arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
+
+    `devices` is a count, a list of indices, `"0,2"`, or -1 for all. `"auto"`: as many as this host's ranks
+    where torchrun or `accel run` started them, else all devices, of the CPU one. With several devices or
+    nodes the strategy is data-parallel, and `ddp` goes to it: arguments of Lightning's `DDPStrategy`. Raises
+    `ValueError` for devices that are not there, and what `accelerator` raises.
+    """
+    return _options("pytorch", name, devices, num_nodes, ddp)
+
+
+def fabric_options(
+    name: str | None = None, *, devices: int | str | list[int] = "auto", num_nodes: int = 1, **ddp: Any
+) -> LightningOptions:
+    """The same for `Fabric`."""
+    return _options("fabric", name, devices, num_nodes, ddp)
+
+
+def register() -> list[str]:
+    """Let Lightning find us by string: `Trainer(accelerator="npu", strategy="accel")`, as in YAML files.
+
+    Every backend with an installed plugin gets its name in Lightning's registries, save names that Lightning
+    has (`cpu`, `cuda`, `mps`); the strategies are `accel` for one device and `accel_ddp` for several. Gives
+    the names of the accelerators. Imports no vendor; calling it again changes nothing. Lightning has no
+    discovery of accelerators, so this must be called before the `Trainer` is made.
+    """
+    return _kit.register(STRATEGY, STRATEGY_DDP)
+
+
+def _options(
+    kind: str, name: str | None, devices: int | str | list[int], num_nodes: int, ddp: dict[str, Any]
+) -> LightningOptions:
+    ours = _kit.accelerator_class(kind, name)
+    if devices == "auto":
+        devices = _kit.ranks_here(num_nodes) or ours.auto_device_count()
+    indices = device_indices(ours.ours(), devices)
+    strategies = _kit.classes(kind)
+    several = len(indices) > 1 or num_nodes > 1
+    return {
+        "accelerator": ours(),
+        "strategy": strategies.DataParallel(**ddp) if several else strategies.SingleDevice(),
+        "devices": ours.parse_devices(devices),
+        "num_nodes": num_nodes,
+    }

@@ -1,0 +1,243 @@
+"""What our Lightning accelerators and strategies do, whichever of Lightning's packages they are for.
+
+Nothing here imports Lightning: `_pytorch` and `_fabric` mix these classes with its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from accel_core import current
+from accel_core._support.torch_import import import_torch
+from accel_train.launch.communication import communication_of
+from accel_core.errors import AccelError, IntegrationError
+
+if TYPE_CHECKING:
+    import torch
+
+    from accel_core.accelerators.interface import Accelerator
+
+__all__ = [
+    "AcceleratorMembers", "DataParallelMembers", "SingleDeviceMembers", "device_indices", "for_our_device",
+]  # fmt: skip
+
+_NEXT = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_options for Fabric."
+
+
+class AcceleratorMembers:
+    """The members of Lightning's `Accelerator`, over the accelerator of the backend `backend_name`.
+
+    Lightning calls most of them on the class, so each backend has a class of its own.
+    """
+
+    backend_name: ClassVar[str]
+
+    @classmethod
+    def ours(cls) -> Accelerator:
+        """accel_core's accelerator behind this class. Raises as `accel_core.accelerator(name)` does."""
+        return current.accelerator(cls.backend_name)
+
+    def setup_device(self, device: torch.device) -> None:
+        """Select the device for this process. Raises `IntegrationError` for one of another type."""
+        ours = self.ours()
+        if device.type != ours.device().type:
+            raise IntegrationError(
+                f"Lightning's strategy places the model on {device}, and the accelerator is {ours.name} "
+                f"(device type {ours.device().type}): Lightning does so with an accelerator it does not know "
+                f"and no strategy. {_NEXT}"
+            )
+        if device.index is not None:
+            ours.set_device(device.index)
+
+    def setup(self, trainer: Any) -> None:
+        """Called by the `Trainer`. Raises `IntegrationError` where autocast is meant for another device."""
+        meant = getattr(trainer.precision_plugin, "device", None)
+        if isinstance(meant, str) and meant != self.ours().device().type:
+            raise IntegrationError(
+                f"Lightning's mixed precision is for {meant}, and the accelerator is {self.ours().name}: "
+                f"Lightning takes {meant} with an accelerator it does not know and no strategy of ours. "
+                f"{_NEXT}"
+            )
+
+    def teardown(self) -> None:
+        """Give cached memory back to the device."""
+        self.ours().empty_cache()
+
+    def get_device_stats(self, device: torch.device) -> dict[str, float]:
+        """The device's memory statistics, in bytes and counts under torch's keys."""
+        stats = self.ours().memory_stats(device.index)
+        return {key: value for key, value in stats.items() if isinstance(value, int | float)}
+
+    @classmethod
+    def parse_devices(cls, devices: int | str | list[int]) -> list[int] | int:
+        """Device indices; of the CPU a number of processes. Raises `ValueError` for what is not there."""
+        indices = device_indices(cls.ours(), devices)
+        return len(indices) if _is_cpu(cls.ours()) else indices
+
+    @classmethod
+    def get_parallel_devices(cls, devices: list[int] | int) -> list[torch.device]:
+        """The `torch.device` of each process on this host."""
+        ours = cls.ours()
+        return [ours.device(index) for index in device_indices(ours, devices)]
+
+    @classmethod
+    def auto_device_count(cls) -> int:
+        """All devices; of the CPU one, as with Lightning's own."""
+        return 1 if _is_cpu(cls.ours()) else cls.ours().device_count()
+
+    @classmethod
+    def is_available(cls) -> bool:
+        """Whether the backend can be used and has a device; never raises."""
+        try:
+            return cls.ours().is_available()
+        except AccelError:
+            return False
+
+    @classmethod
+    def name(cls) -> str:
+        """The backend's name."""
+        return cls.backend_name
+
+    @classmethod
+    def register_accelerators(cls, accelerator_registry: Any) -> None:
+        """Put this class into a registry of Lightning's under the backend's name."""
+        accelerator_registry.register(cls.backend_name, cls, description=f"accel_core: {cls.backend_name}")
+
+
+def device_indices(ours: Accelerator, devices: Any) -> list[int]:
+    """The indices that `devices` means: a count, -1, a list, or one of these as text.
+
+    Of the CPU, whose processes share it, any count is there. Where ranks were started by torchrun and each
+    sees one device, that device is every rank's own. Raises `ValueError` for anything else.
+    """
+    cpu, count = _is_cpu(ours), ours.device_count()
+    shown_one = not cpu and count == 1 and import_torch().distributed.is_torchelastic_launched()
+    wanted = _parsed(devices)
+    if type(wanted) is int and wanted == -1:
+        wanted = list(range(1 if cpu else count))
+    elif type(wanted) is int:
+        wanted = [0] * wanted if shown_one else list(range(wanted))  # empty, and so refused, for 0 and below
+    if (
+        isinstance(wanted, list)
+        and wanted
+        and all(type(index) is int and index >= 0 and (cpu or index < count) for index in wanted)
+        and (shown_one or len(set(wanted)) == len(wanted))
+    ):
+        return wanted
+    raise ValueError(
+        f"devices={devices!r}: {ours.name} has {count or 'no'} device{'' if count == 1 else 's'} here; "
+        "expected a count, a list of different indices, or -1 for all"
+    )
+
+
+def _parsed(devices: Any) -> Any:
+    """`devices` with text read as an `int`, or with commas as a list; what cannot be read stays as it is."""
+    if not isinstance(devices, str):
+        return devices
+    try:
+        indices = [int(part) for part in devices.split(",") if part.strip()]
+    except ValueError:
+        return devices
+    return indices if "," in devices or not indices else indices[0]
+
+
+def _is_cpu(ours: Accelerator) -> bool:
+    return ours.device().type == "cpu"
+
+
+class SingleDeviceMembers:
+    """One process on one device, the one that the accelerator says."""
+
+    #: Set by Lightning's connector, to what the accelerator's `get_parallel_devices` gave.
+    parallel_devices: list[torch.device] | None = None
+
+    @property
+    def root_device(self) -> torch.device:
+        """The device that the model is on."""
+        if self.parallel_devices:
+            return self.parallel_devices[0]
+        device: torch.device = super().root_device  # type: ignore[misc]
+        return device
+
+
+class DataParallelMembers:
+    """A process per device, with DistributedDataParallel over the accelerator's communication backend."""
+
+    accelerator: Any
+    root_device: torch.device
+
+    def setup_environment(self) -> None:
+        """Select the device and start the process group."""
+        self._set_ranks()
+        _start_process_group(self)
+        super().setup_environment()  # type: ignore[misc]
+
+    def _set_ranks(self) -> None:
+        raise NotImplementedError
+
+    def _device_ids(self) -> list[int] | None:
+        # Given device ids, Lightning opens a CUDA stream, whatever the device; DDP itself needs none.
+        return [self.root_device.index or 0] if self.root_device.type == "cuda" else None
+
+    def _reduced(self, reduce: Callable[..., Any], tensor: Any, group: Any, reduce_op: Any) -> Any:
+        # Lightning takes gloo alone to lack averages (of whole numbers too); others lack them as well.
+        torch = import_torch()
+        if (
+            str(reduce_op).lower() not in ("mean", "avg")
+            or self.root_device.type in ("cpu", "cuda")
+            or not isinstance(tensor, torch.Tensor)
+        ):
+            return reduce(tensor, group, reduce_op)
+        total = reduce(tensor, group, "sum")
+        return total.copy_(total / torch.distributed.get_world_size(group))
+
+    def _get_process_group_backend(self) -> str:
+        # Called for the CPU and CUDA, and to tell of a group that is there already.
+        return _communication_backend(self)
+
+
+def for_our_device(precision: property) -> property:
+    """A strategy's property for its precision plugin, which makes mixed precision anew for our device.
+
+    Lightning makes it for CUDA with any accelerator that it does not know.
+    """
+
+    def get(strategy: Any) -> Any:
+        return precision.__get__(strategy)
+
+    def replace(strategy: Any, plugin: Any) -> None:
+        meant = getattr(plugin, "device", None)
+        if isinstance(strategy.accelerator, AcceleratorMembers) and isinstance(meant, str):
+            wanted = strategy.accelerator.ours().device().type
+            plugin = plugin if meant == wanted else type(plugin)(plugin.precision, wanted)
+        precision.__set__(strategy, plugin)
+
+    return property(get, replace)
+
+
+def _start_process_group(strategy: Any) -> None:
+    """Start the process group with our communication backend, unless there is one.
+
+    Lightning would bind the group to the device, which needs a backend in C++; a vendor's may be in Python.
+    For CUDA, where NCCL gains from it, and for the CPU, Lightning's own way is left alone.
+    """
+    distributed = import_torch().distributed
+    if strategy.root_device.type in ("cpu", "cuda") or distributed.is_initialized():
+        return
+    strategy.accelerator.setup_device(strategy.root_device)
+    cluster = strategy.cluster_environment
+    os.environ["MASTER_ADDR"] = cluster.main_address
+    os.environ["MASTER_PORT"] = str(cluster.main_port)
+    distributed.init_process_group(
+        _communication_backend(strategy),
+        rank=cluster.global_rank(),
+        world_size=cluster.world_size(),
+        timeout=strategy._timeout,
+    )
+
+
+def _communication_backend(strategy: Any) -> str:
+    """torch.distributed's backend: the strategy's own, what `accel run` says, or the accelerator's."""
+    return communication_of(strategy.accelerator.ours(), strategy.process_group_backend)

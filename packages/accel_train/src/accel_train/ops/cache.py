@@ -1,0 +1,277 @@
+"""The folder for what is compiled here: private to the user, one build for each set of inputs.
+
+`<cache>/ops/<name>-<key>/` holds a library and `manifest.json` with its digest. The folder appears in one
+step, when the library is complete: no reader sees half a build, and a builder that was killed leaves only a
+folder that nobody loads from, which the next builder removes. Builders of one entry wait for each other by a
+lock of the operating system, which ends with its holder.
+
+What lies in another user's folder, or in one that others can write, is never loaded; nor is what lies below
+a folder in which others could put something else in its place. What was checked is what is loaded: the file
+is opened once, and loaded by its descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import os
+import shlex
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from accel_core.errors import OpCacheError
+from accel_train.ops.folders import user_cache
+from accel_train.ops.ownership import check, check_above, check_opened, elsewhere
+
+__all__ = ["Entry", "Library", "default_root", "entry", "has_any"]
+
+_MANIFEST = "manifest.json"
+
+
+def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
+    """Where compiled operators go: `ACCEL_CACHE`, else `accel-core` in the platform's cache folder.
+
+    Raises `OpCacheError` where neither is known, as for a user without a home.
+    """
+    try:
+        return Path(user_cache(environ, platform, lambda: str(Path.home())))
+    except RuntimeError as error:
+        raise OpCacheError(
+            f"no folder for compiled operators is known: {error} Set ACCEL_CACHE to a folder of your own."
+        ) from None
+
+
+def entry(name: str, inputs: Mapping[str, object]) -> Entry:
+    """The place for what is compiled as `name` from `inputs`: all that decides what comes out, JSON-able."""
+    text = json.dumps(inputs, sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:20]
+    return Entry(default_root(os.environ), f"{name}-{key}", dict(inputs))
+
+
+def has_any(name: str) -> bool:
+    """Whether anything is kept as `name`, whatever it was built from: a quick no before `entry`.
+
+    Raises `OpCacheError` as `default_root` does.
+    """
+    folder = default_root(os.environ) / "ops"
+    try:
+        return any(found.startswith(f"{name}-") for found in os.listdir(folder))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # what is wrong with it, `Entry.find` says
+
+
+class Library(NamedTuple):
+    """A library that was checked."""
+
+    #: Where it lies, for people; another file may lie there by now.
+    path: Path
+    #: The name by which the loader gets what was checked, as long as the library is held.
+    loadable: str
+
+
+class Entry(NamedTuple):
+    """One build's place in the cache."""
+
+    root: Path
+    name: str
+    inputs: dict[str, object]
+
+    @property
+    def folder(self) -> Path:
+        """Where the finished build is, or will be."""
+        return self.root / "ops" / self.name
+
+    @property
+    def log(self) -> Path:
+        """Where the compiler's output of a build that failed is kept."""
+        return self.folder.with_name(f"{self.name}.log")
+
+    def find(self) -> Path | None:
+        """The library of the finished build; `None` when there is none.
+
+        Raises `OpCacheError` when it, or a folder above it, is not ours alone or not what was built.
+        """
+        with self._opened() as found:
+            return None if found is None else found[0]
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Library | None]:
+        """The same, to be loaded in the block: what was checked, whatever happens to its path meanwhile."""
+        with self._opened() as found:
+            if found is None:
+                yield None
+                return
+            with _loadable(*found) as name:
+                yield Library(found[0], name)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[Path, BinaryIO] | None]:
+        """The library's path and the very file whose digest was taken."""
+        if not check_above(self.root):
+            yield None
+            return
+        for folder in (self.root, self.folder.parent, self.folder):
+            if not os.path.lexists(folder):
+                yield None
+                return
+            check(folder, stat.S_ISDIR, "folder")
+        manifest = self.folder / _MANIFEST
+        if not os.path.lexists(manifest):
+            yield None
+            return
+        with contextlib.ExitStack() as stack:
+            try:
+                noted = json.loads(stack.enter_context(_open(manifest)).read())
+                path, digest = self.folder / Path(noted["library"]).name, noted["sha256"]
+                library = stack.enter_context(_open(path))
+                intact = _digest(library) == digest
+            except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+                if isinstance(error, OpCacheError):
+                    raise
+                raise OpCacheError(f"{manifest} cannot be read: {error}. {_remove(self.folder)}") from error
+            if not intact:
+                raise OpCacheError(
+                    f"{path} is not what was built there: its SHA-256 differs from the one in {_MANIFEST}. "
+                    f"It was not loaded. {_remove(self.folder)}"
+                )
+            yield path, library
+
+    def fault(self) -> str:
+        """Why nothing can be built here, as one sentence; empty where it can."""
+        try:
+            self._prepare()
+        except OpCacheError as error:
+            return str(error)
+        return ""
+
+    def build(self, make: Callable[[Path], Path], *, waiting: Callable[[], None] = lambda: None) -> Path:
+        """The library: the one that is there, else the one that `make(folder)` leaves in an empty folder.
+
+        One process builds; the others wait and take what it built. `waiting` is called once when another
+        process builds already. What `make` raises passes through, and nothing is kept.
+        """
+        self._prepare()
+        with self._locked(waiting):
+            cached = self.find()
+            if cached is not None:
+                return cached
+            for left in self.folder.parent.glob(f".{self.name}-*"):  # the lock's last holder was killed
+                shutil.rmtree(left, ignore_errors=True)
+            staging = Path(tempfile.mkdtemp(prefix=f".{self.name}-", dir=self.folder.parent))
+            try:
+                made = make(staging)
+                self._publish(staging, made)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+            self.log.unlink(missing_ok=True)
+            return self.folder / made.name
+
+    def _publish(self, staging: Path, library: Path) -> None:
+        os.chmod(library, 0o700)  # noqa: PTH101 — a linker follows the umask, which may let a group write
+        with library.open("rb") as file:
+            noted = {"library": library.name, "sha256": _digest(file), "inputs": self.inputs}
+        manifest = staging / _MANIFEST
+        manifest.touch(0o600)
+        manifest.write_text(json.dumps(noted, indent=1), encoding="utf-8")
+        for path in (library, manifest):  # a machine that goes down must not leave an entry of zeros
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
+        shutil.rmtree(self.folder, ignore_errors=True)  # a folder without manifest is nobody's build
+        staging.rename(self.folder)
+
+    def _prepare(self) -> None:
+        """Make the folders above, and see that they are ours and can be written."""
+        for folder in (self.root, self.folder.parent):
+            try:
+                check_above(folder, make=True)
+                folder.mkdir(mode=0o700, exist_ok=True)
+            except OpCacheError:
+                raise
+            except OSError as error:
+                if not os.path.lexists(folder):
+                    raise _unwritable(folder, error) from error
+            check(folder, stat.S_ISDIR, "folder")
+        try:
+            with tempfile.TemporaryFile(dir=self.folder.parent):
+                pass
+        except OSError as error:
+            raise _unwritable(self.folder.parent, error) from error
+
+    @contextlib.contextmanager
+    def _locked(self, waiting: Callable[[], None]) -> Iterator[None]:
+        from filelock import FileLock, Timeout  # comes with torch
+
+        # The operating system drops it when its holder ends, however that ends.
+        lock = FileLock(self.folder.with_name(f"{self.name}.lock"))
+        try:
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                waiting()
+                lock.acquire()
+        except OSError as error:
+            raise _unwritable(self.folder.parent, error) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _unwritable(folder: Path, error: OSError) -> OpCacheError:
+    return OpCacheError(f"{folder} cannot be written: {error.strerror or error}. {elsewhere()}")
+
+
+def _remove(folder: Path) -> str:
+    return f"To have it built again: rm -r {shlex.quote(str(folder))}"
+
+
+def _digest(file: BinaryIO) -> str:
+    return hashlib.sha256(file.read()).hexdigest()
+
+
+def _open(path: Path) -> BinaryIO:
+    """A file of ours alone, opened and then checked again: what it is open on no longer changes its place."""
+    check(path, stat.S_ISREG, "file")
+    flags = sum(getattr(os, name, 0) for name in ("O_BINARY", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK"))
+    descriptor = os.open(path, os.O_RDONLY | flags)
+    try:
+        check_opened(path, descriptor)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+#: How many libraries were held, for no two may be loaded by one name.
+_numbers = itertools.count()
+
+
+@contextlib.contextmanager
+def _loadable(path: Path, file: BinaryIO) -> Iterator[str]:
+    """A name by which the system's loader opens the file that `file` is open on."""
+    name = f"/proc/self/fd/{'./' * next(_numbers)}{file.fileno()}"
+    if sys.platform == "linux" and Path(name).exists():
+        # The dots, because a loader takes a name that it has seen for the library that it has, and the next
+        # library may be opened with the same number.
+        yield name
+    elif sys.platform == "win32":
+        yield str(path)  # only the user, and who rules the machine, can write below the profile
+    else:
+        file.seek(0)
+        # Not TemporaryDirectory: the loader may still read the file when the process ends in between.
+        folder = Path(tempfile.mkdtemp(prefix="accel-"))  # 0700, and the cache may be read-only
+        try:
+            copy = folder / path.name
+            copy.write_bytes(file.read())
+            yield str(copy)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)

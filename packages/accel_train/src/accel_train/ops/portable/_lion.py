@@ -1,0 +1,41 @@
+"""Lion, for `fused_lion` and `cpu_lion`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from accel_train.ops.arguments import check_decay, check_rates
+from accel_train.ops.portable._tensors import update_in_groups
+
+__all__ = ["lion"]
+
+
+def lion(
+    op: str,
+    lists: Mapping[str, Sequence[Tensor]],
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+) -> None:
+    """One step on gradients, parameters and averages.
+
+    Where average and gradient cancel out, the sign is 0 and the weight only decays, as in the paper;
+    the compiled kernels move it by `lr`, up on CUDA and down on CPU.
+    """
+    check_rates(op, beta1, beta2)
+    check_decay(op, weight_decay)
+
+    def update(g: list[Tensor], p: list[Tensor], m: list[Tensor]) -> None:
+        direction = torch._foreach_lerp(m, g, 1 - beta1)
+        torch._foreach_sign_(direction)
+        if weight_decay:  # with the step, not by a factor first: one rounding of the weight less
+            torch._foreach_add_(direction, p, alpha=weight_decay)
+        torch._foreach_add_(p, direction, alpha=-lr)
+        torch._foreach_lerp_(m, g, 1 - beta2)
+
+    update_in_groups(op, lists, update)

@@ -1,0 +1,49 @@
+"""Optimisers that their caller numbers: `create_x(id, …)`, `x_update(id, …)`, `destroy_x(id)`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Generic, TypeVar
+
+from accel_core.errors import OpInputError
+from accel_train.ops.arguments import whole
+
+__all__ = ["Optimizers"]
+
+T = TypeVar("T")
+
+
+class Optimizers(Generic[T]):
+    """What was created under each number, for one operator."""
+
+    def __init__(self, op: str, create: str) -> None:
+        self._op = op
+        self._create = create
+        self._known: dict[int, T] = {}
+
+    def create(self, optimizer_id: int, settings: T, should_log: bool) -> int:
+        """Keep `settings` under this number, in place of what had it; 0, as the compiled functions give.
+
+        Raises `OpInputError` for what is no whole number of 64 bits, as the compiled operator does.
+        """
+        optimizer_id = whole(self._op, "optimizer_id", optimizer_id, -(2**63), 64)
+        self._known[optimizer_id] = settings
+        if should_log:
+            logging.getLogger("accel_core.ops").info(
+                "%s %d: portable, on torch's operators", self._op, optimizer_id
+            )
+        return 0
+
+    def get(self, optimizer_id: int) -> T:
+        """What was created; raises `OpInputError` for a number that nobody created."""
+        try:
+            return self._known[optimizer_id]
+        except KeyError:
+            raise OpInputError(
+                f"{self._op}: no optimizer {optimizer_id} was created; call {self._create}({optimizer_id}, …)"
+            ) from None
+
+    def destroy(self, optimizer_id: int) -> int:
+        """Forget the number, known or not: it is called from `__del__`, where an error helps nobody."""
+        self._known.pop(optimizer_id, None)
+        return 0

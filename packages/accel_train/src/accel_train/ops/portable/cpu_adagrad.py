@@ -1,0 +1,59 @@
+"""The functions of the operator `cpu_adagrad`; on tensors of any device."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from accel_train.ops.arguments import check_decay, whole
+from accel_train.ops.portable._optimizers import Optimizers
+from accel_train.ops.portable._tensors import update_in_groups
+
+__all__ = ["adagrad_update", "create_adagrad", "destroy_adagrad"]
+
+_optimizers: Optimizers[None] = Optimizers("cpu_adagrad", "create_adagrad")
+
+
+def create_adagrad(
+    optimizer_id: int,
+    alpha: float = 1e-2,  # these are given with each update
+    eps: float = 1e-8,
+    weight_decay: float = 0,
+    should_log: bool = False,
+) -> int:
+    """Open optimizer `optimizer_id`."""
+    return _optimizers.create(optimizer_id, None, should_log)
+
+
+def destroy_adagrad(optimizer_id: int) -> int:
+    """Forget optimizer `optimizer_id`."""
+    return _optimizers.destroy(optimizer_id)
+
+
+def adagrad_update(
+    optimizer_id: int,
+    step: int,
+    lr: float,
+    epsilon: float,
+    weight_decay: float,
+    params: Tensor,
+    grads: Tensor,
+    exp_avg_sq: Tensor,
+) -> int:
+    """One step on one parameter, in place; `exp_avg_sq` is the sum of squared gradients.
+
+    Raises `OpInputError` for an optimizer that was not created, and for tensors that do not match.
+    """
+    _optimizers.get(optimizer_id)
+    whole("cpu_adagrad", "step", step, 1, 64)
+    check_decay("cpu_adagrad", weight_decay)
+
+    def update(g: list[Tensor], p: list[Tensor], total: list[Tensor]) -> None:
+        (gradient,), (weight,), (squares,) = g, p, total
+        if weight_decay:
+            gradient = gradient.add(weight, alpha=weight_decay)
+        squares.addcmul_(gradient, gradient, value=1)
+        weight.addcdiv_(gradient, squares.sqrt().add_(epsilon), value=-lr)
+
+    lists = {"gradients": [grads], "parameters": [params], "exp_avg_sq": [exp_avg_sq]}
+    update_in_groups("cpu_adagrad", lists, update)
+    return 0

@@ -1,0 +1,47 @@
+"""The functions of the operator `cpu_lion`; on tensors of any device."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from accel_train.ops.portable._lion import lion
+from accel_train.ops.portable._optimizers import Optimizers
+
+__all__ = ["create_lion", "destroy_lion", "lion_update"]
+
+_optimizers: Optimizers[None] = Optimizers("cpu_lion", "create_lion")
+
+
+def create_lion(
+    optimizer_id: int,
+    alpha: float,  # these are given with each update
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    should_log: bool,
+) -> int:
+    """Open optimizer `optimizer_id`."""
+    return _optimizers.create(optimizer_id, None, should_log)
+
+
+def destroy_lion(optimizer_id: int) -> int:
+    """Forget optimizer `optimizer_id`."""
+    return _optimizers.destroy(optimizer_id)
+
+
+def lion_update(
+    optimizer_id: int,
+    step: int,  # Lion has no bias to correct
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    params: Tensor,
+    grads: Tensor,
+    exp_avg: Tensor,
+) -> int:
+    """One step on one parameter, in place. Raises `OpInputError` as `adam_update` does."""
+    _optimizers.get(optimizer_id)
+    lists = {"gradients": [grads], "parameters": [params], "exp_avg": [exp_avg]}
+    lion("cpu_lion", lists, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    return 0

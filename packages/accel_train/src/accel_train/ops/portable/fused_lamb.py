@@ -1,0 +1,74 @@
+"""The functions of the operator `fused_lamb`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from accel_core.errors import OpInputError
+from accel_train.ops.arguments import check_decay, require_tensor, require_writable
+from accel_train.ops.portable._tensors import corrections, update_in_groups
+
+__all__ = ["lamb"]
+
+
+def lamb(
+    p: Tensor,
+    p_copy: Tensor,
+    m: Tensor,
+    v: Tensor,
+    g: Tensor,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    max_coeff: float,
+    min_coeff: float,
+    eps: float,
+    grad_scale: float,
+    step: int,
+    mode: int,
+    bias_correction: int,
+    decay: float,
+) -> Tensor:
+    """One step of LAMB, in place; gives the trust ratio, a tensor of one element on the parameter's device.
+
+    `p`, `m`, `v`, `g`: parameter, average, average of squares, gradient, which is divided by `grad_scale`.
+    `p_copy`: gets the new parameter in its own precision, unless it is empty. `mode` 0 adds `eps` under the
+    root, 1 beside it. The ratio `|p| / |update|` is kept between `min_coeff` and `max_coeff`, and is 1 where
+    either norm is 0. Bias correction scales the step, as in the compiled kernel, not the averages. Raises
+    `OpInputError` for tensors that do not match, or another mode.
+    """
+    if mode not in (0, 1):
+        raise OpInputError(f"fused_lamb: mode is {mode}, expected 0 (eps under the root) or 1 (beside it)")
+    for name, tensor in (("p", p), ("p_copy", p_copy)):
+        require_tensor(f"fused_lamb: {name}", tensor)
+    require_writable("fused_lamb: p_copy", p_copy)
+    check_decay("fused_lamb", decay)
+    if p_copy.numel() not in (0, p.numel()):
+        raise OpInputError(f"fused_lamb: p_copy has {p_copy.numel()} elements, expected {p.numel()} or none")
+    correction1, correction2 = corrections("fused_lamb", beta1, beta2, step, bool(bias_correction))
+    step_size = lr * math.sqrt(correction2) / correction1
+    ratio = torch.ones(1, dtype=torch.float64 if p.dtype == torch.float64 else torch.float32, device=p.device)
+
+    def update(gs: list[Tensor], ps: list[Tensor], ms: list[Tensor], vs: list[Tensor]) -> None:
+        (gradient,), (weight,), (average,), (square,) = gs, ps, ms, vs
+        if grad_scale != 1:
+            gradient = gradient / grad_scale
+        average.lerp_(gradient, 1 - beta1)
+        square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = square.sqrt().add_(eps) if mode == 1 else square.add(eps).sqrt_()
+        change = torch.div(average, root, out=root).add_(weight, alpha=decay)
+        weight_norm, change_norm = torch.linalg.vector_norm(weight), torch.linalg.vector_norm(change)
+        # Decided on the device: a step waits for no copy to the host.
+        usual = (weight_norm / change_norm).clamp(min_coeff, max_coeff)
+        ratio.copy_(torch.where((weight_norm != 0) & (change_norm != 0), usual, torch.ones_like(usual)))
+        weight.sub_(change.mul_(ratio[0] * step_size))
+
+    lists = {"gradients": [g], "parameters": [p], "exp_avg": [m], "exp_avg_sq": [v]}
+    update_in_groups("fused_lamb", lists, update, elementwise=False)  # its norms are of whole tensors
+    if p_copy.numel():
+        with torch.no_grad():
+            p_copy.copy_(p.reshape(p_copy.shape))
+    return ratio

@@ -1,0 +1,116 @@
+"""Host memory for staging: buffers that are used again, page-locked where the device has that, and copies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from accel_train.staged.device import Device
+
+__all__ = ["Buffers", "Queue", "bytes_of"]
+
+#: Bytes of unused buffers that are kept: new memory costs a page fault for every 4 KiB.
+_KEPT = 1 << 28
+_SMALLEST = 1 << 12
+
+
+def bytes_of(tensor: Tensor) -> Tensor:
+    """A contiguous host tensor as one row of bytes, in the same memory."""
+    if not tensor.numel():
+        return tensor.new_empty(0, dtype=torch.uint8)
+    # A single element counts as contiguous whatever its stride is, and then has no view as bytes.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+
+
+class Buffers:
+    """Flat buffers of bytes by size, which is a power of two."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: dict[int, list[Tensor]] = {}
+        self._kept = 0
+        self._lock = threading.Lock()
+        self._page_locks = True
+
+    def take(self, size: int) -> Tensor:
+        """A buffer of at least `size` bytes, its contents left from before."""
+        whole = max(_SMALLEST, 1 << max(0, size - 1).bit_length())
+        with self._lock:
+            if free := self._free.get(whole):
+                self._kept -= whole
+                return free.pop()
+        return self._new(whole)
+
+    def give(self, buffer: Tensor) -> None:
+        """Take a buffer back that nobody reads or writes any more."""
+        size = buffer.numel()
+        with self._lock:
+            if self._kept + size <= _KEPT:
+                self._kept += size
+                self._free.setdefault(size, []).append(buffer)
+
+    def clear(self) -> None:
+        """Drop what is kept."""
+        with self._lock:
+            self._free.clear()
+            self._kept = 0
+
+    def _new(self, size: int) -> Tensor:
+        if self._page_locks:
+            try:
+                return self._device.pin_empty(size, dtype=torch.uint8)
+            except Exception:  # whatever the vendor's code says: there is none, and pageable memory serves
+                self._page_locks = False
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+
+class Queue:
+    """The order of a group's copies among the device's other work."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._type = device.device_name()
+        #: By device and thread: what comes in and what goes out pass each other.
+        self._streams: dict[tuple[int, int], Any] = {}
+
+    def index(self, tensors: list[Tensor]) -> int | None:
+        """The device that these tensors are on; `None` where all are on the host."""
+        return next((t.device.index or 0 for t in tensors if t.device.type == self._type), None)
+
+    def mark(self, index: int | None) -> Any:
+        """A moment in this thread's stream, for `side` to wait for; `None` where order holds by itself."""
+        if index is None or getattr(self._device.Stream, "one_queue", False):
+            return None
+        with self._device.device_guard(index):
+            event = self._device.Event()
+            event.record(self._device.current_stream(index))
+        return event
+
+    def here(self, index: int | None) -> AbstractContextManager[Any]:
+        """Where a thread of the caller's copies: in its own stream, which has the tensors in order."""
+        return self._device.device_guard(index)
+
+    @contextmanager
+    def side(self, index: int | None, mark: Any) -> Iterator[None]:
+        """Where our own threads copy: after the mark, beside the caller's work, and done at the end."""
+        if index is None:
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(self._device.device_guard(index))
+            if mark is None:
+                yield
+                return
+            # On the host, not in the stream: outputs that nothing was copied from must be free as well.
+            mark.synchronize()
+            key = index, threading.get_ident()
+            if key not in self._streams:
+                self._streams[key] = self._device.Stream()
+            stack.enter_context(self._device.stream(self._streams[key]))
+            yield
+            self._streams[key].synchronize()

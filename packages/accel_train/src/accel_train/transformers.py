@@ -1,0 +1,81 @@
+"""Transformers' `Trainer`, and TRL's, on accel_core's choice: a mixin for their arguments.
+
+    from transformers import Trainer, TrainingArguments
+    from accel_train.transformers import AcceleratorArguments
+
+    class Arguments(AcceleratorArguments, TrainingArguments):
+        pass
+
+`TrainingArguments` reset Accelerate's state and go down a ladder of vendors; in several ranks on a device
+that is not in it, each rank would train by itself. With the mixin they take the state that `partial_state`
+of `accel_train.accelerate` makes. Importing this module imports neither of the two.
+"""
+
+from __future__ import annotations
+
+import importlib
+from datetime import timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from accel_core import current
+from accel_core.errors import IntegrationError
+from accel_train.accelerate import partial_state
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["AcceleratorArguments"]
+
+
+class AcceleratorArguments:
+    """Put before `TrainingArguments`, or a subclass such as TRL's `SFTConfig`: trains where accel_core says.
+
+    Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
+    library. `use_cpu=True` must agree with the choice, and `bf16=True` is taken where the accelerator trains
+    in bfloat16, whether Transformers know its vendor or not. Raises what `partial_state` raises, and
+    `IntegrationError` for what Transformers would do on another device than the chosen one.
+    """
+
+    if TYPE_CHECKING:  # of `TrainingArguments`
+        use_cpu: bool
+        deepspeed: Any
+        ddp_timeout: int
+        accelerator_config: Any
+        bf16: bool | None
+        bf16_full_eval: bool
+
+    def _validate_args(self) -> None:
+        # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
+        asked = self.use_cpu
+        if self.bf16 or self.bf16_full_eval:
+            self.use_cpu = asked or current.get_accelerator().is_bf16_supported()
+        try:
+            super()._validate_args()  # type: ignore[misc]
+        finally:
+            self.use_cpu = asked
+
+    @cached_property
+    def _setup_devices(self) -> torch.device:
+        ours = current.get_accelerator()
+        is_cpu = ours.device().type == "cpu"
+        if self.use_cpu and not is_cpu:
+            raise IntegrationError(
+                f"use_cpu=True, and accel_core has chosen {ours.name}: leave it out, or set "
+                "DS_ACCELERATOR=cpu"
+            )
+        if self.deepspeed:
+            raise IntegrationError(
+                f"deepspeed={self.deepspeed!r}: through Transformers DeepSpeed starts by Accelerate's rules, "
+                f"which need not lead to {ours.name}. Use DeepSpeed itself, after "
+                "accel_train.deepspeed.activate()"
+            )
+        self.use_cpu = is_cpu
+        # The state is there from now on, whatever the configuration says; the Trainer must not see this key.
+        if not self.accelerator_config.pop("use_configured_state", None):
+            # As theirs do: what earlier arguments left there is of their precision.
+            importlib.import_module("accelerate.state").AcceleratorState._reset_state()
+        self.distributed_state = partial_state(timeout=timedelta(seconds=self.ddp_timeout))
+        self._n_gpu = 0 if is_cpu else 1  # a process has one device
+        device: torch.device = self.distributed_state.device
+        return device

@@ -1,1 +1,0 @@
-"""Frameworks that run on accel_core's accelerator: one module each, none imported unless asked for."""
