@@ -48,9 +48,11 @@ WITH_TORCH = ("test", "example", "docs", "opinfo")
 ONE = "tests docs faults fuzz gpu simulated opinfo cards mutants ipex_real multinode soak"
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
-INTEGRATIONS = "src/accel_core/integrations"
-STAGING = "src/accel_core/staging"
-CHECKS = "packages/accel_testing/src/accel_testing/conformance/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
+TRAIN = "packages/accel_train/src/accel_train"
+INTEGRATIONS = f"{TRAIN}/deepspeed/*,{TRAIN}/lightning/*,{TRAIN}/accelerate.py,{TRAIN}/transformers.py"
+STAGING = f"{TRAIN}/staged"
+KIT = "packages/accel_testing/src/accel_testing/conformance"
+CHECKS = f"{KIT}/[cfir]*/*"  # compute, frameworks, interface, ranks: on devices
 NAMED = "tests/truth/test_outside.py"  # what we name of others' packages, read where those are installed
 ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_info >= (3, 11)
 # One more than cores, as many tests wait for processes that they have started.
@@ -136,7 +138,7 @@ def tests(session: nox.Session) -> None:
         return
     # The integrations are measured where their frameworks are: sessions deepspeed and trainers; the staged
     # process group where devices are: session simulated.
-    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS}/*,{STAGING}/*,{CHECKS}")
+    measured(session, [*EVERYTHING, *TORCHFREE], CLEAN, f"--omit={INTEGRATIONS},{STAGING}/*,{CHECKS}")
 
 
 @nox.session
@@ -266,7 +268,7 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={INTEGRATIONS}/deepspeed/*")
+    measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
     pages = ("README.md", "docs/deepspeed.md", "docs/tutorial/deepspeed.md", "docs/howto/from-deepspeed.md")
     session.run("python", "tools/run_documents.py", *pages, env=env)
@@ -297,7 +299,7 @@ def trainers(session: nox.Session) -> None:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
     session.run("python", "tools/run_documents.py", "README.md", "docs/trainers.md", env=CLEAN)
-    ours = f"{INTEGRATIONS}/lightning/*,{INTEGRATIONS}/accelerate.py,{INTEGRATIONS}/transformers.py"
+    ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
     measured(session, [*SEVERAL, "tests/trainers", NAMED], CLEAN, f"--include={ours}")
 
 

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 import accel_core
+from accel_core.machine.host import usable_cores
 from accel_tools.bench.records import FULL, Effort, Measurement
 from accel_tools.bench.run import steps
 from accel_tools.bench.units import scaled
-from accel_core.machine.host import usable_cores
 
 _BOUND = 1.15
 #: Of one side of one round.

@@ -26,8 +26,9 @@ from filelock import FileLock
 from pip_settings import in_uvs_words
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = [ROOT / "packages" / f"accel_{name}" for name in ("train", "tools", "testing", "simulated")]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
-PROJECTS = [ROOT, *PLUGINS]
+PROJECTS = [ROOT, *PACKAGES, *PLUGINS]
 CONSTRAINTS = ROOT / "constraints.txt"
 PYPROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 WINDOWS = os.name == "nt"
@@ -201,7 +202,8 @@ def fill(
         lines = [f"import site; site.addsitedir({path!r})" for path in home.paths]
         Path(str(site).strip(), "zz_torch_home.pth").write_text("\n".join(lines) + "\n", encoding="utf-8")
     constraints.write_text(text, encoding="utf-8")
-    ours = [str(wheel) for wheel in (editables(content)[: None if plugins else 1] if project else [])]
+    wheels = editables(content) if project else []
+    ours = [str(wheel) for wheel in wheels[: None if plugins else 1 + len(PACKAGES)]]
     if wanted or ours:
         session.install("-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
     if ours:

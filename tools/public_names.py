@@ -1,36 +1,46 @@
-"""Write src/accel_core/__init__.pyi from the list of public names, `_HOMES` in src/accel_core/__init__.py.
+"""Write the stubs of the modules whose names are resolved at their first use, from the list that each has.
 
-`./dev lint` checks, `./dev fix` writes.
+`_HOMES` in src/accel_core/__init__.py and src/accel_core/probing.py. `./dev lint` checks, `./dev fix` writes.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
-STUB = "src/accel_core/__init__.pyi"
+STUBS = {"src/accel_core/__init__.pyi": "accel_core", "src/accel_core/probing.pyi": "accel_core.probing"}
 
 
-def stub() -> str:
-    """Give the text of the stub, as ruff would format it."""
+def stub(module: str) -> str:
+    """Give the text of one module's stub, as ruff would format it."""
     sys.path.insert(0, str(ROOT / "src"))
-    import accel_core
-
-    lines = ['"""The public names, for type checkers; tools/public_names.py writes them."""', ""]
-    for module, names in sorted(accel_core._HOMES.items()):
-        in_order = sorted(names, key=lambda name: (name[0].islower(), name.lower()))  # as ruff sorts
-        lines += [f"from accel_core.{module} import {name} as {name}" for name in in_order]
-    lines += ["", "__all__ = [", *(f'    "{name}",' for name in accel_core.__all__), "]"]
+    lazy = import_module(module)
+    lines = [f'"""The names of {module}, for type checkers; tools/public_names.py writes them."""', ""]
+    imports = []
+    for home, names in lazy._HOMES.items():
+        for entry in names:
+            name, _, shown = entry.partition(" as ")
+            imports.append((f"accel_core.{home}", _order(name), f"{name} as {shown or name}"))
+    lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
+    lines += ["", "__all__ = [", *(f'    "{name}",' for name in sorted(lazy.__all__, key=_order)), "]"]
     return "\n".join(lines) + "\n"
+
+
+def _order(name: str) -> tuple[object, ...]:
+    """The key by which ruff sorts what is imported from one module: CONSTANTS, Classes, functions."""
+    kind = 0 if name.isupper() else 1 if name[0].isupper() else 2
+    return kind, name.lower()
 
 
 def main(arguments: list[str] | None = None) -> int:
     check = wants_check(__doc__, arguments)
-    said = f"{STUB} has the public names"
-    return settled({ROOT / STUB: stub()}, [], ROOT, said, check=check, command="./dev fix")
+    said = "the stubs have the names"
+    stubs = {ROOT / path: stub(module) for path, module in STUBS.items()}
+    return settled(stubs, [], ROOT, said, check=check, command="./dev fix")
 
 
 if __name__ == "__main__":

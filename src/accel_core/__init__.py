@@ -54,7 +54,6 @@ _HOMES = {
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "machine.devices": ("Evidence", "evidence"),
-    "ops.builder": ("OpBuilder",),
     "ops.catalogue": ("OpCandidate", "Operator"),
     "ops.providers": ("OpProvider",),
     "_support.hints": ("hint_for",),
@@ -71,6 +70,8 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the public names, not two
 
 def __getattr__(name: str) -> object:
     home = _HOME.get(name)
+    if home is None and name == "OpBuilder":  # says so for one release
+        raise ImportError("accel_core.OpBuilder moved: pip install accel-train, and import accel_train")
     if home is None:
         import sys
 

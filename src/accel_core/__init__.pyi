@@ -1,4 +1,4 @@
-"""The public names, for type checkers; tools/public_names.py writes them."""
+"""The names of accel_core, for type checkers; tools/public_names.py writes them."""
 
 from accel_core._support.hints import hint_for as hint_for
 from accel_core._support.installed import is_installed as is_installed
@@ -62,7 +62,6 @@ from accel_core.hookspecs import hookimpl as hookimpl
 from accel_core.machine.devices import Evidence as Evidence
 from accel_core.machine.devices import evidence as evidence
 from accel_core.machine.visible_devices import hidden_by as hidden_by
-from accel_train.ops.builder import OpBuilder as OpBuilder
 from accel_core.ops.catalogue import OpCandidate as OpCandidate
 from accel_core.ops.catalogue import Operator as Operator
 from accel_core.ops.providers import OpProvider as OpProvider
@@ -99,7 +98,6 @@ __all__ = [
     "LaunchError",
     "NotImplementedBuilder",
     "OpBuildError",
-    "OpBuilder",
     "OpBuilderLike",
     "OpCacheError",
     "OpCandidate",

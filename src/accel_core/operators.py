@@ -2,13 +2,14 @@
 
 Two kinds of distributions bring operators: plugins, through the hook `accel_op_builders`, and those that
 declare no backend (a framework's builders, a package of kernels), through the entry-point group
-`accel.op_builders`, whose modules implement the same hook. accel-core's own come last; `ops` adds them.
+`accel.op_builders`, whose modules implement the same hook: accel-train's own, which come last, do so too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from accel_core._support.guarded import preserved, stdout_to_stderr
 from accel_core.backend import Backend, Provenance
@@ -31,10 +32,12 @@ def providers(backend: Backend) -> tuple[OpProvider, ...]:
     """All who bring operators for `backend`, in the order in which they are asked.
 
     Plugins first, the backend's own distribution before the others, which stand in rank order; then the
-    entry points of `accel.op_builders`, by name, but those of a distribution that is blocked as a whole. One
+    entry points of `accel.op_builders`, by name, but those of a distribution that is blocked as a whole; at
+    the end those that say so (`OpProvider.last`). One
     that fails has no builders, and says why in `advice`.
     """
-    return (*_plugins(backend), *_providers_without_backend(backend))
+    found = (*_plugins(backend), *_providers_without_backend(backend))
+    return tuple(sorted(found, key=lambda provider: provider.last))
 
 
 def _plugins(backend: Backend) -> Iterator[OpProvider]:
@@ -71,7 +74,8 @@ def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) ->
     try:
         with stdout_to_stderr(), preserved(provenance):
             answers = plugins.ask(plugin, _HOOK, backend=backend)
-            return [_whole(answer, str(provenance), kind) for answer in answers]
+            several = (answer if isinstance(answer, list) else [answer] for answer in answers)
+            return [_whole(answer, str(provenance), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:
         return [_unanswered(provenance, kind, error)]
 

@@ -8,18 +8,18 @@ import time
 import pytest
 from accel_tests.bench_effort import TINY
 
+from accel_core.errors import UnsupportedError
 from accel_tools.bench import copies, timing
 from accel_tools.bench.records import FULL, Measurement, Outcome
-from accel_core.errors import UnsupportedError
 
 torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - needs torch
 
 from accel_core.accelerators.cpu import CPUAccelerator  # noqa: E402
+from accel_core.detection.builtin import CPU  # noqa: E402
 from accel_tools.bench.collectives import _row, _without, collectives  # noqa: E402
 from accel_tools.bench.run import steps  # noqa: E402
-from accel_core.detection.builtin import CPU  # noqa: E402
 
 
 @pytest.fixture

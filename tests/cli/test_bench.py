@@ -11,11 +11,11 @@ import pytest
 from accel_tests.bench_effort import TINY
 from click.testing import CliRunner
 
-from accel_tools.bench.records import Measurement, Outcome
 from accel_core.cli.app import accel as app
-from accel_tools.commands import bench
-from accel_tools.cli.progress import Progress
 from accel_core.settings import read
+from accel_tools.bench.records import Measurement, Outcome
+from accel_tools.cli.progress import Progress
+from accel_tools.commands import bench
 
 TORCH = pytest.mark.skipif(not find_spec("torch"), reason="what is measured is torch's")
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals and /dev/full are POSIX")

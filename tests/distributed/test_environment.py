@@ -11,8 +11,7 @@ import pytest
 from accel_tests.plugins import arguments, declaring
 
 from accel_core import LaunchError, accelerator
-from accel_train import distributed
-from accel_train import as_deepspeed, as_shell, forwarded
+from accel_train import as_deepspeed, as_shell, distributed, forwarded
 from accel_train.launch.environment import pin_of
 
 ENVIRON = {

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 from accel_tests import children
 
+from accel_tools.doctor.ranks import Looked, compared
 from accel_train.launch.agreement import exchange
 from accel_train.launch.rendezvous import Rank
 from accel_train.launch.worker import REFUSED
-from accel_tools.doctor.ranks import Looked, compared
 
 
 def looked(rank, host="a", problem="", **facts):

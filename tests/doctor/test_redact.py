@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel_tools.commands.doctor import _page
-from accel_tools.cli.handing_on import _besides
 from accel_core.cli.render import exported
+from accel_tools.cli.handing_on import _besides
+from accel_tools.commands.doctor import _page
 from accel_tools.doctor.bundle import bundle
 from accel_tools.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, may_be_told
 from accel_tools.doctor.markdown import markdown

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+from accel_core.settings import Settings
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.run import examine, visited
-from accel_core.settings import Settings
 
 FINE = Finding(Level.OK, "fine.fine", "all is well")
 ODD = Finding(Level.WARNING, "odd.odd", "this is odd", "mend it")

@@ -12,11 +12,11 @@ import pytest
 from accel_tests import layouts
 
 from accel_core._support import torch_import
+from accel_core.settings import read
 from accel_tools.doctor import start_files as start_files_module
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.start_files import start_files
 from accel_tools.doctor.topics.at_import import TOPIC
-from accel_core.settings import read
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 

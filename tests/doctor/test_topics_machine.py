@@ -9,10 +9,10 @@ from accel_tests import layouts
 from accel_tests.computers import Computer
 
 from accel_core._support.torch_import import TorchBuild
-from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics import machine as topic
 from accel_core.machine import devices, vendors
 from accel_core.settings import read
+from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.topics import machine as topic
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /proc")
 

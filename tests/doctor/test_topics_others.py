@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
+from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics import others
 from accel_tools.doctor.topics.others import TOPIC
-from accel_core.settings import read
 
 ACCELERATE = """
 import os, types

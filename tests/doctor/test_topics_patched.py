@@ -8,9 +8,9 @@ import sys
 import pytest
 from accel_tests import layouts
 
+from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics.patched import TOPIC
-from accel_core.settings import read
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 

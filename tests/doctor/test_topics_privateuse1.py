@@ -7,9 +7,9 @@ import sys
 import pytest
 from accel_tests.plugins import NO_DEVICE
 
+from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics.privateuse1 import TOPIC
-from accel_core.settings import read
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 

@@ -11,11 +11,11 @@ from accel_tests.computers import Computer
 from accel_tests.plugins import NO_DEVICE
 
 from accel_core.backend import Backend
+from accel_core.machine import devices
+from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
 from accel_tools.doctor.topics import visible_devices
 from accel_tools.doctor.topics.visible_devices import TOPIC, origin_of_variable
-from accel_core.machine import devices
-from accel_core.settings import read
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 

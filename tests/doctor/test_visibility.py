@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_core.backend import Backend
-from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 from accel_core.machine.visible_devices import format_visible_devices
+from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 
 
 def backend(grammar: str, *variables: str, filters: tuple[str, ...] = ()) -> Backend:

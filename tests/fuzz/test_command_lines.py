@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from accel_core.cli import commands
 from accel_core.cli.app import accel
-from accel_train.launch import command_line, plan
 from accel_core.errors import AccelError, LaunchError
+from accel_train.launch import command_line, plan
 
 PARSED = sorted(set(commands.SUMMARIES) - {"run", "deepspeed"})  # those two hand their arguments on
 OPTIONS = sorted(

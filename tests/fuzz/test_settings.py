@@ -8,9 +8,9 @@ from accel_tests.fuzzing import fuzzed
 from hypothesis import strategies as st
 
 from accel_core import settings
+from accel_core.errors import LaunchError, SettingError
 from accel_train.launch.environment import as_deepspeed, as_shell
 from accel_train.launch.rendezvous import read_rank
-from accel_core.errors import LaunchError, SettingError
 
 #: Near what is written, and any text at all.
 PART = st.sampled_from(

@@ -10,8 +10,8 @@ import pytest
 from accel_tests.asking import chosen
 
 from accel_core._support import installed
-from accel_train import startup
 from accel_core.detection import builtin
+from accel_train import startup
 
 #: accel-core's own distribution, as its pyproject.toml has it: a world has none but what a test installs.
 GROUPS = {

@@ -10,9 +10,9 @@ import pytest
 
 from accel_core import Backend, OpCandidate, Operator, OpProvider
 from accel_core._support.torch_import import torch_build
+from accel_core.ops import catalogue
 from accel_train import deepspeed
 from accel_train.deepspeed import op_builders
-from accel_core.ops import catalogue
 
 PORTABLE = "accel_train.ops.portable"
 

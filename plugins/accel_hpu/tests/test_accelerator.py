@@ -91,8 +91,8 @@ def test_float16_is_asked_of_the_bridge_else_tried(acc, monkeypatch):
     ],
 )
 def test_module_ids_are_hl_smis_and_never_indices(acc, tmp_path, monkeypatch, printed, ids):
-    from accel_train.launch.launch import _one_by_one
     from accel_train.deepspeed._view import PLACEHOLDER, launcher_view
+    from accel_train.launch.launch import _one_by_one
 
     monkeypatch.delenv("HABANA_VISIBLE_MODULES", raising=False)
     if printed is not None:

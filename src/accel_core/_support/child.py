@@ -110,7 +110,6 @@ def run(
     each_stage: bool = False,
     as_we_are: bool = False,
     live: bool = False,
-    meanwhile: Callable[[], object] = lambda: None,
 ) -> ChildReport:
     """Call `function` in a child process with `arguments`, at most `timeout` seconds.
 
@@ -121,7 +120,7 @@ def run(
     It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
     come to, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
     status 0 after it. The end of what the child prints is in `stderr`; `live`: it goes to our own stderr at
-    once instead. `meanwhile` is called once the child is started. The child has this Python's options,
+    once instead. The child has this Python's options,
     torch's autoload off unless it is to be `as_we_are`, and ends when this process does (not on Windows).
     Raises `OSError` when no child can be started, also after `end_all(for_good=True)`.
     """
@@ -154,7 +153,6 @@ def run(
         if _over:  # by now
             end_group(process)
         try:
-            meanwhile()
             _await(process, out, err, lambda: None if out.size > 0 else START_LIMIT)
             if each_stage:
                 _await_stages(process, out, err, nonce, timeout)

@@ -17,13 +17,14 @@ from types import ModuleType
 from typing import NamedTuple
 
 from accel_core._support.forks import ForkSafeLock
-from accel_core._support.installed import package_folders
+from accel_core._support.installed import entry_points, package_folders
 from accel_core.errors import AccelError, BackendUnavailableError
 
 __all__ = [
     "AUTOLOAD",
     "BUILDS",
     "FREE_SLOT",
+    "TORCH_GROUP",
     "TorchBuild",
     "autoload_is_on",
     "autoload_restored",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+#: Entry points of this group torch calls while it is imported.
+TORCH_GROUP = "torch.backends"
 _lock = ForkSafeLock()
 _ours = False
 
@@ -56,10 +59,17 @@ def import_torch() -> ModuleType:
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
-    from accel_train import startup  # here, as most processes have torch before they come here
-
-    startup.autoload()  # ours is one of the entry points that were left out
+    _follow_activations()
     return torch
+
+
+def _follow_activations() -> None:
+    """Call accel-train's own entry point, which was left out too; it follows `ACCEL_INTEGRATIONS`."""
+    if not os.environ.get("ACCEL_INTEGRATIONS"):
+        return
+    for entry_point in entry_points(TORCH_GROUP):
+        if entry_point.name == "accel_train":
+            entry_point.load()()
 
 
 def imported_by_us() -> bool:

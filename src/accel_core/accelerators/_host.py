@@ -8,20 +8,42 @@ import sys
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PeakMemory", "resident"]
+__all__ = ["PeakMemory", "memory", "resident"]
 
 _STATUS = Path("/proc/self/status")
+_MEMORY = Path("/proc/meminfo")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
 def resident() -> int:
     """Bytes of this process in memory now."""
-    return int(_process(os.getpid()).memory_info().rss)
+    try:
+        return _counted(_STATUS)["VmRSS"]
+    except (OSError, KeyError):  # not Linux
+        return int(_process(os.getpid()).memory_info().rss)
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of memory that this machine has, and those that are available without swapping."""
+    try:
+        counted = _counted(_MEMORY)
+        return counted["MemTotal"], counted["MemAvailable"]
+    except (OSError, KeyError):
+        import psutil
+
+        found = psutil.virtual_memory()
+        return int(found.total), int(found.available)
+
+
+def _counted(file: Path) -> dict[str, int]:
+    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes."""
+    lines = (line.split() for line in file.read_text().splitlines() if line.endswith(" kB"))
+    return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
 
 
 @functools.lru_cache(maxsize=1)
 def _process(pid: int) -> Any:
-    import psutil
+    import psutil  # a dependency where the system has no /proc
 
     return psutil.Process(pid)
 
@@ -29,11 +51,9 @@ def _process(pid: int) -> Any:
 def high_water() -> int:
     """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
     try:
-        for line in _STATUS.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux
+        return _counted(_STATUS)["VmHWM"]
+    except (OSError, KeyError):
+        pass  # not Linux; some containers' kernels do not count it
     peak = getattr(_process(os.getpid()).memory_info(), "peak_wset", None)  # Windows
     return _maximum_resident() if peak is None else int(peak)
 

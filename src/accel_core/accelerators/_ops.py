@@ -55,7 +55,7 @@ class NotImplementedBuilder:
 
 
 class Ops(Base):
-    """Operators that need a build, found by name: plugins', other providers', accel-core's own."""
+    """Operators that need a build, found by name: plugins', other providers', accel-train's."""
 
     #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
@@ -72,7 +72,7 @@ class Ops(Base):
         """Return the package that holds this backend's builders; a framework lists what is in it.
 
         The first that a provider names (a framework its own, where it has one for this device), else that of
-        accel-core's builders, which serve any device. A plugin that brings a package of builders names it
+        accel-train's builders, which serve any device. A plugin that brings a package of builders names it
         in its `OpProvider`, or overrides this; one that brings a table need not.
         """
         return next((p.package for p in self._providers() if p.package), "accel_core.ops")
@@ -99,7 +99,7 @@ class Ops(Base):
         """The builder class of that name, imported now; a `NotImplementedBuilder` when nobody has it.
 
         What plugins contribute is asked first, then other providers (a framework's own builders for this
-        device), accel-core's compiled builders and its portable ones; the first that is compatible is taken,
+        device), accel-train's compiled builders and its portable ones; the first that is compatible is taken,
         and where none is, the first. What would have to be compiled for the processor waits until it is
         built, or `ACCEL_COMPILE=1` asks for it, while another starts at once. The answer is kept, unless
         something failed to import on the way.
@@ -155,10 +155,10 @@ class Ops(Base):
         operator = self._table().get(name)
         if operator is None:
             notes = "".join(f"{p.advice}. " for p in self._providers() if p.advice)
+            if not any(provider.last for provider in self._providers()):
+                notes += "accel-train brings operators for every device: pip install accel-train. "
             found = _not_implemented(
-                name,
-                f"{self.name}: no installed distribution provides {name}; "
-                f"{notes}`accel ops` lists what there is.",
+                name, f"{self.name}: no installed distribution provides {name}. {notes}".strip()
             )
             if self._op_providers is not None:
                 self._op_builder_classes[name] = found

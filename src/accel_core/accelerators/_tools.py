@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._devices import Base, Devices
+from accel_core.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from accel_core.backend import Backend
@@ -116,6 +117,12 @@ def _compiler_for(device_type: str) -> str:
     return "inductor" if known else "aot_eager"
 
 
+#: The process group for a device that has none, and the entry points that bring it: functions that register
+#: it with torch for an accelerator.
+_STAGED = "staged"
+_PROCESS_GROUPS = "accel.process_groups"
+
+
 class Launch(Devices):
     """Launching: the communication backend, and the environment of ranks."""
 
@@ -123,21 +130,29 @@ class Launch(Devices):
         """torch.distributed's backend for this device: `"hccl"`.
 
         From the declaration; where that leaves it open, what torch registers for the device type, and for
-        a device without collectives of its own `"staged"`: through host memory, over gloo. The name can be
-        given to `torch.distributed.init_process_group` at once.
+        a device without collectives of its own `"staged"`, which accel-train brings: through host memory,
+        over gloo. The name can be given to `torch.distributed.init_process_group` at once. Raises
+        `UnsupportedError`, which names accel-train, where `"staged"` is what is left and it is not installed.
         """
-        from accel_train.staged.table import STAGED, register  # here, as a program on one device never asks
-
-        name = self.backend.communication_backend or self._registered_communication() or STAGED
-        if name == STAGED:
-            whole: Any = self  # with streams, of which this section knows nothing
-            register(whole)
+        name = self.backend.communication_backend or self._registered_communication() or _STAGED
+        if name == _STAGED:
+            self._register_staged()
         return name
+
+    def _register_staged(self) -> None:
+        """Have torch know the process group of that name, which a distribution beside the core brings."""
+        from accel_core._support.installed import entry_points
+
+        brought = [e for e in entry_points(_PROCESS_GROUPS) if e.name == _STAGED]
+        if not brought:
+            raise UnsupportedError(
+                f"{self.name} has no communication backend of its own. accel-train brings one that goes "
+                f"through host memory: pip install accel-train"
+            )
+        brought[0].load()(self)
 
     def _registered_communication(self) -> str:
         """What torch's table says of the device type; empty where it says nothing that is there."""
-        from accel_train.staged.table import STAGED
-
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
             return "gloo"  # there is nothing to register with: whoever uses it is told by torch
@@ -145,7 +160,9 @@ class Launch(Devices):
         usual = str(backend.default_device_backend_map.get(self._device_type, ""))
         # torch notes no default for who registers one device type by its name alone, and not in a list.
         for name in (usual, *backend.backend_capability):
-            if name not in ("fake", STAGED) and self._device_type in backend.backend_capability.get(name, ()):
+            if name not in ("fake", _STAGED) and self._device_type in backend.backend_capability.get(
+                name, ()
+            ):
                 return str(name)
         return ""
 

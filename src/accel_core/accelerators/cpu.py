@@ -193,18 +193,18 @@ class CPUAccelerator(Accelerator):
 
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
-        import psutil
-
         self._index_or_none(device_index)
-        total, limit = int(psutil.virtual_memory().total), host.cgroup_memory_limit()
+        from accel_core.accelerators._host import memory
+
+        total, limit = memory()[0], host.cgroup_memory_limit()
         return total if limit is None else min(total, limit)
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
-        import psutil
-
         self._index_or_none(device_index)
-        free, left = int(psutil.virtual_memory().available), host.cgroup_memory_available()
+        from accel_core.accelerators._host import memory
+
+        free, left = memory()[1], host.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

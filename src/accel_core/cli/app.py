@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import UserDict
-from importlib import import_module
+from functools import cached_property
 from typing import Any
 
 import click
@@ -13,6 +12,7 @@ from click.shell_completion import CompletionItem
 from accel_core._support import log
 from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
+from accel_core.errors import CAUGHT, root_cause
 from accel_core.settings import VARIABLES
 
 __all__ = ["accel"]
@@ -38,20 +38,6 @@ _STATUSES = (
 )
 
 
-class _Commands(UserDict[str, Any]):
-    """The commands by name, each imported when it is used.
-
-    No import hides in a string: a module of the folder `commands` is the command of its name, and a test
-    holds the folder against the table of summaries.
-    """
-
-    def __getitem__(self, name: str) -> click.Command:
-        if name not in self.data:
-            raise KeyError(name)
-        command: click.Command = import_module(f"{commands.__name__}.{name}").command
-        return command
-
-
 class _Group(click.Group):
     """A group that lists its commands without importing them.
 
@@ -66,16 +52,47 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             end_interrupted()
 
+    @cached_property
+    def announced(self) -> dict[str, commands.Announced]:
+        """The commands that are installed."""
+        return commands.announced()
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        return list(self.announced)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; raises `click.UsageError` where it is not installed."""
+        command = self.announced.get(cmd_name)
+        if command is None:
+            missing = commands.BESIDE.get(cmd_name)
+            if missing is None:
+                return None
+            raise click.UsageError(
+                f"accel {cmd_name} comes with {missing}, which is not installed: pip install {missing}", ctx
+            )
+        if not command.package:
+            raise click.ClickException(command.summary)
+        try:
+            found: click.Command = command.load(cmd_name)
+        except CAUGHT as error:
+            raise click.ClickException(f"accel {cmd_name} cannot be used: {root_cause(error)}") from error
+        return found
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands."""
+        """Write the list of commands, and where those are that are not installed."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(commands.SUMMARIES.items()))
+            formatter.write_dl([(name, command.summary) for name, command in self.announced.items()])
+        missing = {name: of for name, of in commands.BESIDE.items() if name not in self.announced}
+        if missing:
+            with formatter.section("Commands of distributions that are not installed"):
+                formatter.write_dl([(name, f"pip install {of}") for name, of in missing.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`."""
         names = [
-            CompletionItem(name, help=summary)
-            for name, summary in commands.SUMMARIES.items()
+            CompletionItem(name, help=command.summary)
+            for name, command in self.announced.items()
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -94,7 +111,6 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    commands=_Commands(commands.SUMMARIES),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="accel-core %(version)s")

@@ -75,32 +75,11 @@ class Output:
                 raise
             raise click.ClickException(f"stdout cannot be written: {error.strerror}") from None
 
-    def prepare(self) -> None:
-        """Import what writes pages, while there is nothing else to do."""
-        from accel_core.cli import render  # noqa: F401
-
     def write_page(self, parts: Iterable[Part]) -> None:
         """Write one page for people."""
-        from accel_core.cli.render import to_text  # here, as rich takes longer to import than all of us
+        from accel_core.cli.render import to_text  # here, as JSON needs none of it
 
         self.write(to_text(parts, self.width, in_colour=self.in_colour))
-
-    def export_page(self, parts: Iterable[Part], path: str, title: str) -> None:
-        """Write one page to a file, whose name says how: one of `render.FORMS`.
-
-        Raises `click.UsageError` for another name, and `click.ClickException` where it cannot be written.
-        """
-        from accel_core.cli.render import FORMS, exported
-
-        form = os.path.splitext(path)[1].lower()  # noqa: PTH122 - pathlib would be imported for this alone
-        if form not in FORMS:
-            raise click.UsageError(f"--export {path}: expected a name that ends with {', '.join(FORMS)}.")
-        text = exported(parts, form, title, self.width)
-        try:
-            with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123
-                file.write(text)
-        except OSError as error:
-            raise click.ClickException(f"--export {path}: it cannot be written: {error.strerror}") from None
 
     def write_json(self, document: Mapping[str, object]) -> None:
         """Write one JSON document and its schema's version, in ASCII: valid whatever stdout's encoding."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from accel_core.detection.records import Verdict
-from accel_tools.doctor.vendor_package import VendorPackage, vendor_package
+from accel_core.machine.vendor_package import VendorPackage, vendor_package
 
 __all__ = ["described", "vendor_packages"]
 

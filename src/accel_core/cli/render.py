@@ -1,29 +1,19 @@
-"""Pages to text, by rich: tables that fill a terminal, or lines of any length for a pipe."""
+"""Pages to text: tables that fill a terminal, or lines of any length for a pipe."""
 
 from __future__ import annotations
 
-import io
-import re
+import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from itertools import groupby, zip_longest
 
-from rich.console import Console, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+import click
 
 from accel_core._text import printable
 from accel_core.cli import page
 from accel_core.cli.page import Cell, Row
 
-_Colours: TypeAlias = 'Literal["auto", "truecolor"] | None'
-
-__all__ = ["FORMS", "exported", "to_text"]
-
-#: The kinds of file that a page can be exported as, by the end of their names.
-FORMS = (".svg", ".html", ".txt")
-#: The width of an exported page, in columns, where nobody says another.
-_EXPORTED = 100
+__all__ = ["to_text"]
 
 #: Spaces between columns.
 _GAP = 2
@@ -31,148 +21,80 @@ _GAP = 2
 _LAST = 32
 #: A column is never folded to less.
 _COLUMN = 8
-#: The width of a page that has no limit.
-_ENDLESS = 10_000
+#: A line as characters, each with its style.
+_Line = list[Cell]
 
 
 def to_text(parts: Iterable[page.Part], width: int | None, *, in_colour: bool) -> str:
     """The parts as text of at most `width` columns (`None`: no limit), with escape codes or without."""
-    text = io.StringIO()
-    _print(parts, width, _console(text, width, "auto" if in_colour else None))
-    # rich fills each line up to the width, which would wrap in any narrower window.
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+    lines = (line for part in parts for line in _lines(part, width))
+    return "\n".join(_written(line, in_colour) for line in lines)
 
 
-def exported(parts: Iterable[page.Part], form: str, title: str, width: int | None) -> str:
-    """The page as a file of one of `FORMS`: a picture of a terminal, or a page, in colour; or text."""
-    width = width or _EXPORTED
-    if form == ".txt":
-        return f"{to_text(parts, width, in_colour=False)}\n"
-    console = _console(io.StringIO(), width, "truecolor", record=True)
-    _print(parts, width, console)
-    if form == ".html":
-        return console.export_html(inline_styles=True)
-    # Without the fonts that it would ask a server for: the reader's own monospaced one serves.
-    return re.sub(r"@font-face \{.*?\}\s*", "", console.export_svg(title=title), flags=re.DOTALL)
-
-
-def _console(file: io.StringIO, width: int | None, colours: _Colours, *, record: bool = False) -> Console:
-    return Console(
-        file=file,
-        width=width or _ENDLESS,
-        force_terminal=colours is not None,
-        color_system=colours,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        legacy_windows=False,
-        record=record,
-    )
-
-
-def _print(parts: Iterable[page.Part], width: int | None, console: Console) -> None:
-    for part in parts:
-        for renderable in _rendered(part, width):
-            console.print(renderable)
-
-
-def _rendered(part: page.Part, width: int | None) -> Iterator[RenderableType]:
+def _lines(part: page.Part, width: int | None) -> Iterable[_Line]:
+    room = sys.maxsize if width is None else width
     if isinstance(part, page.Paragraph):
-        yield Text.assemble(*map(_safe, part.cells))
-    elif isinstance(part, page.Heading):
-        yield Text(f"\n{printable(part.text)}", style="bold")
-    elif isinstance(part, page.Facts):
-        yield _facts(part)
-    elif isinstance(part, page.Bullets):
-        yield _hanging([(("-", ""), item) for item in part.items], 2)
-    elif isinstance(part, page.Marked):
-        yield _hanging([(part.mark, part.paragraph)], part.indent)
-    else:
-        yield from _table(part, width)
+        return _wrapped(part.cells, room)
+    if isinstance(part, page.Heading):
+        return [[], *_wrapped([(part.text, "bold")], room)]
+    if isinstance(part, page.Facts):
+        rows = [([(name, "dim")], [(value, "")]) for name, value in part.rows if value]
+        return _hanging(rows, part.indent, room)
+    if isinstance(part, page.Bullets):
+        return _hanging([([("-", "")], item.cells) for item in part.items], 2, room)
+    if isinstance(part, page.Marked):
+        return _hanging([([part.mark], part.paragraph.cells)], part.indent, room)
+    return _table(part, width)
 
 
-def _facts(facts: page.Facts) -> Padding:
-    table = _grid()
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in facts.rows:
-        if value:
-            table.add_row(printable(name), printable(value))
-    return Padding(table, (0, 0, 0, facts.indent), expand=False)
+def _hanging(
+    rows: Sequence[tuple[Sequence[Cell], Sequence[Cell]]], indent: int, room: int
+) -> Iterator[_Line]:
+    """Rows of a name, or a sign, and words that wrap beside it."""
+    first = max((_columns(_characters(name)) for name, _ in rows), default=0)
+    for name, words in rows:
+        for line in _beside([name, words], [first, max(_COLUMN, room - indent - first - _GAP)]):
+            yield [*_spaces(indent), *line]
 
 
-def _hanging(items: Iterable[tuple[Cell, page.Paragraph]], indent: int) -> Padding:
-    """Paragraphs, each on its sign."""
-    table = _grid()
-    table.add_column(no_wrap=True, justify="right")
-    table.add_column(overflow="fold")
-    for sign, item in items:
-        table.add_row(_text(sign), Text.assemble(*map(_safe, item.cells)))
-    return Padding(table, (0, 0, 0, indent), expand=False)
-
-
-def _table(table: page.Table, width: int | None) -> list[RenderableType]:
+def _table(table: page.Table, width: int | None) -> Iterator[_Line]:
     titles, rows = table
-    columns = len(titles) - 1
-    widths = [max(len(titles[i]), *(_cells(row[i][0]) for row in rows)) for i in range(columns)]
-    if width is None:
-        return [_wide(titles, rows, widths, separator="; ")]
-    room = width - sum(widths) - _GAP * columns
-    if room >= _LAST:
-        return [*_in_room(titles, rows, widths, room)]
-    return _narrow(titles, rows, _shrunk(widths, width - _GAP * (columns - 1)))
-
-
-def _wide(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], separator: str) -> Table:
-    table = _grid(*widths)
-    table.add_column(overflow="fold")
-    table.add_row(*(Text(title, style="bold") for title in titles))
+    count = len(titles) - 1
+    widths = [
+        max(_columns(_characters([cell])) for cell in ((titles[i], ""), *(row[i] for row in rows)))
+        for i in range(count)
+    ]
+    head: Row = [(title, "bold") for title in titles]
+    room = sys.maxsize if width is None else width - sum(widths) - _GAP * count
+    if room < _LAST and width is not None:
+        widths = _shrunk(widths, width - _GAP * (count - 1))
+        yield from _beside([[cell] for cell in head[:count]], widths)
+        for row in rows:
+            yield from _beside([[cell] for cell in row[:count]], widths)
+            yield from _below(row[count:], width)
+        return
+    yield from _beside([[cell] for cell in head], [*widths, room])
     for row in rows:
-        table.add_row(*map(_text, row[: len(widths)]), _prose(row[len(widths) :], separator))
-    return table
+        prose = [cell for cell in row[count:] if cell[0]]
+        # A line of it with a word that is longer than the room, a URL, stands below.
+        below = [cell for cell in prose[1:] if width is not None and _longest_word(cell) > room]
+        beside = _joined([cell for cell in prose if cell not in below], "; " if width is None else "\n")
+        yield from _beside([*([cell] for cell in row[:count]), beside], [*widths, room])
+        yield from _below(below, width or room)
 
 
-def _in_room(
-    titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int], room: int
-) -> Iterator[RenderableType]:
-    """The table with `room` for its prose; a line of it with a word that is longer, a URL, stands below."""
-    all_widths = [*widths, room]
-    yield _row((Text(title, style="bold") for title in titles), all_widths)
-    for row in rows:
-        columns, prose = row[: len(widths)], row[len(widths) :]
-        below = [cell for cell in prose[1:] if max(map(_cells, cell[0].split()), default=0) > room]
-        beside = [cell for cell in prose if cell not in below]
-        yield _row([*map(_text, columns), _prose(beside, "\n")], all_widths)
-        for cell in below:
-            yield Padding(_text(cell), (0, 0, 0, 4), expand=False)
+def _below(cells: Iterable[Cell], width: int) -> Iterator[_Line]:
+    for cell in cells:
+        for line in _wrapped([cell], width - 4) if cell[0] else ():
+            yield [*_spaces(4), *line]
 
 
-def _narrow(titles: Sequence[str], rows: Sequence[Row], widths: Sequence[int]) -> list[RenderableType]:
-    parts: list[RenderableType] = [_row((Text(title, style="bold") for title in titles[:-1]), widths)]
-    for row in rows:
-        parts.append(_row(map(_text, row[: len(widths)]), widths))
-        prose = _prose(row[len(widths) :], "\n")
-        if prose:
-            parts.append(Padding(prose, (0, 0, 0, 4), expand=False))
-    return parts
+def _joined(cells: Sequence[Cell], separator: str) -> list[Cell]:
+    return [part for i, cell in enumerate(cells) for part in ([(separator, ""), cell] if i else [cell])]
 
 
-def _prose(cells: Iterable[Cell], separator: str) -> Text:
-    return Text(separator).join(_text(cell) for cell in cells if cell[0])
-
-
-def _row(cells: Iterable[Text], widths: Sequence[int]) -> Table:
-    table = _grid(*widths)
-    table.add_row(*cells)
-    return table
-
-
-def _grid(*widths: int) -> Table:
-    """A table without lines, with columns of these widths; what is longer is folded, never cut."""
-    table = Table.grid(padding=(0, _GAP, 0, 0))
-    for width in widths:
-        table.add_column(width=width, overflow="fold")
-    return table
+def _longest_word(cell: Cell) -> int:
+    return max((_columns([(c, "") for c in word]) for word in cell[0].split()), default=0)
 
 
 def _shrunk(widths: Sequence[int], room: int) -> list[int]:
@@ -183,14 +105,64 @@ def _shrunk(widths: Sequence[int], room: int) -> list[int]:
     return fitted
 
 
-def _text(cell: Cell) -> Text:
-    return Text(*_safe(cell))
+def _beside(columns: Sequence[Sequence[Cell]], widths: Sequence[int]) -> Iterator[_Line]:
+    """Texts side by side, each in its own width; what is longer goes on in the next line, never cut."""
+    folded = [list(_wrapped(cells, width)) for cells, width in zip(columns, widths, strict=True)]
+    for parts in zip_longest(*folded, fillvalue=[]):
+        line: _Line = []
+        before = 0
+        for part, width in zip(parts, widths, strict=True):
+            line += [*_spaces(before - _columns(line)), *part]
+            before += width + _GAP
+        yield line
 
 
-def _safe(cell: Cell) -> Cell:
-    """What a page shows is others' words too; its escape codes are ours alone."""
-    return printable(cell[0]), cell[1]
+def _wrapped(cells: Iterable[Cell], width: int) -> Iterator[_Line]:
+    """The text in lines of at most `width` columns, broken at spaces; a longer word is folded."""
+    rest = _characters(cells)
+    while True:
+        end, column, space = 0, 0, -1
+        while end < len(rest) and rest[end][0] != "\n":
+            column += _columns(rest[end : end + 1])
+            if column > width and rest[end][0] != " ":
+                break
+            if rest[end][0] == " ":
+                space = end
+            end += 1
+        if end == len(rest):
+            yield rest
+            return
+        if rest[end][0] != "\n":
+            end = space if space > 0 else max(1, end)
+        yield rest[:end]
+        rest = rest[end + (rest[end][0] in " \n") :]
 
 
-def _cells(text: str) -> int:
-    return Text(text).cell_len
+def _characters(cells: Iterable[Cell]) -> _Line:
+    """Each character with its style; others' words lose their escape codes."""
+    return [(character, style) for text, style in cells for character in printable(text)]
+
+
+def _columns(line: Iterable[Cell]) -> int:
+    """How many columns a terminal needs for it."""
+    return sum(
+        1 if c.isascii() else 0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF")
+        for c, _ in line
+    )
+
+
+def _spaces(count: int) -> _Line:
+    return [(" ", "")] * count
+
+
+def _written(line: _Line, in_colour: bool) -> str:
+    while line and line[-1][0] == " ":
+        line = line[:-1]
+    groups = ((style, "".join(c for c, _ in cells)) for style, cells in groupby(line, lambda cell: cell[1]))
+    return "".join(_styled(text, style) if in_colour and style else text for style, text in groups)
+
+
+def _styled(text: str, style: str) -> str:
+    words = style.split()
+    colour = next((word for word in words if word not in ("bold", "dim")), None)
+    return click.style(text, fg=colour, bold="bold" in words or None, dim="dim" in words or None)

@@ -99,7 +99,7 @@ def announced() -> list[EntryPoint]:
     But ours, which brings no device, and what is blocked as a whole distribution: torch loads that all the
     same, and we do not.
     """
-    others = [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] != "accel_core"]
+    others = [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] != "accel_train"]
     if not others:
         return []
     settings = read()

@@ -55,12 +55,10 @@ class IsolatedLoader:
     One child loads all plugins. If it dies, each plugin has a child of its own, and the guilty one is
     `Unloaded` with how its child ended. The candidates' plugins are `Unimported`. `timeout`: seconds for each
     plugin's import and for each `accel_backends()`, the first counted from the child's first sign of life.
-    `meanwhile` is called while the first child starts: what else the caller imports costs nothing then.
     """
 
-    def __init__(self, timeout: float, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._meanwhile = meanwhile
         self._known: dict[EntryPoint, tuple[Candidate | Unloaded, ...]] = {}
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
@@ -86,9 +84,7 @@ class IsolatedLoader:
 
         job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
         try:
-            report = child.run(
-                _declare_in_child, job, self._timeout, each_stage=True, meanwhile=self._meanwhile
-            )
+            report = child.run(_declare_in_child, job, self._timeout, each_stage=True)
         except OSError as error:
             return {e: (unloaded(e, _no_child("load its plugin", error)),) for e in entry_points}
         if report.answer is not None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from accel_core.ops.providers import OWN, OpProvider
+from accel_core.ops.providers import OpProvider
 from accel_core.settings import Variable, flag
 
 __all__ = ["OpCandidate", "Operator", "choose", "table"]
@@ -39,7 +39,7 @@ class OpCandidate:
 
     @property
     def provider(self) -> str:
-        """For people: `"accel-npu 1.2"`, `"accel-core portable"`."""
+        """For people: `"accel-npu 1.2"`, `"accel-train portable"`."""
         return self.origin.name
 
     @property
@@ -154,13 +154,13 @@ class Operator:
 
 
 def table(providers: Iterable[OpProvider]) -> dict[str, Operator]:
-    """Every operator that `providers` and accel-core itself have, by name and sorted.
+    """Every operator that `providers` have, by name and sorted; candidates in the providers' order.
 
     The candidates are new at every call, as what failed to import in the middle of another import may work
     later.
     """
     candidates: dict[str, list[OpCandidate]] = {}
-    for provider in (*providers, *OWN):
+    for provider in providers:
         for op, source in provider.builders.items():
             candidates.setdefault(op, []).append(OpCandidate(op, source, provider))
     return {op: Operator(op, tuple(candidates[op])) for op in sorted(candidates)}

@@ -1,4 +1,4 @@
-"""Who provides operators: what a provider answers, and accel-core's own answers."""
+"""Who provides operators: what a provider answers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["OWN", "OpProvider", "is_host_code"]
+__all__ = ["OpProvider", "is_host_code"]
 
 
 def is_host_code(sources: Iterable[object]) -> bool:
@@ -37,6 +37,8 @@ class OpProvider:
     #: processor waits while another starts at once. By default neither: whoever installed the provider wants
     #: it used.
     optional: bool = False
+    #: Whether it is asked after all that say nothing here: what serves every device, where nobody has more.
+    last: bool = False
     #: What to do, or to know, where nobody has an operator: `"pip install acme-kernels may bring it"`.
     advice: str = ""
 
@@ -59,22 +61,3 @@ class OpProvider:
     def adapted(self, builder_class: type[Any]) -> type[Any]:
         """The class that is handed out for a builder's; itself, unless a provider adds to it."""
         return builder_class
-
-
-#: What accel-core brings for every device, asked after everybody else.
-OWN = (
-    OpProvider(
-        {"CPUAdamBuilder": "accel_train.ops.cpu_adam:CPUAdamBuilder"},
-        name="accel-core compiled", kind="compiled", optional=True,
-    ),
-    OpProvider(
-        {
-            op: f"accel_train.ops.portable:{op}"
-            for op in (
-                "CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder",
-                "FusedLambBuilder", "FusedLionBuilder",
-            )
-        },
-        name="accel-core portable", kind="portable", optional=True,
-    ),
-)  # fmt: skip

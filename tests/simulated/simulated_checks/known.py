@@ -1,7 +1,7 @@
 """What accel_core's interface must answer on a simulated device, where the device is known.
 
-What every accelerator promises is `accel_testing.conformance`'s, and held by the devices' score cards. Here is
-what no check of any device can know: how many there are and of how many bytes, and what must be claimed.
+What every accelerator promises is the conformance kit's, and held by the devices' score cards. Here is what
+no check of any device can know: how many there are and of how many bytes, and what must be claimed.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 
 from accel_core import Backend, TorchAccelerator
-from accel_train.staged import register
 from accel_simulated import DEVICES
+from accel_train.staged import register
 
 __all__ = ["MOVED", "OF_GLOO", "Ranks", "every_collective", "layouts", "ranks", "raw", "same"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from accel_testing import write_distribution
 from accel_simulated import Vendor
+from accel_testing import write_distribution
 from accel_tests.layouts import GROUP
 
 __all__ = ["PLUGINS", "VERSION", "install_plugin", "install_real_plugin"]

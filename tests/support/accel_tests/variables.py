@@ -6,8 +6,8 @@ import importlib
 import re
 from pathlib import Path
 
-from accel_train import startup
 from accel_core.settings import Variable
+from accel_train import startup
 
 __all__ = ["NAMES", "variables"]
 

@@ -19,8 +19,8 @@ from accel_tests import variables
 
 from accel_core.cli import commands
 from accel_core.cli.app import accel
-from accel_train.launch import command_line
 from accel_core.errors import AccelError, SettingError
+from accel_train.launch import command_line
 
 __all__ = ["Known"]
 
@@ -60,7 +60,10 @@ class Known:
                     code = file.read_text(encoding="utf-8")
                     found |= set(re.findall(r"add_argument\(\s*\"(--[\w-]+)\"", code))
         # What reads its arguments without a parser: the ranks' start, and the sessions' tools.
-        for file in (self.root / "packages/accel_train/src/accel_train/launch/worker.py", *self.root.glob("tools/*.py")):
+        for file in (
+            self.root / "packages/accel_train/src/accel_train/launch/worker.py",
+            *self.root.glob("tools/*.py"),
+        ):
             found |= set(re.findall(r"\"(--[a-z-]+)=?\"", file.read_text(encoding="utf-8")))
         return found
 

@@ -20,9 +20,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from accel_core import OpBuildError
-from accel_train.ops import cache
 from accel_simulated import prebuilt
 from accel_simulated.prebuilt import LIBRARY, Fit
+from accel_train.ops import cache
 
 __all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "runtime"]
 

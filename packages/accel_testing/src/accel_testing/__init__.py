@@ -11,15 +11,36 @@ this imports neither torch nor a vendor.
 
 from __future__ import annotations
 
-from accel_testing.accelerator import Call, FakeAccelerator
-from accel_testing.children import Ended, run
-from accel_testing.distributions import write_distribution
-from accel_testing.fakes import Fake, fake
-from accel_testing.faults import Fault
-from accel_testing.installing import Installation, installed
-from accel_testing.layers import environment
+from accel_core.probing import require_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accel_testing.accelerator import Call, FakeAccelerator
+    from accel_testing.children import Ended, run
+    from accel_testing.conformance.suite import AcceleratorTests
+    from accel_testing.distributions import write_distribution
+    from accel_testing.fakes import Fake, fake
+    from accel_testing.faults import Fault
+    from accel_testing.installing import Installation, installed
+    from accel_testing.layers import environment
+
+_HOME = {
+    "AcceleratorTests": "conformance.suite",
+    "Call": "accelerator",
+    "Ended": "children",
+    "Fake": "fakes",
+    "FakeAccelerator": "accelerator",
+    "Fault": "faults",
+    "Installation": "installing",
+    "environment": "layers",
+    "fake": "fakes",
+    "installed": "installing",
+    "run": "children",
+    "write_distribution": "distributions",
+}
 
 __all__ = [
+    "AcceleratorTests",
     "Call",
     "Ended",
     "Fake",
@@ -32,3 +53,20 @@ __all__ = [
     "run",
     "write_distribution",
 ]
+
+require_release("accel-testing")
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
+
+    def __getattr__(name: str) -> object:
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,16 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_core.errors import InvalidDeviceError
+from accel_core.probing import CPUAccelerator
 from accel_testing.faults import Faults
 
 if TYPE_CHECKING:
     from torch.types import Device
 
-    from accel_core.accelerators.records import DeviceProperties
-    from accel_core.backend import Backend
+    from accel_core import Backend, DeviceProperties
 
 __all__ = ["Call", "FakeAccelerator"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from accel_core._text import shown
-from accel_core.backend import Backend
+from accel_core import Backend
 from accel_core.errors import InvalidArgumentError, InvalidBackendError
+from accel_core.probing import shown
 from accel_testing.faults import Fault
 
 __all__ = ["Fake", "fake"]

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 
-from accel_core._text import shown
 from accel_core.errors import InvalidBackendError
+from accel_core.probing import shown
 
 __all__ = ["HOOKS", "STEPS", "Fault", "Faults", "members"]
 
@@ -42,7 +42,7 @@ NOTHING = _Nothing()
 
 def members() -> list[str]:
     """The members of `Accelerator` that are called."""
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
     return [name for name in dir(Accelerator) if name[0] != "_" and callable(getattr(Accelerator, name))]
 

@@ -11,16 +11,15 @@ import sys
 from collections.abc import Mapping
 from types import ModuleType
 
-from accel_core import current
-from accel_core._support.forks import ForkSafeLock
 from accel_core.errors import InvalidArgumentError
+from accel_core.probing import Made, exchange, forks
 
 __all__ = ["Layer", "environment", "is_set"]
 
 #: What begins the names of variables that steer a choice.
 STEERING = ("ACCEL_", "DS_")
 
-_lock = ForkSafeLock()
+_lock = forks.ForkSafeLock()
 #: Those in force, the innermost last.
 _layers: list[Layer] = []
 
@@ -38,7 +37,7 @@ class Layer:
         self._modules = modules
         self._before: dict[str, str | None] = {}
         self._modules_before: dict[str, ModuleType] = {}
-        self._choice: current.Made | None = None
+        self._choice: Made | None = None
 
     def begin(self) -> None:
         """Put it over the process."""
@@ -48,7 +47,7 @@ class Layer:
                 self._before[name] = os.environ.get(name)
                 _set(name, value)
             self._modules_before = _take_out(self._modules)
-            self._choice = current.exchange(None)
+            self._choice = exchange(None)
             _layers.append(self)
 
     def end(self) -> None:
@@ -69,9 +68,9 @@ class Layer:
             sys.modules.update(self._modules_before)
             if above:  # they began later, in another thread: what is chosen now may be of what goes
                 above[0]._choice = self._choice
-                current.exchange(None)
+                exchange(None)
             else:
-                current.exchange(self._choice)
+                exchange(self._choice)
 
     def keeps(self, name: str) -> bool:
         """Whether it has set that variable."""

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accel_core.accelerators.interface import Accelerator
-from accel_core.backend import PROJECT, Backend, ProbeResult
+from accel_core import Accelerator, Backend, Check, ProbeResult, hookimpl
 from accel_core.errors import BackendUnavailableError
-from accel_core.hookspecs import Check, hookimpl
+from accel_core.probing import PROJECT
 from accel_testing.fakes import Fake
 from accel_testing.faults import Faults
 

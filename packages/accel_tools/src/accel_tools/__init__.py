@@ -1,1 +1,12 @@
-"""TODO."""
+"""For those who must know why: `accel doctor`, `accel info` and `accel bench`.
+
+Importing this imports neither torch nor a vendor.
+"""
+
+from __future__ import annotations
+
+from accel_core.probing import require_release
+
+__all__: list[str] = []
+
+require_release("accel-tools")

@@ -1,1 +1,60 @@
-"""TODO."""
+"""For those who train: launching ranks, collectives, operators, and the frameworks on the chosen accelerator.
+
+    import accel_train
+
+    with accel_train.init_process_group() as ranks:
+        ...
+
+DeepSpeed, Lightning, Accelerate and Transformers have a module each: `accel_train.deepspeed` and so on.
+Importing this imports no torch: each public name is resolved when it is first used.
+"""
+
+from __future__ import annotations
+
+from accel_core.probing import require_release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from accel_train.launch.environment import as_deepspeed, as_shell, forwarded
+    from accel_train.launch.process_group import ProcessGroupOptions, RankContext, init_process_group
+    from accel_train.ops.builder import OpBuilder
+    from accel_train.staged.group import StagedProcessGroup
+
+_HOME = {
+    "OpBuilder": "ops.builder",
+    "ProcessGroupOptions": "launch.process_group",
+    "RankContext": "launch.process_group",
+    "StagedProcessGroup": "staged.group",
+    "as_deepspeed": "launch.environment",
+    "as_shell": "launch.environment",
+    "forwarded": "launch.environment",
+    "init_process_group": "launch.process_group",
+}
+
+__all__ = [
+    "OpBuilder",
+    "ProcessGroupOptions",
+    "RankContext",
+    "StagedProcessGroup",
+    "as_deepspeed",
+    "as_shell",
+    "forwarded",
+    "init_process_group",
+]
+
+require_release("accel-train")
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
+
+    def __getattr__(name: str) -> object:
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,13 +19,13 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from accel_core import current
+import accel_core
+from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK
-from accel_core.errors import IntegrationError, IntegrationMissingError
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["partial_state"]
 
@@ -48,7 +48,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     another device or cannot be given this one, and what `accel_core.accelerator(name)` raises.
     """
     accelerate = _accelerate()
-    ours = current.get_accelerator() if name is None else current.accelerator(name)
+    ours = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
     if accelerate.PartialState._shared_state:
         return _as_chosen(accelerate.PartialState(), ours)
     accelerate.PartialState._shared_state = _State(ours)

@@ -56,7 +56,7 @@ def autoload() -> None:
 
 def _prepare(wanted: tuple[str, ...]) -> list[str]:
     """Call what is announced under each name; the sentences say what cannot be done."""
-    from accel_core._support import installed  # 30 ms, where torch has not loaded it already
+    from accel_core.probing import installed  # 30 ms, where torch has not loaded it already
 
     announced = {entry_point.name.lower(): entry_point for entry_point in installed.entry_points(GROUP)}
     problems = []

@@ -18,7 +18,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from accel_core import current
+import accel_core
 from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
 
@@ -49,7 +49,7 @@ class AcceleratorArguments:
         # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
         asked = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
-            self.use_cpu = asked or current.get_accelerator().is_bf16_supported()
+            self.use_cpu = asked or accel_core.get_accelerator().is_bf16_supported()
         try:
             super()._validate_args()  # type: ignore[misc]
         finally:
@@ -57,7 +57,7 @@ class AcceleratorArguments:
 
     @cached_property
     def _setup_devices(self) -> torch.device:
-        ours = current.get_accelerator()
+        ours = accel_core.get_accelerator()
         is_cpu = ours.device().type == "cpu"
         if self.use_cpu and not is_cpu:
             raise IntegrationError(

@@ -1,23 +1,68 @@
-"""The commands of `accel`, a module each: the command `accel why` is `why.command`."""
+"""The commands of `accel`: the core's own, and those that other distributions bring.
+
+A distribution announces a command by an entry point of group `accel.commands`, whose name is the command's
+and whose value names a package: its `SUMMARIES` has a line for each of its commands, and its module of the
+command's name has the click command, `command`. Listing commands imports none of them.
+"""
 
 from __future__ import annotations
 
-__all__ = ["SUMMARIES"]
+from importlib import import_module
+from typing import Any, NamedTuple
 
-#: Each command and its line in `accel --help`, which is the first sentence of its own help: a list that can
-#: be shown without importing them.
+from accel_core._support import installed
+from accel_core.errors import CAUGHT, root_cause
+
+__all__ = ["BESIDE", "GROUP", "SUMMARIES", "Announced", "announced"]
+
+#: Entry points that name a package of commands.
+GROUP = "accel.commands"
+#: The core's own, a module here each, with its line in `accel --help`: the first sentence of its own help.
 SUMMARIES = {
-    "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "completion": "Print the script for shell completion.",
-    "deepspeed": "Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.",
-    "doctor": "Say what is wrong with the accelerators here, or with each NAME, and what to do.",
-    "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",
-    "info": "Show what the chosen accelerator, or NAME, is and can do.",
     "list": "List the backends: what can be used here, and why not the others.",
-    "new": "Write a plugin distribution for a device of your own.",
-    "ops": "List the operators of the chosen accelerator, and who provides each.",
-    "run": "Start the ranks of a script on this host, as torchrun does.",
-    "simulate": "Run a command whose Python processes have simulated devices, for tests.",
-    "verify": "Check that the chosen accelerator, or NAME, keeps what the interface promises.",
     "why": "Say what would be chosen and why each other is not.",
 }
+#: Whose the commands are that are released with the core.
+BESIDE = {
+    "bench": "accel-tools",
+    "deepspeed": "accel-train",
+    "doctor": "accel-tools",
+    "env": "accel-train",
+    "info": "accel-tools",
+    "new": "accel-testing",
+    "ops": "accel-train",
+    "run": "accel-train",
+    "simulate": "accel-testing",
+    "verify": "accel-testing",
+}
+
+
+class Announced(NamedTuple):
+    """A command that can be asked for: one line for it, and the package that has it."""
+
+    summary: str
+    #: Empty where the package fails to import, which `summary` says.
+    package: str
+
+    def load(self, name: str) -> Any:
+        """The click command; raises what its module raises."""
+        return import_module(f"{self.package}.{name}").command
+
+
+def announced() -> dict[str, Announced]:
+    """Every command by name, sorted; of two others of one name the first that is found."""
+    found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
+    for entry_point in installed.entry_points(GROUP):
+        if entry_point.name not in found:
+            found[entry_point.name] = _read(entry_point.name, entry_point)
+    return dict(sorted(found.items()))
+
+
+def _read(name: str, entry_point: Any) -> Announced:
+    try:
+        package = entry_point.load()
+        return Announced(str(package.SUMMARIES[name]), package.__name__)
+    except CAUGHT as error:
+        who = " ".join(filter(None, installed.identity(entry_point.dist)))
+        return Announced(f"{who} cannot be used: {root_cause(error)}", "")

@@ -29,39 +29,22 @@ _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT",
 )
 @options.probe_timeout
 @options.as_json
-@click.option(
-    "--export",
-    metavar="FILE",
-    type=click.Path(dir_okay=False),
-    help="Write the page to FILE instead: a picture (.svg), .html or .txt.",
-)
-def command(
-    *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool, export: str | None
-) -> None:
+def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
     """List the backends: what can be used here, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
     the verdicts themselves do not depend on DS_ACCELERATOR.
     """
-    if as_json and export:
-        raise click.UsageError("--export is for the page, and --json prints none.")
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        # A page takes rich, whose import is free while a child process starts.
-        prepare = (lambda: None) if as_json else output.prepare
-        load = IsolatedLoader(settings.probe_timeout, prepare)
-        surveyed = survey(settings, probing=not no_probe, load=load)
+        surveyed = survey(settings, probing=not no_probe, load=IsolatedLoader(settings.probe_timeout))
         marked = _marked(surveyed, settings)
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
             table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
             notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
-            page = [*table, Paragraph(), *notes]
-            if export:
-                output.export_page(page, export, "accel list")
-            else:
-                output.write_page(page)
+            output.write_page([*table, Paragraph(), *notes])
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:

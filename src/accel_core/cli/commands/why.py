@@ -14,7 +14,6 @@ from accel_core.detection.messages import not_found
 from accel_core.detection.records import Selection, Verdict
 from accel_core.detection.select import select
 from accel_core.detection.survey import Survey, survey
-from accel_tools.doctor.plugin_conduct import Misstep, conduct
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
 
@@ -130,8 +129,6 @@ class _Standing(NamedTuple):
     chosen: bool
     #: What the choice makes of it, as a sentence.
     sentence: str
-    #: What its plugin does while it is discovered, and should leave.
-    missteps: tuple[Misstep, ...]
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
@@ -140,7 +137,6 @@ class _Standing(NamedTuple):
             "usable": self.verdict.usable,
             "chosen": self.chosen,
             "standing": self.sentence,
-            "missteps": [misstep._asdict() for misstep in self.missteps],
             "rank": self.rank,
             "of": self.total,
             "outranked_by": [
@@ -175,18 +171,11 @@ def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str
     if not meant:
         usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
-    # Of several backends of one plugin the first has its missteps.
-    plugins = dict.fromkeys(
-        v.provenance for v in meant if not v.builtin and settings.permits(v.name, v.provenance.distribution)
-    )
-    early = {provenance: conduct(provenance, settings.probe_timeout) for provenance in plugins}
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
-    return [_standing(v, surveyed, settings, early.pop(v.provenance, ())) for v in meant], autoload
+    return [_standing(v, surveyed, settings) for v in meant], autoload
 
 
-def _standing(
-    verdict: Verdict, surveyed: Survey, settings: Settings, missteps: tuple[Misstep, ...]
-) -> _Standing:
+def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
     choice = surveyed.choice
     assert choice is not None
     above = surveyed.verdicts[: surveyed.verdicts.index(verdict)]
@@ -203,7 +192,6 @@ def _standing(
         above=above,
         chosen=is_chosen,
         sentence=_sentence(verdict, chosen, settings, is_chosen=is_chosen),
-        missteps=missteps,
     )
 
 
@@ -249,7 +237,6 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),
             )
         ),
-        *_missteps(standing),
     ]
 
 
@@ -258,18 +245,3 @@ def _entry_point(verdict: Verdict) -> str:
     source = verdict.provenance
     name = f"{source.entry_point} = " if source.entry_point.lower() != verdict.name else ""
     return text.clean(f"{name}{source.value}") if source.value else ""
-
-
-def _missteps(standing: _Standing) -> list[Part]:
-    """What whoever writes the plugin should change: others pay for it at their first call."""
-    if not standing.missteps:
-        return []
-    plugin = text.clean(standing.verdict.provenance.distribution)
-    lines = [
-        paragraph(
-            (text.clean(m.what) + (f" ({text.clean(m.where)})" if m.where else ""), ""),
-            (f"\ninstead: {m.instead}", "dim"),
-        )
-        for m in standing.missteps
-    ]
-    return [Heading(f"What {plugin} does while backends are merely looked for"), Bullets(lines)]

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from accel_core import OpBuildError
-from accel_train.ops import cache
 from accel_simulated import building, prebuilt
 from accel_simulated.detector import blame
 from accel_simulated.detector.log import Log
 from accel_simulated.detector.torch_names import first_line, is_question
+from accel_train.ops import cache
 
 __all__ = ["LIBRARY", "ahead", "build", "check", "load", "watch"]
 

@@ -17,11 +17,8 @@ from typing import Any
 
 import click
 
-from accel_core._support.installed import package_folders
-from accel_core._version import __version__
-from accel_core.cli import text
-from accel_core.detection.discovery import declarers, installed_names
-from accel_core.machine.vendors import FIRST_PARTY
+from accel_core import __version__, package_folders
+from accel_core.probing import declarers, installed_names, text, vendors
 
 __all__ = ["TORCH_TYPES", "command"]
 
@@ -126,8 +123,8 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
 def _require_free(name: str, *, torchs_own: bool) -> None:
     """Raise `click.UsageError` for a name that somebody has."""
     taken = ""
-    if name in FIRST_PARTY:
-        taken = f"{FIRST_PARTY[name]} brings this backend: pip install {FIRST_PARTY[name]}"
+    if name in vendors.FIRST_PARTY:
+        taken = f"{vendors.FIRST_PARTY[name]} brings this backend: pip install {vendors.FIRST_PARTY[name]}"
     elif name in _OURS:
         taken = f"accel_{name} is a package of this project"
     elif name in installed_names():

@@ -12,10 +12,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core.cli.output import answering
-from accel_core.cli.page import Paragraph, Table, paragraph
-from accel_testing.conformance.simulated import simulator
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
+from accel_core.probing import answering, page
+from accel_testing.conformance.simulated import simulator
 
 __all__ = ["command"]
 
@@ -106,15 +105,15 @@ def _build(provider: Any, names: tuple[str, ...], folder: Path | None) -> None:
 
 def _list(provider: Any) -> None:
     with answering(as_json=False) as output:
-        note = paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
+        note = page.paragraph(("accel simulate acme:2 -- COMMAND runs a command on two acme.", "dim"))
         rows = []
         for name, what in {**provider.devices(), **provider.declared()}.items():
             try:
                 here = "built" if provider.built(name) else "not built"
             except AccelError as error:  # that it cannot be built here must not hide what there is
-                here, note = "-", paragraph((f"Not everything can be built here: {error}", "yellow"))
+                here, note = "-", page.paragraph((f"Not everything can be built here: {error}", "yellow"))
             rows.append([(name, "bold"), (here, "dim"), (what, "")])
-        output.write_page([Table(("DEVICE", "HERE", "WHAT IT IS"), rows), Paragraph(), note])
+        output.write_page([page.Table(("DEVICE", "HERE", "WHAT IT IS"), rows), page.Paragraph(), note])
 
 
 def _run(ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]) -> None:

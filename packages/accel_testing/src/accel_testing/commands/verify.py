@@ -10,23 +10,27 @@ from pathlib import Path
 
 import click
 
-from accel_core.cli import options, text
-from accel_core.cli.output import answering
-from accel_core.cli.page import Cell, Heading, Marked, Paragraph, Part, Table, paragraph
-from accel_tools.cli.progress import Progress
+from accel_core import Candidate, Unloaded
+from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
+from accel_core.probing import (
+    IsolatedLoader,
+    Pin,
+    Settings,
+    answering,
+    find_candidates,
+    messages,
+    options,
+    page,
+    select,
+    text,
+)
 from accel_testing.conformance import document, simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.expected import NOTHING, Expected, read
 from accel_testing.conformance.groups import LEVELS, USUAL_LEVEL
 from accel_testing.conformance.records import Card, Outcome, Result
 from accel_testing.conformance.run import run
-from accel_core.detection.discovery import find
-from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.messages import not_found
-from accel_core.detection.records import Candidate, Unloaded
-from accel_core.detection.select import select
-from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
-from accel_core.settings import Pin, Settings
+from accel_tools.cli.progress import Progress
 
 __all__ = ["command"]
 
@@ -111,7 +115,7 @@ def command(
                 output.write_json({"checks": rows})
             else:
                 cells = [((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted]
-                output.write_page([Table(("LEVEL", "CHECK", ""), cells)])
+                output.write_page([page.Table(("LEVEL", "CHECK", ""), cells)])
             return
         settings = options.read_settings()
         _require_pytest()
@@ -158,15 +162,17 @@ def _subject(name: Pin | None, settings: Settings) -> Candidate | Unloaded:
     """The backend to check; raises `BackendNotFoundError`."""
     load = IsolatedLoader(settings.probe_timeout)
     if name is not None:
-        found = find(name, settings, load)
+        found = find_candidates(name, settings, load)
         if found:
             return found[0]
         if str(name) != simulated.device()[0]:  # which no plugin declares: what is chosen drives it
             usable = select(settings, isolated=True).selection.chosen
-            raise BackendNotFoundError(not_found(f"accel verify {name}", name, lambda: [usable or "cpu"]))
+            raise BackendNotFoundError(
+                messages.not_found(f"accel verify {name}", name, lambda: [usable or "cpu"])
+            )
     chosen = select(settings, isolated=True).selection.chosen
     pin = Pin(chosen or "cpu", "")
-    return find(pin, settings, load)[0]
+    return find_candidates(pin, settings, load)[0]
 
 
 def _status(card: Card) -> int:
@@ -187,44 +193,48 @@ def _write(card: Card) -> None:
 # --- the card ------------------------------------------------------------------------------------------
 
 
-def _page(card: Card, expected: Expected) -> list[Part]:
+def _page(card: Card, expected: Expected) -> list[page.Part]:
     source = f"{card.distribution} {card.version}".strip()
     style = "bold green" if card.reached == card.level else "bold yellow"
-    parts: list[Part] = [
-        paragraph((card.score, style), (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", "")),
+    parts: list[page.Part] = [
+        page.paragraph(
+            (card.score, style), (f"  {card.backend} ({source}), torch {card.torch or 'missing'}", "")
+        ),
     ]
     if card.frameworks:
-        parts.append(paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
+        parts.append(page.paragraph((f"With {', '.join(card.frameworks)}.", "dim")))
     if card.simulated:
-        parts.append(paragraph((f"Simulated, no real device: {card.simulated}.", "yellow")))
-    parts.append(Paragraph())
-    parts.append(Table(_COLUMNS, [_row(card, level) for level in range(card.level + 1) if card.of(level)]))
+        parts.append(page.paragraph((f"Simulated, no real device: {card.simulated}.", "yellow")))
+    parts.append(page.Paragraph())
+    parts.append(
+        page.Table(_COLUMNS, [_row(card, level) for level in range(card.level + 1) if card.of(level)])
+    )
     bad = [result for result in card.results if not result.outcome.is_good]
     if bad:
-        parts.append(Heading("What is not kept"))
+        parts.append(page.Heading("What is not kept"))
         parts += [_marked(result) for result in _joined(bad)]
     left = [result for result in card.results if result.outcome in (Outcome.EXPECTED, Outcome.SKIPPED)]
     if left:
-        parts.append(Heading("As the vendor's file says"))
+        parts.append(page.Heading("As the vendor's file says"))
         parts += [_marked(result) for result in left]
     none = [result for result in card.results if result.outcome is Outcome.NOT_CLAIMED]
     if none:
-        parts.append(Heading("Not claimed"))
+        parts.append(page.Heading("Not claimed"))
         by_reason: dict[str, list[str]] = {}
         for result in none:
             by_reason.setdefault(result.message, []).append(result.check.name)
         parts += [
-            Marked(("–", "dim"), paragraph((f"{reason}: ", ""), (", ".join(names), "dim")), 2)
+            page.Marked(("–", "dim"), page.paragraph((f"{reason}: ", ""), (", ".join(names), "dim")), 2)
             for reason, names in by_reason.items()
         ]
     return parts
 
 
-def _next(card: Card) -> list[Part]:
+def _next(card: Card) -> list[page.Part]:
     """How to go on where there is no such device here."""
     if card.simulated or _status(card) != 2:
         return []
-    return [Paragraph(), paragraph((_simulated(card.backend), "yellow"))]
+    return [page.Paragraph(), page.paragraph((_simulated(card.backend), "yellow"))]
 
 
 def _simulated(name: str) -> str:
@@ -239,7 +249,7 @@ def _simulated(name: str) -> str:
     return f"Without the device: accel simulate {name} -- accel verify {name}"
 
 
-def _row(card: Card, level: int) -> list[Cell]:
+def _row(card: Card, level: int) -> list[page.Cell]:
     results = card.of(level)
     passed = sum(result.outcome is Outcome.PASSED for result in results)
     bad = sum(not result.outcome.is_good for result in results)
@@ -256,11 +266,11 @@ def _row(card: Card, level: int) -> list[Cell]:
 _MARKS = {Outcome.EXPECTED: ("!", "yellow"), Outcome.SKIPPED: ("–", "dim")}
 
 
-def _marked(result: Result) -> Marked:
+def _marked(result: Result) -> page.Marked:
     mark = _MARKS.get(result.outcome, ("✗", "bold red"))
     how = "" if result.outcome is Outcome.FAILED else f"{result.outcome.value}: "
     words = text.clean(f"{how}{result.message}")
-    return Marked(mark, paragraph((result.check.name, "bold"), (f"  {words}", "")), 2)
+    return page.Marked(mark, page.paragraph((result.check.name, "bold"), (f"  {words}", "")), 2)
 
 
 def _joined(results: list[Result]) -> list[Result]:

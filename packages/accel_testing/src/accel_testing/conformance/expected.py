@@ -14,8 +14,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_testing.conformance.catalogue import checks
 from accel_core.errors import SettingError
+from accel_testing.conformance.catalogue import checks
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -44,6 +44,9 @@ class Group(NamedTuple):
         return Path(__file__).parent.joinpath(*folders, f"test_{last}.py")
 
 
+#: What runs a framework on our accelerator.
+_TRAIN = ("accel_train",)
+
 GROUPS = (
     Group("declaration", 0),
     Group("interface.signatures", 1),
@@ -58,7 +61,7 @@ GROUPS = (
     Group("compute.amounts", 2),
     Group("compute.compiling", 2, seconds=240.0),
     Group("ranks.distributed", 3, seconds=400.0),
-    Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",),)),
-    Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"),)),
-    Group("frameworks.transformers", 4, 500.0, (("transformers",), ("accelerate",))),
+    Group("frameworks.deepspeed", 4, 500.0, (("deepspeed",), _TRAIN)),
+    Group("frameworks.lightning", 4, 500.0, (("lightning", "pytorch_lightning"), _TRAIN)),
+    Group("frameworks.transformers", 4, 500.0, (("transformers",), ("accelerate",), _TRAIN)),
 )

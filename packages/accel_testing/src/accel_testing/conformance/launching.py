@@ -13,9 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core._support.child import ChildReport
-from accel_core._support.interpreter import end_group
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
+from accel_core.probing import child, interpreter
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.parts import BEGINNING
 
@@ -92,7 +91,9 @@ def kept(launch: Launch, part: str) -> None:
 def _fate(launch: Launch) -> str:
     told = []
     for rank, (code, words) in enumerate(zip(launch.codes, launch.words, strict=True)):
-        told.append(f"rank {rank} {ChildReport(returncode=code).ending}" + (f": {words}" if words else ""))
+        told.append(
+            f"rank {rank} {child.ChildReport(returncode=code).ending}" + (f": {words}" if words else "")
+        )
     return "; ".join(told)
 
 
@@ -129,7 +130,7 @@ def _run(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    end_group(process)
+    interpreter.end_group(process)
     process.wait()
 
 

@@ -23,7 +23,9 @@ def pytest_addoption(parser: Any) -> None:
         "such as acme:2; several by comma: one run each, and a table at the end."
     )
     _add(group, "--accel", metavar="NAME[:COUNT],...", help=about)
-    expected = "A TOML file of the checks of accel_testing.conformance that are skipped or fail, with reasons."
+    expected = (
+        "A TOML file of the checks of accel_testing.conformance that are skipped or fail, with reasons."
+    )
     _add(group, "--accel-expected", metavar="FILE", help=expected)
 
 
@@ -42,9 +44,9 @@ def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None
 
     import pytest
 
+    from accel_core.errors import SettingError
     from accel_testing.conformance.catalogue import checks
     from accel_testing.conformance.expected import read
-    from accel_core.errors import SettingError
 
     try:
         expected = read(Path(given))

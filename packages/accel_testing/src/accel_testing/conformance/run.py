@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accel_core._support.interpreter import end_group
-from accel_core._version import __version__
+from accel_core import Candidate, Unloaded, __version__
+from accel_core.probing import interpreter
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.records import Card, Outcome, Result
-from accel_core.detection.records import Candidate, Unloaded
 
 __all__ = ["run"]
 
@@ -190,7 +189,7 @@ def _child(members: list[Check], order: _Order, told: _Told) -> _Ending:
                     return _Ending(True, f"it did not end in {waited:.0f} s, and was ended", waited)
                 time.sleep(_PAUSE)
         finally:
-            end_group(process)
+            interpreter.end_group(process)
             process.wait()
         told.look(results)
         return _Ending(False, _how(process.returncode, output), time.monotonic() - began)
@@ -215,10 +214,10 @@ def _environment() -> dict[str, str]:
 
 def _how(code: int, output: Any) -> str:
     """How a child that did not come to its end ended, and its last words."""
-    from accel_core._support.child import ChildReport
+    from accel_core.probing import child
 
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - 1500))
     said = output.read().decode("utf-8", "replace").strip()
     lines = [line for line in said.splitlines() if line.strip()]
-    return f"its process {ChildReport(returncode=code).ending}" + (f": {lines[-1]}" if lines else "")
+    return f"its process {child.ChildReport(returncode=code).ending}" + (f": {lines[-1]}" if lines else "")

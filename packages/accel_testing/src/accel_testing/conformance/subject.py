@@ -8,9 +8,8 @@ from typing import ClassVar
 import pytest
 
 import accel_core
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator, Candidate, Unloaded
 from accel_testing.conformance import simulated
-from accel_core.detection.records import Candidate, Unloaded
 
 __all__ = ["Subject", "candidate_of"]
 

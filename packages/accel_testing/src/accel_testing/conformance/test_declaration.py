@@ -11,12 +11,10 @@ import pluggy
 import pytest
 from packaging.requirements import Requirement
 
-from accel_core import hookspecs
-from accel_core._support import child
-from accel_core.backend import PROJECT
+from accel_core import Candidate, hookspecs
+from accel_core.probing import PROJECT, child
 from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
 from accel_testing.conformance.subject import Subject, candidate_of
-from accel_core.detection.records import Candidate
 
 __all__ = ["TestDeclaration"]
 
@@ -46,7 +44,7 @@ class TestDeclaration(Subject):
         """What importing the plugin's module did in a fresh process."""
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
-        report = child.run(look, {"module": candidate.provenance.value}, _SECONDS, meanwhile=lambda: None)
+        report = child.run(look, {"module": candidate.provenance.value}, _SECONDS)
         require(report.answer is not None, f"importing {candidate.provenance.value} {report.ending}")
         return dict(report.answer or {})
 
@@ -168,8 +166,8 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         started = time.perf_counter()
         module = importlib.import_module(name)
         took.append(time.perf_counter() - started)
-    from accel_core.detection.plugins import declarations
+    from accel_core.probing import plugins
 
-    vendors = {v.partition(".")[0] for each in declarations(module) for v in each.vendor_imports}
+    vendors = {v.partition(".")[0] for each in plugins.declarations(module) for v in each.vendor_imports}
     heavy = sorted({"torch", "numpy", *vendors} & {each.partition(".")[0] for each in new})
     return {"heavy": heavy, "changes": found, "threads": threading.active_count(), "ms": min(took) * 1e3}

@@ -14,25 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support import child
-from accel_core._support.torch_import import import_torch
-from accel_core.accelerators._devices import missing_defaults
+from accel_core import is_installed
+from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
+from accel_core.probing import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, measured, wrong
-from accel_train.launch.communication import communication_of
-from accel_train.launch.environment import pin_of
-from accel_train.launch.plan import share_out
-from accel_train.launch.process_group import init_process_group
-from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
-from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
-from accel_core.machine import devices, host
-from accel_core.settings import DS_ACCELERATOR
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["collectives"]
 
@@ -52,6 +44,8 @@ def collectives(accelerator: Accelerator, effort: Effort, ranks: int | None) -> 
 
 
 def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Measurement]:
+    if not is_installed("accel_train"):
+        return _without(Outcome.NOT_MEASURED, "accel-train starts the ranks: pip install accel-train")
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
@@ -79,6 +73,8 @@ def _without(outcome: Outcome, reason: str) -> list[Measurement]:
 
 
 def _how(accelerator: Accelerator, count: int, *, shared: bool) -> str:
+    from accel_train.launch.communication import communication_of
+
     how = f"{count} ranks over {communication_of(accelerator)}"
     if not shared:
         return how
@@ -140,6 +136,11 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
 
 def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: int) -> dict[str, Any]:
     """What one rank is told: its place, its cores, its variables."""
+    from accel_train.launch.communication import communication_of
+    from accel_train.launch.environment import pin_of
+    from accel_train.launch.plan import share_out
+    from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
+
     is_host = on_host(accelerator)
     there = 1 if is_host else accelerator.device_count()
     near = [None if is_host else _node(accelerator, index % there) for index in range(count)]
@@ -180,6 +181,8 @@ def _node(accelerator: Accelerator, index: int) -> int | None:
 
 def _rank(job: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
     """In the child: join the others, and time each collective."""
+    from accel_train import init_process_group
+
     os.environ.update(job["environment"])  # before torch and the vendor are loaded, who read it once
     if job["cores"]:
         with contextlib.suppress(OSError):  # the cpuset has changed since: it runs where it may

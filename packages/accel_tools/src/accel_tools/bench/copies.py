@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support.torch_import import import_torch
+from accel_core.errors import UnsupportedError
+from accel_core.probing import host, import_torch
 from accel_tools.bench.records import Effort, Measurement, Step
 from accel_tools.bench.timing import attempted, measured, sampled, wrong
-from accel_core.errors import UnsupportedError
-from accel_core.machine import host
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["buffer_bytes", "copies", "in_bytes", "on_host"]
 

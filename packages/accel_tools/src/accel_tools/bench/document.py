@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._version import __version__
+from accel_core import __version__
 from accel_tools.bench.records import Measurement, Outcome
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ import os
 import platform
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support.torch_import import import_torch
-from accel_core.accelerators.records import DeviceProperties
+from accel_core import DeviceProperties
 from accel_core.errors import CAUGHT, BackendUnavailableError, root_cause
-from accel_core.machine import devices, host
+from accel_core.probing import devices, host, import_torch
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["device_facts", "machine_facts"]
 

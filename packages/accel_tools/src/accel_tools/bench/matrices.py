@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.torch_import import import_torch
+from accel_core.errors import UnsupportedError
+from accel_core.probing import import_torch
 from accel_tools.bench.copies import buffer_bytes
 from accel_tools.bench.records import Effort, Measurement, Step
 from accel_tools.bench.timing import attempted, measured, quickest, sampled, wrong
-from accel_core.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["launches", "matrices"]
 

@@ -10,7 +10,7 @@ from accel_tools.bench.matrices import launches, matrices
 from accel_tools.bench.records import FULL, Effort, Step
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["steps"]
 

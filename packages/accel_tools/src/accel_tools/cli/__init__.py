@@ -1,1 +1,1 @@
-"""TODO."""
+"""What the commands of accel-tools share: options, and what is written beside the terminal."""

@@ -9,11 +9,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from accel_core.cli.page import Facts, Heading, Paragraph, Part, Table
+from accel_core.probing import page, to_text
 from accel_tools.doctor.outgoing import Outgoing, Ranked
 from accel_tools.doctor.records import Report, Visit
 
 __all__ = ["Outlets", "outlets"]
+
+#: The width of the page of `--html`.
+_HTML_COLUMNS = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,17 +45,16 @@ class Outlets(NamedTuple):
         return recorded()
 
     def write(
-        self, visit: Visit, report: Report, log: list[str], page: Callable[[Report], list[Part]]
+        self, visit: Visit, report: Report, log: list[str], in_terminal: Callable[[Report], list[page.Part]]
     ) -> str:
         """Write the files; gives the Markdown for stdout, empty where none is asked for.
 
-        `page` gives the report as the terminal shows it. Raises `click.ClickException` for a file that is
-        there already, or cannot be written.
+        `in_terminal` gives the report as the terminal shows it. Raises `click.ClickException` for a file that
+        is there already, or cannot be written.
         """
         if not (self.issue or self.bundle or self.html):
             return ""
         # Here, as most visits go nowhere.
-        from accel_core.cli.render import exported
         from accel_tools.doctor import bundle, markdown
         from accel_tools.doctor.identity import Identity
         from accel_tools.doctor.outgoing import outgoing
@@ -63,9 +65,8 @@ class Outlets(NamedTuple):
         if self.bundle:
             self._file("--bundle", self.bundle, bundle.bundle(made, log, redactor))
         if self.html:
-            parts = [*page(made.report), *_besides(made)]
-            html = exported(parts, ".html", "accel doctor", None)
-            self._file("--html", self.html, html.encode("utf-8", "xmlcharrefreplace"))
+            parts = [*in_terminal(made.report), *_besides(made)]
+            self._file("--html", self.html, _html(parts).encode("utf-8", "xmlcharrefreplace"))
         return markdown.markdown(made).rstrip("\n") if self.issue else ""
 
     def _file(self, option: str, path: str, data: bytes) -> None:
@@ -82,15 +83,27 @@ class Outlets(NamedTuple):
         click.echo(f"{path} is written. It names no person, host or folder; look into it before you send it.")
 
 
-def _besides(made: Outgoing) -> list[Part]:
+def _html(parts: list[page.Part]) -> str:
+    """The page in HTML, in the colours of a terminal."""
+    import io
+
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=io.StringIO(), width=_HTML_COLUMNS, record=True, force_terminal=True)
+    console.print(Text.from_ansi(to_text(parts, _HTML_COLUMNS, in_colour=True)))
+    return console.export_html(inline_styles=True)
+
+
+def _besides(made: Outgoing) -> list[page.Part]:
     """Return what the page of `--html` has beside the report."""
-    ranking = Table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
-    parts: list[Part] = [Heading("Ranking"), ranking] if made.ranking else []
-    parts += [Heading("Versions"), Facts(made.versions.items())]
+    ranking = page.Table(("Backend", "From", "Priority", "Verdict"), [*map(_row, made.ranking)])
+    parts: list[page.Part] = [page.Heading("Ranking"), ranking] if made.ranking else []
+    parts += [page.Heading("Versions"), page.Facts(made.versions.items())]
     if made.variables:
-        parts += [Heading("Environment variables"), Facts(made.variables.items())]
+        parts += [page.Heading("Environment variables"), page.Facts(made.variables.items())]
     foot = "Names of people, hosts and folders, and the values of other variables, were taken out."
-    return [*parts, Paragraph(), Paragraph([(foot, "dim")])]
+    return [*parts, page.Paragraph(), page.Paragraph([(foot, "dim")])]
 
 
 def _row(ranked: Ranked) -> list[tuple[str, str]]:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from accel_core.cli.output import Output
-from accel_core.cli.page import Heading, Table
+from accel_core.probing import Output, page
 from accel_tools.doctor.records import Level, Report, Topic, Visit
 from accel_tools.doctor.topics import checks
 
@@ -94,7 +93,7 @@ def write_list(visit: Visit, topics: Iterable[Topic], output: Output, *, as_json
         output.write_json({"topics": named, "checks": listed})
         return
     rows = [[(topic.name, "bold"), ("accel-core", "dim"), (topic.title, "")] for topic in topics]
-    parts: list[Any] = [Heading("Topics"), Table(("name", "from", "what"), rows)]
+    parts: list[Any] = [page.Heading("Topics"), page.Table(("name", "from", "what"), rows)]
     if found:
         lines = [
             [
@@ -105,5 +104,5 @@ def write_list(visit: Visit, topics: Iterable[Topic], output: Output, *, as_json
             ]
             for c in found
         ]
-        parts += [Heading("Checks"), Table(("name", "from", "what"), lines)]
+        parts += [page.Heading("Checks"), page.Table(("name", "from", "what"), lines)]
     output.write_page(parts)

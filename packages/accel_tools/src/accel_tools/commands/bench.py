@@ -10,19 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core.asking import Step, Subject
+from accel_core.probing import Pin, Settings, Step, Subject, answer_of, answering, options, page, text
 from accel_tools.bench import chart, document
 from accel_tools.bench.document import Run
 from accel_tools.bench.facts import device_facts, machine_facts
 from accel_tools.bench.records import FULL, QUICK, Effort, Measurement, Outcome
 from accel_tools.bench.run import steps
 from accel_tools.bench.units import in_words
-from accel_core.cli import options, text
-from accel_core.cli.accelerator import answer_of
-from accel_core.cli.output import answering
-from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
 from accel_tools.cli.progress import Progress
-from accel_core.settings import Pin, Settings
 
 __all__ = ["command"]
 
@@ -168,18 +163,18 @@ def _draw(path: Path, run: Run, compare: tuple[Path, Run] | None) -> None:
 # --- the page ------------------------------------------------------------------------------------------
 
 
-def _page(run: Run, comparison: dict[str, Any] | None) -> list[Part]:
-    parts = [*_identity(run), Paragraph(), Table(_TITLES, [_row(m) for m in run.measurements])]
+def _page(run: Run, comparison: dict[str, Any] | None) -> list[page.Part]:
+    parts = [*_identity(run), page.Paragraph(), page.Table(_TITLES, [_row(m) for m in run.measurements])]
     return parts if comparison is None else [*parts, *_compared(run, comparison)]
 
 
-def _identity(run: Run) -> list[Part]:
+def _identity(run: Run) -> list[page.Part]:
     machine, device = run.machine, run.accelerator
     source = f" ({device['distribution']} {device['version']})"
     threads = text.count(machine["torch_threads"], "thread")
     return [
-        paragraph((device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")),
-        Facts(
+        page.paragraph((device["name"], "bold green"), (source, "dim"), (f": {_product(run)}", "")),
+        page.Facts(
             (
                 ("device", f"{device['device']}, {text.count(device['devices'], 'device')} in all"),
                 ("driver", text.clean(device["driver"] or "")),
@@ -205,8 +200,8 @@ def _load(machine: Any) -> str:
     return f"{load:.1f} before the run{busy}"
 
 
-def _row(m: Measurement) -> list[Cell]:
-    first: list[Cell] = [(m.title, "bold"), (in_words(m), "")]
+def _row(m: Measurement) -> list[page.Cell]:
+    first: list[page.Cell] = [(m.title, "bold"), (in_words(m), "")]
     if m.value is None:
         word = "" if m.outcome is Outcome.NOT_MEASURED else f"{m.outcome.value}: "
         return [*first, (f"{word}{text.clean(m.reason)}", _STYLES[m.outcome])]
@@ -215,21 +210,23 @@ def _row(m: Measurement) -> list[Cell]:
     return [*first, (how, ""), (text.clean(m.note), "dim")]
 
 
-def _compared(run: Run, comparison: dict[str, Any]) -> list[Part]:
+def _compared(run: Run, comparison: dict[str, Any]) -> list[page.Part]:
     taken = f" ({text.clean(comparison['time'])})"
-    parts: list[Part] = [Heading(f"Compared with {text.clean(comparison['file'])}{taken}")]
+    parts: list[page.Part] = [page.Heading(f"Compared with {text.clean(comparison['file'])}{taken}")]
     parts += [
-        paragraph(("Warning: ", "bold yellow"), (f"{text.clean(warning)}.", ""))
+        page.paragraph(("Warning: ", "bold yellow"), (f"{text.clean(warning)}.", ""))
         for warning in comparison["warnings"]
     ]
     now = {m.name: m for m in run.measurements}
     rows = [_change(change, now[change["name"]]) for change in comparison["changes"]]
     return (
-        [*parts, Table(_CHANGES, rows)] if rows else [*parts, paragraph(("No measurement is in both.", ""))]
+        [*parts, page.Table(_CHANGES, rows)]
+        if rows
+        else [*parts, page.paragraph(("No measurement is in both.", ""))]
     )
 
 
-def _change(change: dict[str, Any], now: Measurement) -> list[Cell]:
+def _change(change: dict[str, Any], now: Measurement) -> list[page.Cell]:
     verdict = change["verdict"] if change["verdict"] != "same" else ""
     style = {"faster": "green", "slower": "red"}.get(verdict, "")
     return [

@@ -7,15 +7,12 @@ from collections.abc import Sequence
 
 import click
 
+from accel_core.probing import Pin, answering, options, page, text
 from accel_tools.cli import handing_on, mending
-from accel_core.cli import options, text
-from accel_core.cli.output import answering
-from accel_core.cli.page import Cell, Facts, Marked, Paragraph, Part, paragraph
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit
 from accel_tools.doctor.run import end_given_up, visited
 from accel_tools.doctor.topics import TOPICS
-from accel_core.settings import Pin
 
 __all__ = ["command"]
 
@@ -82,43 +79,51 @@ def command(
     ctx.exit(report.exit_status)
 
 
-def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[Part]:
-    parts: list[Part] = [paragraph((text.clean(report.verdict), _STYLES[report.level])), Paragraph()]
+def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Part]:
+    parts: list[page.Part] = [
+        page.paragraph((text.clean(report.verdict), _STYLES[report.level])),
+        page.Paragraph(),
+    ]
     for topic in report.topics:
         parts += _topic(topic, in_unicode=in_unicode, everything=everything)
     if not everything:
-        parts += [Paragraph(), paragraph(("`accel doctor -v` says all that was seen.", "dim"))]
+        parts += [page.Paragraph(), page.paragraph(("`accel doctor -v` says all that was seen.", "dim"))]
     return parts
 
 
-def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[Part]:
+def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[page.Part]:
     """The topic's line, and below what is not as it should be; `everything`: all findings and their facts."""
 
-    def mark(level: Level) -> Cell:
+    def mark(level: Level) -> page.Cell:
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
 
     took = f"  {topic.ms / 1e3:.1f} s" if everything else ""
-    parts: list[Part] = [Marked(mark(topic.level), paragraph((topic.title, "bold"), (took, "dim")))]
+    parts: list[page.Part] = [
+        page.Marked(mark(topic.level), page.paragraph((topic.title, "bold"), (took, "dim")))
+    ]
     if topic.failed:
         failed = f"this could not be looked into: {text.clean(topic.failed)}"
-        parts.append(Marked(mark(Level.WARNING), paragraph((failed, "")), indent=2))
+        parts.append(page.Marked(mark(Level.WARNING), page.paragraph((failed, "")), indent=2))
     for finding in topic.findings:
         if everything or finding.level is not Level.OK:
-            parts.append(Marked(mark(finding.level), Paragraph(_in_words(finding)), indent=2))
+            parts.append(page.Marked(mark(finding.level), page.Paragraph(_in_words(finding)), indent=2))
             if everything and finding.facts:
                 parts += _facts(finding)
     return parts
 
 
-def _facts(finding: Finding) -> list[Part]:
+def _facts(finding: Finding) -> list[page.Part]:
     """What was seen: in two columns, or one under the other where names are long, as paths are."""
     facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
-        return [Facts(facts, indent=5)]
-    return [Marked(("", ""), paragraph((name, "dim"), (f"  {value}", "")), indent=3) for name, value in facts]
+        return [page.Facts(facts, indent=5)]
+    return [
+        page.Marked(("", ""), page.paragraph((name, "dim"), (f"  {value}", "")), indent=3)
+        for name, value in facts
+    ]
 
 
-def _in_words(finding: Finding) -> Sequence[Cell]:
+def _in_words(finding: Finding) -> Sequence[page.Cell]:
     about = [(text.clean(finding.about), "bold"), (": ", "")] if finding.about else []
     step = [(f"\n{text.clean(finding.step)}", "dim")] if finding.step else []
     return [*about, (text.clean(finding.what), ""), *step]

@@ -7,22 +7,23 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core._support.guarded import preserved
-from accel_core._support.torch_import import import_torch
-from accel_core.accelerators._streams import HostStream
-from accel_core.accelerators.interface import Accelerator
-from accel_core.accelerators.records import DeviceProperties
-from accel_core.asking import Step, Subject
-from accel_core.cli import options, text
-from accel_core.cli.accelerator import answer_of
-from accel_core.cli.output import answering
-from accel_core.cli.page import Bullets, Facts, Heading, Part, Table, paragraph
-from accel_core.detection.autoload import spoilers
-from accel_core.detection.records import How
-from accel_train.launch.communication import communication_of
+from accel_core import Accelerator, DeviceProperties, HostStream, is_installed
 from accel_core.errors import CAUGHT, UnsupportedError, root_cause
-from accel_core.settings import Pin, Settings
-from accel_train.staged import STAGED
+from accel_core.probing import (
+    How,
+    Pin,
+    Settings,
+    Step,
+    Subject,
+    answer_of,
+    answering,
+    guarded,
+    import_torch,
+    options,
+    page,
+    spoilers,
+    text,
+)
 
 __all__ = ["command"]
 
@@ -100,7 +101,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with preserved(what):
+            with guarded.preserved(what):
                 return ask()
         except UnsupportedError:
             return None
@@ -129,7 +130,7 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
         "torch": str(import_torch().__version__),
         "devices": [_device_document(accelerator, index, ask) for index in range(count or 0)],
         "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
-        "communication_backend": ask("communication_backend_name()", lambda: communication_of(accelerator)),
+        "communication_backend": ask("communication_backend_name()", lambda: _communication_of(accelerator)),
         "communication_backend_version": None if version is None else list(version),
         "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend),
         "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
@@ -167,21 +168,21 @@ def _is_host_stream(stream: object) -> bool:
 # --- the page ------------------------------------------------------------------------------------------
 
 
-def _page(doc: dict[str, Any]) -> list[Part]:
+def _page(doc: dict[str, Any]) -> list[page.Part]:
     return [*_identity(doc), *_devices(doc), *_abilities(doc), *_problems(doc), *_autoload(doc)]
 
 
-def _autoload(doc: dict[str, Any]) -> list[Part]:
-    lines = [paragraph((text.clean(line), "")) for line in doc["autoload"]]
-    return [Heading(text.AUTOLOAD), Bullets(lines)] if lines else []
+def _autoload(doc: dict[str, Any]) -> list[page.Part]:
+    lines = [page.paragraph((text.clean(line), "")) for line in doc["autoload"]]
+    return [page.Heading(text.AUTOLOAD), page.Bullets(lines)] if lines else []
 
 
-def _identity(doc: dict[str, Any]) -> list[Part]:
+def _identity(doc: dict[str, Any]) -> list[page.Part]:
     source = f" ({doc['distribution']} {doc['version']})"
     what = f": {text.clean(doc['description'])}" if doc["description"] else ""
     return [
-        paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
-        Facts(
+        page.paragraph((doc["name"], "bold green"), (source, "dim"), (what, "")),
+        page.Facts(
             (
                 ("chosen as", How(doc["how"]).words if doc["how"] else ""),
                 ("priority", str(doc["priority"])),
@@ -194,9 +195,9 @@ def _identity(doc: dict[str, Any]) -> list[Part]:
     ]
 
 
-def _devices(doc: dict[str, Any]) -> list[Part]:
+def _devices(doc: dict[str, Any]) -> list[page.Part]:
     devices = doc["devices"]
-    parts: list[Part] = [Heading(text.count(len(devices), "device"))]
+    parts: list[page.Part] = [page.Heading(text.count(len(devices), "device"))]
     rows = [
         [
             (str(device["index"]), ""),
@@ -207,7 +208,7 @@ def _devices(doc: dict[str, Any]) -> list[Part]:
         ]
         for device in devices
     ]
-    return [*parts, Table(_TITLES, rows)] if rows else parts
+    return [*parts, page.Table(_TITLES, rows)] if rows else parts
 
 
 def _product(device: dict[str, Any]) -> str:
@@ -223,15 +224,15 @@ def _product(device: dict[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _abilities(doc: dict[str, Any]) -> list[Part]:
+def _abilities(doc: dict[str, Any]) -> list[page.Part]:
     can: dict[str, bool] = doc["capabilities"]
     version = ".".join(map(str, doc["communication_backend_version"] or ()))
     ids = doc["visible_device_ids"]
     visible = ", ".join(doc["visible_devices_envs"] or ())
     others = {words: can[name] for name, words in _IN_WORDS.items() if name in can}
     return [
-        Heading("What it can do"),
-        Facts(
+        page.Heading("What it can do"),
+        page.Facts(
             (
                 ("train in", ", ".join(doc["dtypes"] or ())),
                 ("fp8", _yes(can.get("is_fp8_supported"))),
@@ -254,17 +255,26 @@ def _abilities(doc: dict[str, Any]) -> list[Part]:
     ]
 
 
-def _problems(doc: dict[str, Any]) -> list[Part]:
+def _problems(doc: dict[str, Any]) -> list[page.Part]:
     if not doc["problems"]:
         return []
     failed = ((what, text.clean(why)) for what, why in doc["problems"].items())
-    return [Heading("What failed"), Facts(failed)]
+    return [page.Heading("What failed"), page.Facts(failed)]
+
+
+def _communication_of(accelerator: Accelerator) -> str:
+    """What a process group would be given; accel-train knows what `accel run` was told, and what serves."""
+    if not is_installed("accel_train"):
+        return accelerator.communication_backend_name()
+    from accel_train.launch.communication import communication_of
+
+    return communication_of(accelerator)
 
 
 def _communication(name: str | None, version: str) -> str:
     if name is None:
         return "none: see below"
-    what = " (the device has no collectives: through host memory, over gloo)" if name == STAGED else ""
+    what = " (the device has no collectives: through host memory, over gloo)" if name == "staged" else ""
     return f"{name} {version}".strip() + what
 
 

@@ -12,8 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accel_core._support import log
-from accel_core._text import clean
+from accel_core.probing import clean, log
 from accel_tools.doctor.markdown import markdown
 from accel_tools.doctor.outgoing import Outgoing, distributions
 from accel_tools.doctor.redact import Redactor

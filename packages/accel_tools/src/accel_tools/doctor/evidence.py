@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
-from accel_core.backend import Backend
-from accel_core.machine import devices, host
-from accel_core.machine.vendors import VENDORS
+from accel_core import Backend
+from accel_core.probing import devices, host, vendors
 
 __all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
 
@@ -70,7 +69,7 @@ def toolkit(backend: Backend, environ: Mapping[str, str]) -> dict[str, str | Non
     """
     known = [
         name
-        for vendor in VENDORS
+        for vendor in vendors.VENDORS
         if vendor.backend == backend.name and backend.hardware in ("", vendor.label)
         for name in vendor.toolkit
     ]

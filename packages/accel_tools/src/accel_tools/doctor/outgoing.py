@@ -10,14 +10,11 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from accel_core._support import installed
-from accel_core._version import __version__
-from accel_core.detection.records import Verdict
-from accel_core.detection.survey import Survey
+from accel_core import Verdict, __version__
+from accel_core.probing import Survey, installed, normalize_distribution
 from accel_tools.doctor.identity import Identity, matters, may_be_told
 from accel_tools.doctor.records import Report, Visit
 from accel_tools.doctor.redact import Redactor
-from accel_core.settings import normalize_distribution
 
 __all__ = ["Outgoing", "Ranked", "distributions", "outgoing"]
 

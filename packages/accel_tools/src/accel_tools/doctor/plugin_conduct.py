@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
-from accel_core._support.guarded import stdout_to_stderr
-from accel_core.backend import ENTRY_POINT_GROUP, Provenance
-from accel_core.detection.plugins import find_entry_points, read
-from accel_tools.doctor.footprint import Footprint, changes, footprint
+from accel_core import Provenance
 from accel_core.errors import CAUGHT
+from accel_core.probing import ENTRY_POINT_GROUP, guarded, plugins
+from accel_tools.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
 
@@ -53,7 +52,7 @@ def conducts(
 
 def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
     """What all of them do together; `None` where the child did not live to tell."""
-    from accel_core._support import child
+    from accel_core.probing import child
 
     job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
     try:
@@ -163,12 +162,14 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
     vendors: set[str] = set()
     before = footprint()
     with _Watch() as watch:
-        for entry_point in find_entry_points(ENTRY_POINT_GROUP):
+        for entry_point in plugins.find_entry_points(ENTRY_POINT_GROUP):
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
-                with contextlib.suppress(*CAUGHT), stdout_to_stderr():
-                    vendors.update(name for c in read(entry_point) for name in c.backend.vendor_imports)
+                with contextlib.suppress(*CAUGHT), guarded.stdout_to_stderr():
+                    vendors.update(
+                        name for c in plugins.read(entry_point) for name in c.backend.vendor_imports
+                    )
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}
 

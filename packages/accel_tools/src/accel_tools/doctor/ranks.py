@@ -19,19 +19,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from accel_core._support import installed
-from accel_core._support.interpreter import end_after, end_with_parent
-from accel_core._text import clean
-from accel_core._version import __version__
-from accel_train.launch.agreement import enumerated, exchange
-from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
-from accel_train.launch.worker import REFUSED
+from accel_core import __version__
+from accel_core.errors import CAUGHT, AccelError, root_cause
+from accel_core.probing import clean, installed, interpreter, read_settings
 from accel_tools.doctor.identity import may_be_told
 from accel_tools.doctor.records import Visit
 from accel_tools.doctor.run import examine
 from accel_tools.doctor.topics import machine, visible_devices
-from accel_core.errors import CAUGHT, AccelError, root_cause
-from accel_core.settings import read
+from accel_train.launch.agreement import enumerated, exchange
+from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
+from accel_train.launch.worker import REFUSED
 
 __all__ = ["Looked", "compared", "main"]
 
@@ -72,13 +69,13 @@ class Looked(NamedTuple):
 
 def main(own: Sequence[str]) -> int:
     """Look, meet the other ranks, tell; the exit status. Whatever goes wrong is told, and scripts start."""
-    end_with_parent(os.getppid())
+    interpreter.end_with_parent(os.getppid())
     try:
-        settings = read()
+        settings = read_settings()
         me = read_rank()
         look = _LOOK + settings.probe_timeout
         # Whoever hangs in a vendor's code, or in the store, is ended; its script starts then.
-        end_after(2 * (look + _MEET))
+        interpreter.end_after(2 * (look + _MEET))
         return _compare(me, _look(me, own, look), look + _MEET)
     except AccelError as error:
         return _give_up(str(error))
@@ -97,7 +94,7 @@ def _give_up(why: str) -> int:
 def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
     """What this rank sees: versions, its choice, and the findings on machine and visible devices."""
     end = time.monotonic() + limit
-    settings = read()
+    settings = read_settings()
     # All but what the launcher has chosen is left alone: each rank would probe every vendor of its host.
     visit = Visit(settings._replace(allow=settings.pins or settings.allow), dict(os.environ))
     facts = {

@@ -7,12 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core.detection.discovery import find
-from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.records import Candidate, Unloaded
-from accel_core.detection.survey import Survey, survey
+from accel_core import Candidate, Unloaded
 from accel_core.errors import CAUGHT
-from accel_core.settings import Pin, Settings
+from accel_core.probing import IsolatedLoader, Pin, Settings, Survey, find_candidates, survey
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 
@@ -86,7 +83,7 @@ class Visit:
         """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
         with self._discovering:
             if self._candidates is None:
-                self._candidates = find(None, self.settings, self._load)
+                self._candidates = find_candidates(None, self.settings, self._load)
             return self._candidates
 
     def declared(self) -> tuple[Candidate, ...]:

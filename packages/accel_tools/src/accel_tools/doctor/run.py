@@ -6,11 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from accel_core._support import child
+from accel_core.errors import CAUGHT, root_cause
+from accel_core.probing import child, host
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict
-from accel_core.errors import CAUGHT, root_cause
-from accel_core.machine import host
 
 __all__ = ["end_given_up", "examine", "visited"]
 

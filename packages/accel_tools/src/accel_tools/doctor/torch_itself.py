@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from accel_core._support import child
-from accel_core._support.torch_import import torch_build
-from accel_core._text import clean
-from accel_tools.doctor.records import Finding, Level
-from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries, vendor_package
+from accel_core import torch_build
 from accel_core.errors import CAUGHT, root_cause, root_place
+from accel_core.probing import child, clean, vendor_package
+from accel_tools.doctor.records import Finding, Level
+from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
 
 __all__ = ["import_in_child", "torch_finding"]
 

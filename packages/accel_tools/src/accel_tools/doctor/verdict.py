@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accel_core.detection.records import How, Selection, Verdict
-from accel_core.detection.survey import Survey
+from accel_core import Selection, Verdict
+from accel_core.probing import How, Survey
 from accel_tools.doctor.records import Examined, Finding, Level, Visit
 
 __all__ = ["verdict"]

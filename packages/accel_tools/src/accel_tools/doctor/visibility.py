@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from accel_core.backend import Backend
+from accel_core import Backend
 from accel_core.errors import SettingError
-from accel_core.machine.visible_devices import Id, format_visible_devices, parse_visible_devices
+from accel_core.probing import visible_devices
 
 __all__ = ["Step", "Visibility", "rewritten", "visibility"]
 
@@ -41,10 +41,10 @@ class Visibility(NamedTuple):
     steps: tuple[Step, ...]
     #: The physical devices, as indices or the vendor's identifiers, by logical number. `None`: all of them,
     #: or nobody knows, as a value cannot be understood.
-    devices: tuple[Id, ...] | None
+    devices: tuple[visible_devices.Id, ...] | None
 
     @property
-    def logical(self) -> dict[Id, int]:
+    def logical(self) -> dict[visible_devices.Id, int]:
         """The logical number of each physical device."""
         return {physical: number for number, physical in enumerate(self.devices or ())}
 
@@ -60,12 +60,14 @@ def visibility(
     grammar = backend.visible_devices_grammar
     named = [name for name in backend.visible_devices if name in environ]
     used = [name for name in backend.visible_devices_filters if name in environ] + named[:1]
-    seen: list[Id] | None = list(range(count)) if count is not None and grammar != _NO_INDICES else None
+    seen: list[visible_devices.Id] | None = (
+        list(range(count)) if count is not None and grammar != _NO_INDICES else None
+    )
     steps: list[Step] = []
     for name in used:
         value = environ[name]
         try:
-            asked = parse_visible_devices(grammar, value)
+            asked = visible_devices.parse_visible_devices(grammar, value)
         except SettingError as error:
             return Visibility((*steps, Step(name, value, malformed=str(error))), None)
         lost = asked.note
@@ -80,10 +82,13 @@ def visibility(
 
 
 def _filtered(
-    asked: Sequence[Id], seen: Sequence[Id] | None, grammar: str, uuids: Sequence[str]
-) -> tuple[list[Id], str]:
+    asked: Sequence[visible_devices.Id],
+    seen: Sequence[visible_devices.Id] | None,
+    grammar: str,
+    uuids: Sequence[str],
+) -> tuple[list[visible_devices.Id], str]:
     """Those of `seen` that `asked` names by their place, and a clause on those that name nothing."""
-    found: list[Id] = []
+    found: list[visible_devices.Id] = []
     for place, item in enumerate(asked):
         if isinstance(item, str) and (wrong := _unfit(item, uuids)):
             rest = ", ".join(map(str, asked[place:]))
@@ -117,15 +122,15 @@ def rewritten(grammar: str, value: str, count: int | None = None) -> str:
 
     `count`: how many there are for this variable, where that is known.
     """
-    items: dict[Id, None] = {}
+    items: dict[visible_devices.Id, None] = {}
     for entry in value.split(","):
         try:
-            ids = parse_visible_devices(grammar, entry.strip()).ids or ()
+            ids = visible_devices.parse_visible_devices(grammar, entry.strip()).ids or ()
         except SettingError:
             continue
         items.update((i, None) for i in ids if count is None or not isinstance(i, int) or i < count)
     ordered = sorted(i for i in items if isinstance(i, int)) if grammar == "ascending" else list(items)
     try:
-        return format_visible_devices(grammar, ordered) if ordered else ""
+        return visible_devices.format_visible_devices(grammar, ordered) if ordered else ""
     except SettingError:  # of two kinds
         return ""

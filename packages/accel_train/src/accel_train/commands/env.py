@@ -8,18 +8,22 @@ from typing import Any
 
 import click
 
-from accel_core.asking import Step, Subject
-from accel_core.backend import Backend
-from accel_core.cli import options
-from accel_core.cli.accelerator import answer_of
-from accel_core.cli.output import answering
-from accel_core.detection.autoload import spoilers
-from accel_core.detection.discovery import find
-from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.records import Candidate
-from accel_train.launch import environment
+from accel_core import Backend, Candidate
 from accel_core.errors import BackendUnavailableError
-from accel_core.settings import ACCEL_PROBE, Pin, Settings
+from accel_core.probing import (
+    ACCEL_PROBE,
+    IsolatedLoader,
+    Pin,
+    Settings,
+    Step,
+    Subject,
+    answer_of,
+    answering,
+    find_candidates,
+    options,
+    spoilers,
+)
+from accel_train.launch import environment
 
 __all__ = ["command"]
 
@@ -69,7 +73,11 @@ def _variables(
         seconds = max(_PATIENCE, 2 * settings.probe_timeout)
         asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
     except BackendUnavailableError:
-        found = find(name, settings, IsolatedLoader(settings.probe_timeout)) if name is not None else ()
+        found = (
+            find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
+            if name is not None
+            else ()
+        )
         declared = [c.backend for c in found if isinstance(c, Candidate)]
         if not declared:
             raise

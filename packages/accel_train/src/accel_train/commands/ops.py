@@ -12,18 +12,21 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core import current
-from accel_core._support.guarded import stdout_to_stderr
-from accel_core.accelerators.interface import Accelerator
-from accel_core.asking import Step, Subject
-from accel_core.cli import options, text
-from accel_core.cli.accelerator import answer_of
-from accel_core.cli.output import answering
-from accel_core.cli.page import Cell, Facts, Heading, Paragraph, Part, Table, paragraph
+import accel_core
+from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.errors import OpBuildError
-from accel_core.ops.catalogue import OpCandidate, Operator
-from accel_core.ops.providers import OWN
-from accel_core.settings import ACCEL_PROBE, Pin
+from accel_core.probing import (
+    ACCEL_PROBE,
+    Pin,
+    Step,
+    Subject,
+    answer_of,
+    answering,
+    guarded,
+    options,
+    page,
+    text,
+)
 
 __all__ = ["command"]
 
@@ -92,14 +95,13 @@ def _unknown(op: str, known: Iterable[str]) -> str:
 
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
-    from accel_core import operators
-    from accel_core.detection.discovery import discover
-    from accel_core.detection.records import Candidate
+    from accel_core import Candidate, discover
+    from accel_core.probing import providers
 
     # A plugin that ends its process must not end the shell's question.
     os.environ[ACCEL_PROBE.name] = "isolated"
     backends = [c.backend for c in discover() if isinstance(c, Candidate)]
-    given = [*OWN, *(provider for backend in backends for provider in operators.providers(backend))]
+    given = [provider for backend in backends for provider in providers(backend)]
     names = sorted({op.removesuffix("Builder") for provider in given for op in provider.builders})
     return [CompletionItem(name) for name in names if name.lower().startswith(incomplete.lower())]
 
@@ -118,7 +120,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
         meant = operator.to_build
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
-                with stdout_to_stderr():
+                with guarded.stdout_to_stderr():
                     meant.builder_class().load()
             except OpBuildError:
                 raise
@@ -134,7 +136,7 @@ def _chosen(accelerator: Accelerator) -> Iterator[None]:
     """With `accelerator` as DeepSpeed's too, which is imported for its builders and would look for one."""
     from accel_train import deepspeed  # an integration, so not at the top
 
-    with current.use_accelerator(accelerator):
+    with accel_core.use_accelerator(accelerator):
         deepspeed.prepare()
         yield
 
@@ -189,21 +191,21 @@ def _used(op: dict[str, Any]) -> dict[str, Any]:
 # --- the pages -----------------------------------------------------------------------------------------
 
 
-def _page(doc: dict[str, Any]) -> list[Part]:
+def _page(doc: dict[str, Any]) -> list[page.Part]:
     """The table of all operators."""
     rows = [_row(op) for op in doc["ops"]]
-    note = paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc))
-    return [Table(_TITLES, rows), Paragraph(), note]
+    note = page.paragraph((f"For {doc['backend']} ({doc['distribution']}). ", ""), _more(doc))
+    return [page.Table(_TITLES, rows), page.Paragraph(), note]
 
 
-def _more(doc: dict[str, Any]) -> Cell:
+def _more(doc: dict[str, Any]) -> page.Cell:
     more = "`accel ops NAME` says more."
     if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
         more += " `accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
 
 
-def _row(op: dict[str, Any]) -> list[Cell]:
+def _row(op: dict[str, Any]) -> list[page.Cell]:
     used = _used(op)
     before = op["candidates"][: op["candidates"].index(used)]
     passed = "; ".join(f"{c['provider']}: {c['reason']}" for c in before)
@@ -217,22 +219,22 @@ def _row(op: dict[str, Any]) -> list[Cell]:
     ]
 
 
-def _details(doc: dict[str, Any]) -> list[Part]:
+def _details(doc: dict[str, Any]) -> list[page.Part]:
     """All candidates of one operator."""
     (op,) = doc["ops"]
     used = _used(op)
     clause = "is used" if used["compatible"] else "would be asked, and cannot be used"
-    parts: list[Part] = [
-        paragraph(
+    parts: list[page.Part] = [
+        page.paragraph(
             (text.clean(op["op"]), "bold"),
             (f" on {doc['backend']}: {text.clean(used['provider'])} {clause}.", ""),
         )
     ]
     for candidate in op["candidates"]:
         mark = "* " if candidate["used"] else ""
-        parts.append(Heading(f"{mark}{text.clean(candidate['provider'])}"))
+        parts.append(page.Heading(f"{mark}{text.clean(candidate['provider'])}"))
         parts.append(
-            Facts(
+            page.Facts(
                 (
                     ("verdict", _verdict(candidate)),
                     ("reason", text.clean(candidate["reason"])),
@@ -245,9 +247,9 @@ def _details(doc: dict[str, Any]) -> list[Part]:
     if any(c["waits"] for c in op["candidates"][: op["candidates"].index(used)]):
         name = text.clean(op["op"].removesuffix("Builder"))
         build = f"`accel ops {name} --build` compiles, and so does the first use under ACCEL_COMPILE=1."
-        parts += [Paragraph(), paragraph((build, ""))]
+        parts += [page.Paragraph(), page.paragraph((build, ""))]
     if not used["compatible"]:
-        parts += [Heading("What to do"), paragraph((_advice(doc), ""))]
+        parts += [page.Heading("What to do"), page.paragraph((_advice(doc), ""))]
     return parts
 
 

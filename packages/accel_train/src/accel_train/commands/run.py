@@ -7,10 +7,10 @@ import sys
 
 import click
 
-from accel_core.cli.options import Launcher, launchers_words
+from accel_core.errors import AccelError, IntegrationMissingError, SettingError
+from accel_core.probing import installed, options
 from accel_train.launch import command_line, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
-from accel_core.errors import AccelError, SettingError
 
 __all__ = ["command"]
 
@@ -18,11 +18,13 @@ __all__ = ["command"]
 _OFFERED = (
     *(*command_line.OPTIONS, *command_line.FLAGS, "--help", "--help-all"), *command_line.MOST_USED,
 )  # fmt: skip
+#: Entry points that name the module that each rank runs before the script, where `--doctor` asks for it.
+_BEFORE = "accel.before_ranks"
 _UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
 
-@click.command("run", cls=Launcher, context_settings=_UNTOUCHED, add_help_option=False)
-@launchers_words(*_OFFERED)
+@click.command("run", cls=options.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@options.launchers_words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
 
@@ -56,9 +58,12 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
 
     before = ""
     if parsed.doctor:
-        from accel_tools.doctor import ranks  # here, as few jobs ask for it
-
-        before = ranks.__name__
+        announced = installed.entry_points(_BEFORE)
+        if not announced:
+            raise IntegrationMissingError(
+                "accel run --doctor comes with accel-tools: pip install accel-tools"
+            )
+        before = announced[0].value
     try:
         launch.launch(parsed, machine, plans, before)
     except ChildFailedError as error:

@@ -10,12 +10,11 @@ import logging
 import os
 from dataclasses import dataclass
 
+from accel_core import Accelerator, get_accelerator
 from accel_train import startup
-from accel_core.accelerators.interface import Accelerator
-from accel_core.current import get_accelerator
-from accel_train.launch.communication import communication_of
 from accel_train.deepspeed import _children, _installed, _limits, _placing
 from accel_train.deepspeed._installed import is_installed
+from accel_train.launch.communication import communication_of
 
 __all__ = ["Activation", "activate", "is_installed", "prepare"]
 

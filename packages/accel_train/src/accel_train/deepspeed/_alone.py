@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from accel_core._support.installed import is_installed
+from accel_core import is_installed
 from accel_core.errors import IntegrationMissingError
 
 __all__ = ["COMM", "serve"]

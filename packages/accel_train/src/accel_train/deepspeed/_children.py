@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
+from accel_core.probing import AUTOLOAD, autoload_is_on, plugins
 from accel_train.startup import AT_START
-from accel_core._support.torch_import import AUTOLOAD, autoload_is_on
-from accel_core.detection.plugins import find_entry_points
 
 __all__ = ["obstacle"]
 
@@ -22,7 +21,7 @@ def obstacle() -> str:
             "activation. Unset it, or start each rank as `python -m accel_train.deepspeed SCRIPT`"
         )
     for group, name in _ENTRY_POINTS:
-        if not any(e.name == name for e in find_entry_points(group)):
+        if not any(e.name == name for e in plugins.find_entry_points(group)):
             return (
                 f"accel-core's entry point in group {group} is not installed, so torch does not tell child "
                 "processes of the activation. Install accel-core again (pip install, or pip install -e)"

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accel_train.launch.variables import LOCAL_RANK
 from accel_core.errors import OpInputError
+from accel_core.probing import is_host_code
+from accel_train.launch.variables import LOCAL_RANK
 from accel_train.ops import arguments
-from accel_core.ops.providers import is_host_code
 
 __all__ = ["CheckedOperator", "announcing"]
 

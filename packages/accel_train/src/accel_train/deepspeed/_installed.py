@@ -6,9 +6,9 @@ import functools
 import re
 from pathlib import Path
 
-from accel_core._support import installed
-from accel_core._support.installed import package_folders
+from accel_core import package_folders
 from accel_core.errors import IntegrationMissingError
+from accel_core.probing import installed
 
 __all__ = ["OLDEST", "UNKNOWN", "folder", "installed_version", "is_installed", "version"]
 

@@ -6,11 +6,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from accel_core.detection.autoload import spoilers
-from accel_train.launch.environment import kept_from_others, why_kept
 from accel_core.errors import IntegrationError
+from accel_core.probing import read_settings, spoilers
 from accel_train.deepspeed import _children, activate
-from accel_core.settings import read
+from accel_train.launch.environment import kept_from_others, why_kept
 
 __all__ = ["launch"]
 
@@ -23,7 +22,7 @@ def launch(arguments: Sequence[str]) -> None:
     if reason := _children.obstacle():
         raise IntegrationError(f"{reason}.")
     accelerator = activate().accelerator
-    if spoiled := spoilers(accelerator.backend, read().probe_timeout):
+    if spoiled := spoilers(accelerator.backend, read_settings().probe_timeout):
         sys.stderr.write(f"{why_kept(spoiled)}\n\n")
         os.environ.update(kept_from_others())
     # The launcher's parser takes its name from here, and its autotuner repeats the command.

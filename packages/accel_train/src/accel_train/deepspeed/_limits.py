@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core.accelerators.interface import Accelerator
-from accel_core.accelerators.torch_device import TorchAccelerator
+from accel_core import Accelerator, TorchAccelerator
 from accel_train.deepspeed import _installed
 
 __all__ = ["limits"]

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from types import MethodType, ModuleType
 from typing import Any
 
-from accel_core.accelerators.interface import Accelerator, NotImplementedBuilder
-from accel_core.current import get_accelerator
+from accel_core import Accelerator, NotImplementedBuilder, get_accelerator
 from accel_core.errors import IntegrationError, RecursiveChoiceError
+from accel_core.probing import Variable, flag
 from accel_train.deepspeed import _alone, _lists
 from accel_train.deepspeed._hook import ImportHook
-from accel_core.settings import Variable, flag
 
 __all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "set_up", "settle"]
 
@@ -88,10 +87,9 @@ def _present() -> Accelerator:
     try:
         return get_accelerator()
     except RecursiveChoiceError:
-        from accel_core.accelerators.cpu import CPUAccelerator
-        from accel_core.detection.builtin import CPU
+        from accel_core.probing import CPUAccelerator, builtin
 
-        _stand_in = _stand_in or CPUAccelerator(CPU)
+        _stand_in = _stand_in or CPUAccelerator(builtin.CPU)
         return _stand_in
 
 

@@ -12,9 +12,8 @@ import re
 from collections.abc import MutableMapping, Sequence
 from typing import Any
 
-from accel_core._support.torch_import import AUTOLOAD
-from accel_core.accelerators.interface import Accelerator
-from accel_core.machine.visible_devices import format_visible_devices, parse_visible_devices
+from accel_core import Accelerator
+from accel_core.probing import AUTOLOAD, visible_devices
 
 __all__ = ["launcher_view"]
 
@@ -68,7 +67,9 @@ class _LauncherAnswers:
             every = self._every_id() or ()  # the launcher counts devices; the variable may name otherwise
             ids = [every[int(place)] for place in ids]
         if variable and self._ids_known(variable):
-            current_env[variable] = format_visible_devices(self.backend.visible_devices_grammar, ids)
+            current_env[variable] = visible_devices.format_visible_devices(
+                self.backend.visible_devices_grammar, ids
+            )
         current_env.setdefault(self.visible_devices_envs()[0], ",".join(map(str, ids)))
 
     def _ids_known(self, variable: str) -> bool:
@@ -86,7 +87,7 @@ class _LauncherAnswers:
 
     def _named_by_user(self, variable: str, places: list[int | str]) -> list[int | str]:
         value = os.environ[variable]
-        given = parse_visible_devices(self.backend.visible_devices_grammar, value).ids or ()
+        given = visible_devices.parse_visible_devices(self.backend.visible_devices_grammar, value).ids or ()
         try:
             return [given[int(place)] for place in places]
         except IndexError:

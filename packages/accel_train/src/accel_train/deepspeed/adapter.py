@@ -15,12 +15,10 @@ import functools
 from collections.abc import Iterator
 from typing import Any, cast
 
-from accel_core._support.torch_import import import_torch
-from accel_core.accelerators.interface import Accelerator
-from accel_core.backend import Backend
+from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError
+from accel_core.probing import import_torch
 from accel_train.deepspeed import _lists, _placing, op_builders
-from accel_core.ops.providers import OpProvider
 
 __all__ = ["adapt", "before_import"]
 
@@ -92,11 +90,11 @@ def _declaration(made: Any, kind: type, device_type: str) -> Backend:
 def _base(device_type: str) -> type[Accelerator]:
     """The class of ours whose members stand in for those that are missing."""
     if device_type == "cpu":
-        from accel_core.accelerators.cpu import CPUAccelerator
+        from accel_core.probing import CPUAccelerator
 
         return CPUAccelerator
     if hasattr(import_torch(), device_type):
-        from accel_core.accelerators.torch_device import TorchAccelerator
+        from accel_core import TorchAccelerator
 
         return TorchAccelerator
     return Accelerator

@@ -17,12 +17,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accel_core._support.guarded import captured_stdout
-from accel_core._support.installed import package_folders
-from accel_core.backend import Backend
-from accel_core.hookspecs import hookimpl
+from accel_core import Backend, OpProvider, hookimpl, package_folders
+from accel_core.probing import guarded
 from accel_train.deepspeed import _foreign, _installed
-from accel_core.ops.providers import OpProvider
 
 __all__ = [
     "DeepSpeedProvider",
@@ -199,7 +196,7 @@ def _has_device_compiler() -> bool:
 
 def _complaint(builder: Any) -> str:
     """What DeepSpeed's check prints when it is asked to speak, as one line."""
-    with captured_stdout() as printed, contextlib.suppress(Exception):
+    with guarded.captured_stdout() as printed, contextlib.suppress(Exception):
         builder.is_compatible(verbose=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())
     warnings = re.findall(r"\[WARNING\]\s*(.*?)\.?\s*$", plain, re.MULTILINE)

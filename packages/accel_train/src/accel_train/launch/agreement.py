@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.torch_import import import_torch
-from accel_core._text import clean
-from accel_train.launch.rendezvous import Rank
 from accel_core.errors import RankLostError, RankMismatchError
+from accel_core.probing import clean, import_torch
+from accel_train.launch.rendezvous import Rank
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from accel_core._support.torch_import import import_torch, torch_build
+from accel_core import torch_build
 from accel_core.errors import BackendUnavailableError, LaunchError
+from accel_core.probing import import_torch
 
 __all__ = ["FLAGS", "MOST_USED", "OPTIONS", "parse"]
 

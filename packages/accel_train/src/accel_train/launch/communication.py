@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_core.errors import LaunchError
+from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_train.staged import obstacle, register
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = ["communication_of"]
 

@@ -8,16 +8,14 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from accel_train import startup
-from accel_core._support.torch_import import AUTOLOAD
-from accel_core.accelerators._devices import missing_defaults
-from accel_core.backend import EXPECTED_PREFIX, Backend, is_variable_prefix
+from accel_core import Backend
 from accel_core.errors import LaunchError
-from accel_core.settings import DS_ACCELERATOR
+from accel_core.probing import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
+from accel_train import startup
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
-    from accel_core.detection.autoload import Spoiler
+    from accel_core import Accelerator
+    from accel_core.probing import Spoiler
 
 __all__ = [
     "COMMON",
@@ -101,7 +99,7 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
     The bare name, which other readers of the variable (DeepSpeed) know too; `name@distribution` where
     several installed distributions declare the name.
     """
-    from accel_core.detection.discovery import discover
+    from accel_core import discover
 
     distributions = {c.distribution for c in discover() if c.name == accelerator.name}
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend

@@ -14,13 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_core._text import clean
-from accel_core.asking import Step, Subject, ask
-from accel_core.detection.autoload import spoilers
+from accel_core.errors import AccelError, LaunchError
+from accel_core.probing import (
+    DS_ACCELERATOR,
+    Step,
+    Subject,
+    ask_accelerator,
+    clean,
+    parse_pin,
+    read_settings,
+    spoilers,
+)
 from accel_train.launch.environment import kept_from_others, why_kept
 from accel_train.launch.plan import Machine, RankPlan, bypasses_worker, common_variables
-from accel_core.errors import AccelError, LaunchError
-from accel_core.settings import DS_ACCELERATOR, parse_pin, read
 
 __all__ = ["ask_machine", "check_script", "launch"]
 
@@ -55,7 +61,7 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
             raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
     given = {"communication": communication, "environ": dict(os.environ)}
     try:
-        asked = ask(described_in_child, given, read(), seconds=_PATIENCE)
+        asked = ask_accelerator(described_in_child, given, read_settings(), seconds=_PATIENCE)
     except AccelError as error:
         kind = (
             LaunchError if isinstance(error.__cause__, OSError) else type(error)
@@ -64,7 +70,7 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
     told = "\n".join(message for message, _ in asked.fallback)
     died = "".join(f"{sentence}.\n" for sentence in asked.died)
     machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
-    spoiled = spoilers(asked.backend, read().probe_timeout)
+    spoiled = spoilers(asked.backend, read_settings().probe_timeout)
     return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
 
 
@@ -78,7 +84,7 @@ def _as_typed(message: str, backend: str | None) -> str:
 
 def described_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: describe what was chosen."""
-    from accel_core.accelerators._devices import missing_defaults
+    from accel_core.probing import missing_defaults
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
-from accel_core._support.forks import after_fork_in_child
+from accel_core.probing import forks
 
 __all__ = ["CLOSED", "UNANSWERED", "Line", "addresses_of_this_host", "call", "listen"]
 
@@ -38,7 +38,7 @@ def _close_all() -> None:
         held.close()
 
 
-after_fork_in_child(_close_all)
+forks.after_fork_in_child(_close_all)
 
 
 class Line:

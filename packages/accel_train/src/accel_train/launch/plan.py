@@ -10,10 +10,9 @@ import os
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 from accel_core.errors import LaunchError
-from accel_core.machine import devices, host
-from accel_core.settings import DS_ACCELERATOR
+from accel_core.probing import DS_ACCELERATOR, devices, host
+from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
 __all__ = [
     "Cores",

@@ -11,8 +11,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from accel_core import current
-from accel_core._support.torch_import import import_torch
+import accel_core
+from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
+from accel_core.probing import DS_ACCELERATOR, import_torch
 from accel_train.launch import arguments
 from accel_train.launch import line as lines
 from accel_train.launch.agreement import OldStoreError, Record, Round, agree
@@ -20,16 +21,13 @@ from accel_train.launch.communication import communication_of
 from accel_train.launch.rendezvous import Meeting, Rank, meet, read_rank
 from accel_train.launch.variables import LOCAL_RANK
 from accel_train.launch.watch import Watch
-from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
-from accel_core.settings import DS_ACCELERATOR
 
 if TYPE_CHECKING:
     import torch
     from torch._C._distributed_c10d import Store
     from typing_extensions import Unpack
 
-    from accel_core.accelerators.interface import Accelerator
-    from accel_core.detection.records import Selection
+    from accel_core import Accelerator, Selection
 
 __all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
 
@@ -298,7 +296,7 @@ def _line(me: Rank, agreed: Round, meeting: Meeting, wait: timedelta) -> lines.L
 def _choose(me: Rank, backend: str | None) -> tuple[_Chosen | None, AccelError | None]:
     """This rank's accelerator, device and communication backend, or why it has none: the others must know."""
     try:
-        accelerator = current.get_accelerator()
+        accelerator = accel_core.get_accelerator()
         index = _device_index(me, accelerator)
         communication = communication_of(accelerator, backend)
         accelerator.set_device(index)
@@ -344,7 +342,7 @@ def _device(chosen: _Chosen) -> torch.device:
 def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Record:
     if chosen is None:
         return Record(me.rank, me.host, problem=str(problem))
-    selection = current.selection()
+    selection = accel_core.selection()
     provenance = chosen.accelerator.backend.provenance
     return Record(
         rank=me.rank,

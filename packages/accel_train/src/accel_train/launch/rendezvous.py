@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.torch_import import import_torch
-from accel_train.launch.variables import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 from accel_core.errors import LaunchError, RankLostError
+from accel_core.probing import import_torch
+from accel_train.launch.variables import LOCAL_RANK, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store

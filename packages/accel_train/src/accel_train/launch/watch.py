@@ -19,9 +19,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from accel_core._support.torch_import import import_torch
-from accel_train.launch.line import UNANSWERED, Line
 from accel_core.errors import CommunicationError, RankLostError
+from accel_core.probing import import_torch
+from accel_train.launch.line import UNANSWERED, Line
 
 __all__ = ["Watch"]
 

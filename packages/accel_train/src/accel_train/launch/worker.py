@@ -14,8 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-from accel_core._support.torch_import import AUTOLOAD
-from accel_core.machine.host import parse_ranges
+from accel_core.probing import AUTOLOAD, host
 
 __all__ = ["REFUSED", "main"]
 
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str]) -> None:
     ranks = json.loads(plan.removeprefix("--plan="))
     mine = ranks[int(os.environ["LOCAL_RANK"])]
     os.environ.update(mine["environment"])
-    cores = parse_ranges(mine["cores"])
+    cores = host.parse_ranges(mine["cores"])
     if cores:
         try:
             os.sched_setaffinity(0, cores)

@@ -9,12 +9,11 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from accel_core import current
-from accel_core._support.installed import is_installed
-from accel_core._support.torch_import import import_torch
-from accel_core.detection.discovery import discover
-from accel_train.launch.variables import WORLD_SIZE
+import accel_core
+from accel_core import discover, is_installed
 from accel_core.errors import IntegrationMissingError
+from accel_core.probing import import_torch
+from accel_train.launch.variables import WORLD_SIZE
 
 __all__ = ["accelerator_class", "classes", "lightning_module", "ranks_here", "register"]
 
@@ -47,7 +46,7 @@ def classes(kind: str) -> ModuleType:
 def accelerator_class(kind: str, name: str | None) -> Any:
     """The Lightning class for a backend; raises unless the backend can be used."""
     classes(kind)  # without Lightning nothing else matters
-    chosen = current.get_accelerator() if name is None else current.accelerator(name)
+    chosen = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
     return _class_of(kind, chosen.name if name is None else name.strip().lower())
 
 

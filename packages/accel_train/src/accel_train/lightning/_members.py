@@ -9,15 +9,15 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accel_core import current
-from accel_core._support.torch_import import import_torch
-from accel_train.launch.communication import communication_of
+import accel_core
 from accel_core.errors import AccelError, IntegrationError
+from accel_core.probing import import_torch
+from accel_train.launch.communication import communication_of
 
 if TYPE_CHECKING:
     import torch
 
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core import Accelerator
 
 __all__ = [
     "AcceleratorMembers", "DataParallelMembers", "SingleDeviceMembers", "device_indices", "for_our_device",
@@ -37,7 +37,7 @@ class AcceleratorMembers:
     @classmethod
     def ours(cls) -> Accelerator:
         """accel_core's accelerator behind this class. Raises as `accel_core.accelerator(name)` does."""
-        return current.accelerator(cls.backend_name)
+        return accel_core.accelerator(cls.backend_name)
 
     def setup_device(self, device: torch.device) -> None:
         """Select the device for this process. Raises `IntegrationError` for one of another type."""

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Operators beyond torch's own: portable ones, compiled ones, and what compiles them."""

@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accel_core._support.torch_import import import_torch
 from accel_core.errors import OpInputError
+from accel_core.probing import import_torch
 
 __all__ = [
     "check_decay",

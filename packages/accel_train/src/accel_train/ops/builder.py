@@ -22,8 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from accel_core._support.forks import ForkSafeLock
 from accel_core.errors import AccelError, OpBuildError
+from accel_core.probing import forks
 from accel_train.ops import cache, compiler
 from accel_train.ops.compiler import Job, Language
 
@@ -31,7 +31,7 @@ __all__ = ["OpBuilder"]
 
 #: The modules that are loaded, by absolute name: a second copy would have a state of its own.
 _loaded: dict[str, ModuleType] = {}
-_lock = ForkSafeLock()
+_lock = forks.ForkSafeLock()
 
 
 class OpBuilder(ABC):

@@ -23,9 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from accel_core._support.interpreter import command, end_group
-from accel_core._support.torch_import import AUTOLOAD, import_torch
 from accel_core.errors import BackendUnavailableError, OpBuildError
+from accel_core.probing import AUTOLOAD, import_torch, interpreter
 
 __all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault", "first_error", "identity"]
 
@@ -238,7 +237,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
     with (
         log.open("wb") as output,
         subprocess.Popen(
-            command(_PROGRAM),
+            interpreter.command(_PROGRAM),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -254,7 +253,7 @@ def compile_library(job: Job, folder: Path, log: Path) -> Path:
                 process.terminate()
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_LAST_SECONDS)
-            end_group(process)
+            interpreter.end_group(process)
     made = next((path for path in work.iterdir() if path.stem == job.name and _is_library(path)), None)
     if process.returncode or made is None:
         text = log.read_text(encoding="utf-8", errors="replace")

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from accel_core._support.torch_import import import_torch
 from accel_core.errors import OpInputError
+from accel_core.probing import import_torch
 from accel_train.ops import arguments, compiler
 from accel_train.ops.builder import OpBuilder
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.subject import Subject
 
@@ -151,8 +151,8 @@ class TestArithmetic(Subject):
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
         """Where float64 is not claimed, `DoubleTensor` is an UnsupportedError: no silent float32."""
-        from accel_testing.conformance.claims import refused
         from accel_core.errors import UnsupportedError
+        from accel_testing.conformance.claims import refused
 
         if accelerator.is_fp64_supported():
             not_claimed("the device has float64")

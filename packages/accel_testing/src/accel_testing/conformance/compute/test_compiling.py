@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import require
 from accel_testing.conformance.subject import Subject
 

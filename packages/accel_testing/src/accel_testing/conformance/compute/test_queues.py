@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.subject import Subject
 

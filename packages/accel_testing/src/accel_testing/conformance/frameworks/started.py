@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from accel_core._support.installed import is_installed
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator, is_installed
 from accel_testing.conformance.claims import not_claimed
 from accel_testing.conformance.groups import GROUPS
 from accel_testing.conformance.launching import MOST_RANKS, Launch, launch, ranks_of
@@ -50,4 +49,4 @@ def _require_installed(framework: str) -> None:
     group = next(each for each in GROUPS if each.name == f"frameworks.{framework}")
     for row in group.needs:
         if not any(map(is_installed, row)):
-            not_claimed(f"{row[0]} is not installed: pip install {row[0]}")
+            not_claimed(f"{row[0]} is not installed: pip install {row[0].replace('_', '-')}")

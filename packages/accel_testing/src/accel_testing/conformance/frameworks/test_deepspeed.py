@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.frameworks.started import wherever
 from accel_testing.conformance.launching import Launch, kept
 from accel_testing.conformance.subject import Subject

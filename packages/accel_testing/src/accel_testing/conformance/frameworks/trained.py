@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
 
 __all__ = [

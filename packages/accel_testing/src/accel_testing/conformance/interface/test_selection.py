@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, refused, require
 from accel_testing.conformance.subject import Subject
 

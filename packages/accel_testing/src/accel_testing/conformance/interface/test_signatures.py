@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import require
 from accel_testing.conformance.subject import Subject
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from accel_core._support import child
-from accel_core._support.torch_import import AUTOLOAD
+from accel_core.probing import AUTOLOAD, child
 from accel_testing.conformance.claims import require
 from accel_testing.conformance.forks import in_fork
 from accel_testing.conformance.subject import Subject
@@ -61,7 +60,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     """Make the accelerator in this process and say what changed: called in a child."""
     import torch
 
-    from accel_core.current import accelerator
+    from accel_core import accelerator
     from accel_tools.doctor.footprint import changes, footprint
 
     stage("import")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import refused, require, require_type
 from accel_testing.conformance.subject import Subject
 

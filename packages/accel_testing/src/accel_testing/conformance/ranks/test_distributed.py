@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.accelerators.interface import Accelerator
+from accel_core import Accelerator
 from accel_testing.conformance.claims import BrokenPromise, not_claimed, require
 from accel_testing.conformance.launching import MOST_RANKS, Launch, kept, launch, ranks_of
 from accel_testing.conformance.subject import Subject

@@ -10,17 +10,20 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from accel_core._support.installed import is_installed
-from accel_core._support.torch_import import autoload_is_on
-from accel_core._text import clean
-from accel_core.backend import ENTRY_POINT_GROUP
-from accel_core.detection.autoload import Spoiler, spoilers
-from accel_core.detection.builtin import TORCH_GROUP
-from accel_core.detection.plugins import EntryPoint, find_entry_points
+from accel_core import is_installed
+from accel_core.probing import (
+    ENTRY_POINT_GROUP,
+    Spoiler,
+    autoload_is_on,
+    builtin,
+    clean,
+    host,
+    plugins,
+    spoilers,
+)
 from accel_tools.doctor.in_child import try_acts
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.start_files import StartFile, start_files
-from accel_core.machine import host
 
 __all__ = ["TOPIC"]
 
@@ -42,7 +45,7 @@ class _Group(NamedTuple):
 #: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
-    _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
+    _Group(builtin.TORCH_GROUP, "torch", "when torch is imported", called=True),
     _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name"),
     _Group("torch.distributed.backends", "torch", "when torch.distributed starts"),
     _Group("triton.backends", "triton", "when triton is imported"),
@@ -54,7 +57,7 @@ _GROUPS = (
     _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
 )
 #: Tried elsewhere: as torch does it, and by the verdicts on the backends.
-_TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
+_TRIED = (builtin.TORCH_GROUP, ENTRY_POINT_GROUP)
 
 
 class _Act(NamedTuple):
@@ -71,7 +74,7 @@ class _Act(NamedTuple):
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    found = {group.name: find_entry_points(group.name) for group in _GROUPS}
+    found = {group.name: plugins.find_entry_points(group.name) for group in _GROUPS}
     acts: list[_Act] = []
     for group in _GROUPS:
         entry_points = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
@@ -92,7 +95,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
     """What fails of `acts`, and of what torch loads; what fails for the same reason is told once."""
-    from accel_core._support import child
+    from accel_core.probing import child
 
     looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
     failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
@@ -112,7 +115,7 @@ def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
     return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
-def _acting(group: _Group, entry_points: Sequence[EntryPoint], *, read: bool) -> Finding:
+def _acting(group: _Group, entry_points: Sequence[plugins.EntryPoint], *, read: bool) -> Finding:
     who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
     idle = "" if read else f", if {group.reader} were installed"
     facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
@@ -129,7 +132,7 @@ def _starting(files: Sequence[StartFile]) -> Finding:
     return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
 
 
-def _act(group: _Group, package: EntryPoint) -> _Act:
+def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
     return _Act(
         f"{clean(package.distribution)} {clean(package.version)}",
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
@@ -158,7 +161,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
     """Those that fail, each with how; `timeout`: seconds for each."""
     if not acts:
         return []
-    from accel_core._support import child
+    from accel_core.probing import child
 
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
@@ -186,7 +189,7 @@ class _Tried(NamedTuple):
 
 
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
-    from accel_core._support import child
+    from accel_core.probing import child
 
     report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
     if report.answer is not None:

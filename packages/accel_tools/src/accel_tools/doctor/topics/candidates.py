@@ -5,22 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from accel_core.detection import messages
-from accel_core.detection.messages import unknown
-from accel_core.detection.records import Candidate, Status, Unloaded, Verdict
-from accel_core.detection.survey import Survey
+from accel_core import Candidate, Status, Unloaded, Verdict
+from accel_core.probing import Survey, VendorPackage, devices, messages, vendor_package
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.torch_itself import torch_finding
-from accel_tools.doctor.vendor_package import (
-    VendorPackage,
-    misfits,
-    missing_libraries,
-    unmet_libraries,
-    vendor_package,
-)
-from accel_core.machine.devices import enumerated
+from accel_tools.doctor.vendor_package import misfits, missing_libraries, unmet_libraries
 
 __all__ = ["TOPIC"]
 
@@ -46,7 +37,7 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
     """The names that were asked for and that nobody declares."""
     for pin in visit.names:
         if not any(pin.matches(v.name, v.provenance.distribution) for v in surveyed.verdicts):
-            outcome = unknown(pin)
+            outcome = messages.unknown(pin)
             yield Finding(Level.ERROR, "candidates.not-declared", outcome.reason, outcome.hint, str(pin))
 
 
@@ -171,10 +162,10 @@ def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
 def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
     """The verdict as a clause: what fails comes before what is merely absent."""
     if verdict.usable:
-        devices = (
+        counted = (
             f", {verdict.devices} device{'' if verdict.devices == 1 else 's'}" if verdict.devices else ""
         )
-        return f"usable{devices}" + (f": {verdict.reason}" if verdict.reason else "")
+        return f"usable{counted}" + (f": {verdict.reason}" if verdict.reason else "")
     first, besides, trouble = verdict.reason.partition("; besides, ")
     if not besides:
         return f"{verdict.status.words}: {messages.reason(verdict)}{_also_missing(verdict, unmet)}"
@@ -190,9 +181,11 @@ def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
         return f"; what else is missing is {without}"
     missing = dict.fromkeys(need.name for need in unmet if need.why == NOT_FOUND)
     others = tuple(name for name in missing if name not in verdict.reason)
-    clauses = [f"{enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+    clauses = (
+        [f"{devices.enumerated(others)} {'is' if len(others) == 1 else 'are'} missing too"] if others else []
+    )
     unfit = dict.fromkeys(need.why for need in unmet if need.why != NOT_FOUND)
-    clauses += [enumerated(tuple(unfit), 2)] if unfit else []
+    clauses += [devices.enumerated(tuple(unfit), 2)] if unfit else []
     return "".join(f"; {clause}" for clause in clauses)
 
 

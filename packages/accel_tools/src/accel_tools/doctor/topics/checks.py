@@ -12,15 +12,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from accel_core._support import child
-from accel_core._support.guarded import preserved
-from accel_core._text import clean
-from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
-from accel_core.detection.plugins import ask, find_entry_points, load
-from accel_core.detection.records import Candidate
-from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.hookspecs import LEVELS, Check, CheckResult, Fix
+from accel_core.probing import ENTRY_POINT_GROUP, LEVELS, child, clean, guarded, plugins
+from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
 
@@ -132,12 +127,12 @@ def _ended(at: dict[str, Any], report: child.ChildReport, seconds: float) -> Che
 
 def _job(visit: Visit) -> dict[str, Any]:
     """The plugins whose backends may be asked, by entry point; no code of a blocked one is imported."""
-    plugins: dict[tuple[str, str], list[str]] = {}
+    asked: dict[tuple[str, str], list[str]] = {}
     for candidate in visit.declared():  # before anything is probed: nobody's checks wait for all verdicts
         source = candidate.provenance
         if not candidate.builtin:
-            plugins.setdefault((source.entry_point, source.distribution), []).append(candidate.name)
-    return {"plugins": [[*source, names] for source, names in plugins.items()], "behind": [], "list": False}
+            asked.setdefault((source.entry_point, source.distribution), []).append(candidate.name)
+    return {"plugins": [[*source, names] for source, names in asked.items()], "behind": [], "list": False}
 
 
 # --- in the child --------------------------------------------------------------------------------------
@@ -164,10 +159,10 @@ def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[st
     return {"rows": rows}
 
 
-def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tuple[Checked, Check | None]]:
+def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tuple[Checked, Check | None]]:
     """Every check with its row; a row alone says what is wrong with a plugin's answer."""
-    wanted = {(name, distribution): backends for name, distribution, backends in plugins}
-    for entry_point in find_entry_points(ENTRY_POINT_GROUP):
+    wanted = {(name, distribution): backends for name, distribution, backends in asked}
+    for entry_point in plugins.find_entry_points(ENTRY_POINT_GROUP):
         backends = wanted.get((entry_point.name, entry_point.distribution))
         if backends is None:
             continue
@@ -175,7 +170,7 @@ def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tu
         plugin = Checked(f"{source} {entry_point.name}", str(source), "", "", "")
         if not begin(plugin):
             continue
-        for candidate in load(entry_point):
+        for candidate in plugins.load(entry_point):
             if isinstance(candidate, Candidate) and candidate.name in backends:
                 key = f"{source} {candidate.name} {candidate.priority}"
                 whole = Checked(key, str(source), candidate.name, "", "")
@@ -186,8 +181,8 @@ def _checks(plugins: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tu
 def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Checked, Check | None]]:
     """The checks of one backend."""
     try:
-        with preserved(whole.origin):
-            answers = ask(plugin, "accel_checks", backend=backend)
+        with guarded.preserved(whole.origin):
+            answers = plugins.ask(plugin, "accel_checks", backend=backend)
         checks = list(answers[0])[:_MOST] if answers else []
     except CAUGHT as error:
         whole = whole._replace(key=f"{whole.key} !")
@@ -228,7 +223,7 @@ def _fault(check: object, known: set[str]) -> str:
 def _checked(row: Checked, check: Check) -> Checked:
     """The row with what the check says."""
     try:
-        with preserved(row.origin):
+        with guarded.preserved(row.origin):
             result: object = check.run()
     except CAUGHT as error:
         return _faulty(row, "checks.raised", f"its check {row.title!r} failed: {root_cause(error)}")

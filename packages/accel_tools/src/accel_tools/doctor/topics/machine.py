@@ -11,13 +11,10 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from accel_core._support.torch_import import TorchBuild, torch_build
-from accel_core.detection.discovery import installed_names
+from accel_core import TorchBuild, torch_build
+from accel_core.probing import devices, host, installed_names, placement, vendors
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
-from accel_core.machine import devices, host, vendors
-from accel_core.machine.placement import placement
-from accel_core.machine.vendors import KnownHardware
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 
@@ -60,7 +57,7 @@ def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
 # --- What is here --------------------------------------------------------------------------------------
 
 
-def _seen(present: Sequence[KnownHardware], root: str, visit: Visit) -> Finding:
+def _seen(present: Sequence[vendors.KnownHardware], root: str, visit: Visit) -> Finding:
     """The hardware, and what this process may use of the computer."""
     facts = {
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
@@ -93,7 +90,9 @@ def _size(amount: int) -> str:
 # --- torch ---------------------------------------------------------------------------------------------
 
 
-def _torch(build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit) -> Iterator[Finding]:
+def _torch(
+    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit
+) -> Iterator[Finding]:
     if build is None:  # the topic `candidates` says so
         return
     fits = True
@@ -131,7 +130,7 @@ def driver_version(root: str = "/") -> str:
 
 
 def _driver(
-    build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit, root: str
+    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit, root: str
 ) -> Iterator[Finding]:
     version = driver_version(root)
     if not version or not build or not build.cuda or not _has(present, "NVIDIA GPU"):
@@ -160,16 +159,18 @@ def _usable(visit: Visit, backend: str) -> bool:
     return any(verdict.usable and verdict.name == backend for verdict in visit.survey().verdicts)
 
 
-def _has(present: Iterable[KnownHardware], label: str) -> bool:
+def _has(present: Iterable[vendors.KnownHardware], label: str) -> bool:
     return any(known.label == label for known in present)
 
 
-def _code(build: TorchBuild | None, present: Sequence[KnownHardware], visit: Visit) -> Iterator[Finding]:
+def _code(
+    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit
+) -> Iterator[Finding]:
     """Whether torch has code for the GPUs; only a driver tells what they are."""
     nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
     if not build or not build.cuda or not nodes:
         return
-    from accel_core._support import child
+    from accel_core.probing import child
 
     try:
         report = child.run(architectures, {}, visit.settings.probe_timeout)
@@ -224,7 +225,7 @@ def _plugins() -> Iterator[Finding]:
         yield Finding(Level.WARNING, "machine.no-plugin", what, f"pip install {command}", about)
 
 
-def _container(present: Sequence[KnownHardware], visit: Visit, root: str) -> Iterator[Finding]:
+def _container(present: Sequence[vendors.KnownHardware], visit: Visit, root: str) -> Iterator[Finding]:
     """Hardware of the host's that the container has no device node of."""
     place = placement(root, visit.environ)
     if not place.container:
@@ -240,7 +241,7 @@ def _container(present: Sequence[KnownHardware], visit: Visit, root: str) -> Ite
             )  # fmt: skip
 
 
-def _memory(present: Sequence[KnownHardware], root: str) -> Iterator[Finding]:
+def _memory(present: Sequence[vendors.KnownHardware], root: str) -> Iterator[Finding]:
     left = host.cgroup_memory_available(root)
     if left is not None and left < _LITTLE_MEMORY:
         limit = host.cgroup_memory_limit(root) or 0

@@ -9,17 +9,15 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-from accel_train import startup
-from accel_core._support.torch_import import torch_build
-from accel_core._text import clean
-from accel_core.detection.builtin import GENERIC
-from accel_core.detection.survey import Survey
+from accel_core import torch_build
+from accel_core.probing import Survey, builtin, clean, host
 from accel_tools.doctor.frameworks import FRAMEWORKS, Framework, ask
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
-from accel_core.machine import host
 
 __all__ = ["TOPIC"]
 
+#: Names the frameworks to which accel-train hands our accelerator.
+_INTEGRATIONS = "ACCEL_INTEGRATIONS"
 #: How many probes' time a framework has to answer: it imports torch, and much besides.
 _PROBES = 6
 
@@ -30,9 +28,9 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         names = ", ".join(framework.name for framework in FRAMEWORKS)
         yield Finding(Level.OK, "others.not-installed", f"none of {names} is installed")
         return
-    from accel_core._support import child
+    from accel_core.probing import child
 
-    integrated = startup.names(visit.environ.get(startup.VARIABLE, ""))
+    integrated = visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
     seconds = _PROBES * visit.settings.probe_timeout
     asked = [framework for framework, _ in installed if framework.distributions[0] not in integrated]
     answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, host.usable_cores()))
@@ -42,7 +40,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         if framework in asked:
             yield _compared(framework, who, next(answers), ours, device)
         else:
-            what = f"{who} is given {ours}, for {startup.VARIABLE} names it"
+            what = f"{who} is given {ours}, for {_INTEGRATIONS} names it"
             yield Finding(Level.OK, "others.integrated", what)
 
 
@@ -57,7 +55,7 @@ def _version(framework: Framework) -> str:
 
 def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     """Return the device that it chooses; else how it fails; else why that is not known."""
-    from accel_core._support import child
+    from accel_core.probing import child
 
     try:
         # With torch's autoload, as the user's program has it.
@@ -94,7 +92,7 @@ def _compared(
 def _ours(surveyed: Survey) -> tuple[str, str]:
     """Return the backend that is chosen, and torch's name of its device; of `generic` torch's for both."""
     chosen = (surveyed.choice.selection.chosen if surveyed.choice else "") or ""
-    if chosen == GENERIC.name:
+    if chosen == builtin.GENERIC.name:
         return _of_the_build(), _of_the_build()
     return chosen, next((v.device_type for v in surveyed.verdicts if v.name == chosen), chosen)
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from accel_core._support.installed import is_installed
-from accel_core._text import clean
-from accel_core.detection.creation import installed_imports
-from accel_core.detection.records import Candidate
+from accel_core import Candidate, is_installed
+from accel_core.probing import clean, host, installed_imports
 from accel_tools.doctor.footprint import Change
 from accel_tools.doctor.in_child import import_vendor
 from accel_tools.doctor.plugin_conduct import Misstep, conduct, conducts
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
-from accel_core.machine import host
 
 __all__ = ["TOPIC"]
 
@@ -49,7 +46,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 
 def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
-    """What plugins do while they are discovered, as `accel why NAME` tells it."""
+    """What plugins do while they are discovered."""
     names = {c.provenance: c.name for c in reversed(candidates) if not c.builtin}
     timeout = visit.settings.probe_timeout
 
@@ -80,7 +77,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     if not modules or not is_installed("torch"):
         return
     timeout = visit.settings.probe_timeout
-    from accel_core._support import child
+    from accel_core.probing import child
 
     told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
@@ -94,7 +91,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 
 def _changed_by(module: str, timeout: float) -> list[Change] | None:
     """What its import changes; `None` where the process ended in it, or did not end."""
-    from accel_core._support import child
+    from accel_core.probing import child
 
     try:
         report = child.run(import_vendor, {"module": module}, timeout)

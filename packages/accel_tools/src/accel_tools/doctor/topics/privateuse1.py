@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from accel_core._support.torch_import import AUTOLOAD
-from accel_core.detection.builtin import announced
-from accel_core.detection.creation import installed_imports
-from accel_core.detection.plugins import EntryPoint
-from accel_core.detection.records import Candidate
+from accel_core import Candidate
+from accel_core.probing import AUTOLOAD, builtin, installed_imports, plugins
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC"]
@@ -20,7 +17,7 @@ __all__ = ["TOPIC"]
 
 def _examine(visit: Visit) -> Iterator[Finding]:
     wanting = [c for c in visit.declared() if c.backend.private_use1 and installed_imports(c.backend)]
-    loaded = announced()
+    loaded = builtin.announced()
     names = list(dict.fromkeys(c.name for c in wanting))
     facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
     facts |= {
@@ -60,7 +57,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 
 def _first_of_torch(
-    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[EntryPoint]
+    winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[plugins.EntryPoint]
 ) -> Iterator[Finding]:
     """Who takes the slot in a program that imports torch first; nobody knows of an unclaimed package."""
     first = next((e for e in loaded if _owner(e, wanting)), None)
@@ -76,7 +73,7 @@ def _first_of_torch(
     )
 
 
-def _owner(package: EntryPoint, wanting: Sequence[Candidate]) -> Candidate | None:
+def _owner(package: plugins.EntryPoint, wanting: Sequence[Candidate]) -> Candidate | None:
     """The candidate whose vendor's package torch loads so."""
     top = package.module.partition(".")[0]
     tops = ((c, [m.partition(".")[0] for m in c.backend.vendor_imports]) for c in wanting)

@@ -10,12 +10,10 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 
-from accel_core._support.torch_import import torch_build
-from accel_core.backend import Backend
-from accel_core.detection.records import Candidate, Status, Verdict
+from accel_core import Backend, Candidate, Status, Verdict, torch_build
+from accel_core.probing import devices, host
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
-from accel_core.machine import devices, host
 
 __all__ = ["TOPIC", "origin_of_variable"]
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import ClassVar, NoReturn
 
-from accel_core._support.torch_import import torch_build
+from accel_core import torch_build
 from accel_core.errors import UnsupportedError
 
 __all__ = [

@@ -1,0 +1,141 @@
+"""The names of accel_core.probing, for type checkers; tools/public_names.py writes them."""
+
+from accel_core._release import require_release as require_release
+from accel_core._support import child as child
+from accel_core._support import forks as forks
+from accel_core._support import guarded as guarded
+from accel_core._support import installed as installed
+from accel_core._support import interpreter as interpreter
+from accel_core._support import log as log
+from accel_core._support.torch_import import AUTOLOAD as AUTOLOAD
+from accel_core._support.torch_import import autoload_is_on as autoload_is_on
+from accel_core._support.torch_import import import_torch as import_torch
+from accel_core._support.torch_import import origin as origin
+from accel_core._text import clean as clean
+from accel_core._text import printable as printable
+from accel_core._text import shown as shown
+from accel_core.accelerators._devices import missing_defaults as missing_defaults
+from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
+from accel_core.asking import Step as Step
+from accel_core.asking import Subject as Subject
+from accel_core.asking import ask as ask_accelerator
+from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
+from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
+from accel_core.backend import PROJECT as PROJECT
+from accel_core.backend import is_variable_prefix as is_variable_prefix
+from accel_core.cli import options as options
+from accel_core.cli import page as page
+from accel_core.cli import text as text
+from accel_core.cli.accelerator import answer_of as answer_of
+from accel_core.cli.accelerator import fallback_in_words as fallback_in_words
+from accel_core.cli.output import Output as Output
+from accel_core.cli.output import answering as answering
+from accel_core.cli.render import to_text as to_text
+from accel_core.current import Made as Made
+from accel_core.current import exchange as exchange
+from accel_core.detection import builtin as builtin
+from accel_core.detection import messages as messages
+from accel_core.detection import plugins as plugins
+from accel_core.detection.autoload import Spoiler as Spoiler
+from accel_core.detection.autoload import spoilers as spoilers
+from accel_core.detection.creation import installed_imports as installed_imports
+from accel_core.detection.discovery import declarers as declarers
+from accel_core.detection.discovery import find as find_candidates
+from accel_core.detection.discovery import installed_names as installed_names
+from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
+from accel_core.detection.records import How as How
+from accel_core.detection.select import select as select
+from accel_core.detection.survey import Survey as Survey
+from accel_core.detection.survey import survey as survey
+from accel_core.hookspecs import LEVELS as LEVELS
+from accel_core.machine import devices as devices
+from accel_core.machine import host as host
+from accel_core.machine import vendors as vendors
+from accel_core.machine import visible_devices as visible_devices
+from accel_core.machine.placement import placement as placement
+from accel_core.machine.vendor_package import VendorPackage as VendorPackage
+from accel_core.machine.vendor_package import vendor_package as vendor_package
+from accel_core.operators import providers as providers
+from accel_core.ops.providers import is_host_code as is_host_code
+from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
+from accel_core.settings import ACCEL_PROBE as ACCEL_PROBE
+from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR
+from accel_core.settings import Pin as Pin
+from accel_core.settings import Settings as Settings
+from accel_core.settings import Variable as Variable
+from accel_core.settings import flag as flag
+from accel_core.settings import normalize_distribution as normalize_distribution
+from accel_core.settings import parse_pin as parse_pin
+from accel_core.settings import read as read_settings
+from accel_core.settings import whole_number as whole_number
+
+__all__ = [
+    "ACCEL_ALLOW",
+    "ACCEL_PROBE",
+    "AUTOLOAD",
+    "DS_ACCELERATOR",
+    "ENTRY_POINT_GROUP",
+    "EXPECTED_PREFIX",
+    "LEVELS",
+    "PROJECT",
+    "CPUAccelerator",
+    "How",
+    "IsolatedLoader",
+    "Made",
+    "Output",
+    "Pin",
+    "Settings",
+    "Spoiler",
+    "Step",
+    "Subject",
+    "Survey",
+    "Variable",
+    "VendorPackage",
+    "answer_of",
+    "answering",
+    "ask_accelerator",
+    "autoload_is_on",
+    "builtin",
+    "child",
+    "clean",
+    "declarers",
+    "devices",
+    "exchange",
+    "fallback_in_words",
+    "find_candidates",
+    "flag",
+    "forks",
+    "guarded",
+    "host",
+    "import_torch",
+    "installed",
+    "installed_imports",
+    "installed_names",
+    "interpreter",
+    "is_host_code",
+    "is_variable_prefix",
+    "log",
+    "messages",
+    "missing_defaults",
+    "normalize_distribution",
+    "options",
+    "origin",
+    "page",
+    "parse_pin",
+    "placement",
+    "plugins",
+    "printable",
+    "providers",
+    "read_settings",
+    "require_release",
+    "select",
+    "shown",
+    "spoilers",
+    "survey",
+    "text",
+    "to_text",
+    "vendor_package",
+    "vendors",
+    "visible_devices",
+    "whole_number",
+]
