@@ -26,7 +26,12 @@ def stub(module: str) -> str:
             name, _, shown = entry.partition(" as ")
             imports.append((f"accel_core.{home}", _order(name), f"{name} as {shown or name}"))
     lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
-    lines += ["", "__all__ = [", *(f'    "{name}",' for name in sorted(lazy.__all__, key=_order)), "]"]
+    lines += [
+        "",
+        "__all__ = [",
+        *(f'    "{name}",' for name in sorted(lazy.__all__, key=lambda name: (_order(name)[0], name))),
+        "]",
+    ]
     return "\n".join(lines) + "\n"
 
 

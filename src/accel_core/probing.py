@@ -24,7 +24,7 @@ _HOMES = {
     "ops.providers": ("is_host_code",),
     # An accelerator, asked in a child process; the process's own choice, exchanged.
     "asking": ("Step", "Subject", "ask as ask_accelerator"),
-    "current": ("Made", "exchange"),
+    "current": ("exchange",),
     "accelerators._devices": ("missing_defaults",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
@@ -74,7 +74,10 @@ def __getattr__(name: str) -> object:
 
     module, attribute = _HOME[name]
     home = import_module(f"accel_core.{module}")
-    value = getattr(home, attribute, None) or import_module(f"{home.__name__}.{attribute}")
+    try:
+        value = getattr(home, attribute)
+    except AttributeError:  # a module of it
+        value = import_module(f"{home.__name__}.{attribute}")
     globals()[name] = value  # the next use is a plain attribute
     return value
 

@@ -31,7 +31,6 @@ from accel_core.cli.accelerator import fallback_in_words as fallback_in_words
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.render import to_text as to_text
-from accel_core.current import Made as Made
 from accel_core.current import exchange as exchange
 from accel_core.detection import builtin as builtin
 from accel_core.detection import messages as messages
@@ -81,7 +80,6 @@ __all__ = [
     "CPUAccelerator",
     "How",
     "IsolatedLoader",
-    "Made",
     "Output",
     "Pin",
     "Settings",

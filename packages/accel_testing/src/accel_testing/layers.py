@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 from accel_core.errors import InvalidArgumentError
-from accel_core.probing import Made, exchange, forks
+from accel_core.probing import exchange, forks
 
 __all__ = ["Layer", "environment", "is_set"]
 
@@ -37,7 +38,7 @@ class Layer:
         self._modules = modules
         self._before: dict[str, str | None] = {}
         self._modules_before: dict[str, ModuleType] = {}
-        self._choice: Made | None = None
+        self._choice: Any = None
 
     def begin(self) -> None:
         """Put it over the process."""
