@@ -22,6 +22,7 @@ from environments import (  # noqa: E402
     PROJECTS,
     PYTEST,
     WINDOWS,
+    changed,
     for_deepspeed,
     in_own_folder,
     interpreters,
@@ -45,7 +46,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = "tests docs faults fuzz gpu simulated opinfo cards mutants ipex_real multinode soak"
+ONE = "tests core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants ipex_real multinode soak"
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 TRAIN = "packages/accel_train/src/accel_train"
@@ -60,13 +61,28 @@ WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # Needs no built wheels; on several cores. Devices and real vendors have sessions: a process each, minutes.
 # Fuzzing and load take their time by night.
 APART = [
-    f"--ignore=tests/{name}"
-    for name in ("simulated", "npu_real", "deepspeed", "trainers", "multinode", "site", "fuzz", "soak")
+    f"--ignore={folder}"
+    for folder in (
+        "packages/accel_simulated/tests/device",
+        "packages/accel_train/tests/deepspeed",
+        "packages/accel_train/tests/multinode",
+        "packages/accel_train/tests/trainers",
+        "plugins/accel_npu/tests/real",
+        *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
+    )
 ]
 ORDINARY = "not wheel and not gpu and not faults and not nightly"
 BY_DAY = ["-m", "not nightly"]
 SEVERAL = ["-n", WORKERS, "--dist", "worksteal"]
 EVERYTHING = [*SEVERAL, "-m", ORDINARY, *APART]
+# The sessions of the distributions, with the folders that each is about.
+PARTS = {
+    "core": ["tests"],
+    "train": ["packages/accel_train/tests"],
+    "tools": ["packages/accel_tools/tests"],
+    "testing": ["packages/accel_testing/tests"],
+    "plugins": ["plugins", "packages/accel_simulated/tests"],
+}
 # What needs no torch and whose children nobody measures runs without torch alone.
 TORCHFREE = ["--ignore=tests/faults"]
 # What may differ without torch, or from one Python to another. The rest is the same code as in session tests,
@@ -74,7 +90,8 @@ TORCHFREE = ["--ignore=tests/faults"]
 WITHOUT = [
     *(f"tests/{name}" for name in ("detection", "machine", "current", "internal", "faults")),
     "plugins",
-    *(f"tests/cli/test_{name}.py" for name in ("list", "new")),
+    "tests/cli/test_list.py",
+    "packages/accel_testing/tests/commands/test_new.py",
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_*.py")),
 ]  # fmt: skip
 FEW = [*SEVERAL, "-m", f"{ORDINARY} and not slow", *WITHOUT]
@@ -90,8 +107,8 @@ README.md, "Use", has the four lines for a program of your own. `./dev test` run
 """
 
 ABOUT_THE_TESTS = """
-This takes some 7 minutes on two cores, and some more the first time: it fills environments in .nox/.
-Sessions: docs, lint, types, tests, wheels, and without torch on Python {python}.
+Sessions: {names}.
+The first time takes longer: it fills environments in .nox/. `./dev test --all` runs all of these.
 Left out, as each has an environment of its own: {apart}.
 `.github/workflows` runs those too, `.ci/run` most, `./dev NAME` one. For a CUDA or ROCm device: `./dev gpu`.
 """
@@ -116,21 +133,68 @@ def demo(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def test(session: nox.Session) -> None:
-    """Everything that must pass: docs, lint, types, tests, wheels, tests_torchfree."""
-    apart = "site, simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
+    """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
-    print(ABOUT_THE_TESTS.format(python=oldest, apart=apart), flush=True)
-    for name in ("docs", "lint", "types", "tests", "wheels"):
-        session.notify(name)
-    session.notify(f"tests_torchfree({oldest})")
+    whole = "--all" in session.posargs
+    apart = "site, simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
+    parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
+    names = ["lint", "types", *parts]
+    if whole:
+        names = ["docs", *names, "wheels", f"tests_torchfree({oldest})"]
+    print(ABOUT_THE_TESTS.format(names=", ".join(names), apart=apart), flush=True)
+    for name in names:
+        session.notify(name, [])
+
+
+def folders(part: str) -> list[str]:
+    """Give the folders in which a change is a change of this part."""
+    return [folder.removesuffix("/tests") for folder in PARTS[part]]
 
 
 # ---------------------------------------------------------------------------- tests
 
 
+def of_part(session: nox.Session, part: str) -> None:
+    """Run the tests of one part, with torch."""
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch", "sklearn")
+    found = session.posargs or [*SEVERAL, "-m", ORDINARY, *APART, *TORCHFREE, *PARTS[part]]
+    session.run("python", *PYTEST, *found, env=CLEAN)
+
+
+@nox.session(venv_backend="shared")
+def core(session: nox.Session) -> None:
+    """Run the tests of accel-core: four minutes."""
+    of_part(session, "core")
+
+
+@nox.session(venv_backend="shared")
+def train(session: nox.Session) -> None:
+    """Run the tests of accel-train that need no framework."""
+    of_part(session, "train")
+
+
+@nox.session(venv_backend="shared")
+def tools(session: nox.Session) -> None:
+    """Run the tests of accel-tools."""
+    of_part(session, "tools")
+
+
+@nox.session(venv_backend="shared")
+def testing(session: nox.Session) -> None:
+    """Run the tests of accel-testing."""
+    of_part(session, "testing")
+
+
+@nox.session(venv_backend="shared")
+def plugins(session: nox.Session) -> None:
+    """Run the tests of the plugins, and those of accel-simulated that need no compiler."""
+    of_part(session, "plugins")
+
+
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run pytest with torch; without arguments on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
+    """Run all of these at once; without arguments on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
@@ -195,15 +259,15 @@ def gpu(session: nox.Session) -> None:
 def simulated(session: nox.Session) -> None:
     """Run every plugin on its simulated device (needs a C++ compiler; built once and kept).
 
-    With `-m nightly tests/simulated`: what the simulator itself promises, and the rest of the trainings.
+    With `-m nightly packages/accel_simulated/tests/device`: what the simulator itself promises, and the rest of the trainings.
     """
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
-    staged = "tests/simulated/test_staged.py"
-    session.run("python", *PYTEST, *SEVERAL, *BY_DAY, "tests/simulated", f"--ignore={staged}", env=CLEAN)
+    staged = "packages/accel_simulated/tests/device/test_staged.py"
+    session.run("python", *PYTEST, *SEVERAL, *BY_DAY, "packages/accel_simulated/tests/device", f"--ignore={staged}", env=CLEAN)
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
     measured(session, [*SEVERAL, staged], CLEAN, f"--include={STAGING}/*", "--fail-under=85")
 
@@ -223,7 +287,7 @@ def npu_real(session: nox.Session) -> None:
     require(session, "torch_npu", "torch", "deepspeed", "sklearn")
     # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
-    found = session.posargs or [*SEVERAL, "tests/npu_real"]
+    found = session.posargs or [*SEVERAL, "plugins/accel_npu/tests/real"]
     session.run("python", *PYTEST, *found, env=env)
 
 
@@ -257,13 +321,13 @@ def ipex_real(session: nox.Session) -> None:
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: a simulated device nobody has heard of, and others by night.
 
-    With `-m nightly tests/deepspeed`: the CPU, a device with less than a GPU, and all of level 4.
+    With `-m nightly packages/accel_train/tests/deepspeed`: the CPU, a device with less than a GPU, and all of level 4.
     """
     prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")
     # DeepSpeed asks every extension of that name that it finds.
     home = in_own_folder(session, "of_intel", "intel-extension-for-deepspeed==0.9.4")
-    own = ["tests/deepspeed", "tests/ops/test_cpu_adam_deepspeed.py", NAMED]
+    own = ["packages/accel_train/tests/deepspeed", "packages/accel_train/tests/ops/test_cpu_adam_deepspeed.py", NAMED]
     env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
@@ -285,8 +349,8 @@ def deepspeed_oldest(session: nox.Session) -> None:
         "other_hosts_get_the_choice_and_the_activation",
         "help_is_the_launchers",
     )
-    launch = [f"tests/deepspeed/test_launch.py::test_{name}" for name in names]
-    found = session.posargs or ["tests/deepspeed/test_activate.py", *launch]
+    launch = [f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}" for name in names]
+    found = session.posargs or ["packages/accel_train/tests/deepspeed/test_activate.py", *launch]
     session.run("python", *PYTEST, *SEVERAL, *found, env=for_deepspeed(session))
 
 
@@ -300,7 +364,7 @@ def trainers(session: nox.Session) -> None:
         return
     session.run("python", "tools/run_documents.py", "README.md", "docs/trainers.md", env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
-    measured(session, [*SEVERAL, "tests/trainers", NAMED], CLEAN, f"--include={ours}")
+    measured(session, [*SEVERAL, "packages/accel_train/tests/trainers", NAMED], CLEAN, f"--include={ours}")
 
 
 @nox.session(venv_backend="shared")
@@ -318,7 +382,7 @@ def multinode(session: nox.Session) -> None:
     """Train on three hosts in network namespaces, and lose one (needs root and iproute2, else skips)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
-    session.run("python", *PYTEST, *(session.posargs or ["tests/multinode"]), env=CLEAN)
+    session.run("python", *PYTEST, *(session.posargs or ["packages/accel_train/tests/multinode"]), env=CLEAN)
 
 
 def build_all(session: nox.Session) -> None:

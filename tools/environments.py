@@ -265,6 +265,18 @@ def interpreters() -> dict[str, str]:
 # ---------------------------------------------------------------------------- what sessions do
 
 
+def changed(root: Path, folders: list[str]) -> bool:
+    """Say whether anything in these folders differs from main, committed or not; True where git cannot say."""
+    git = ("git", "-C", str(root))
+    base = subprocess.run([*git, "merge-base", "main", "HEAD"], capture_output=True, text=True, check=False)
+    if base.returncode:
+        return True
+    asked = ([*git, "diff", "--name-only", base.stdout.strip()], [*git, "ls-files", "-o", "--exclude-standard"])
+    return any(
+        subprocess.run([*ask, "--", *folders], capture_output=True, check=True).stdout for ask in asked
+    )
+
+
 def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:
     """Run pytest; under `DEV_COVERAGE=1`, as by night, with branch coverage, which fails below its bound."""
     if (

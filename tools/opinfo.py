@@ -114,7 +114,7 @@ def variables(device: str) -> dict[str, str]:
         "ACCEL_SIMULATE_MEMORY_MB": "4096",
         "ACCEL_SIMULATE_RANDOM": "host",
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "tests/opinfo"),
+        "PYTHONPATH": str(ROOT / "packages/accel_simulated/tests/opinfo"),
     }
 
 

@@ -13,11 +13,11 @@ from accel_simulated import DEVICES
 from accel_tests.children import without
 from accel_tests.on_simulated import environment
 
-TESTS = Path(__file__).parents[2]
+PACKAGES = Path(__file__).parents[3] / "packages"
 #: One for each backend and device: `./dev cards` writes them.
-RECORDS = TESTS / "conformance" / "cards"
+RECORDS = PACKAGES / "accel_testing/tests/conformance/cards"
 #: What fails on the simulated devices, each with its reason.
-EXPECTED = TESTS / "simulated" / "expected"
+EXPECTED = PACKAGES / "accel_simulated/tests/device/expected"
 #: Ranks, and no frameworks: those are in environments of their own.
 LEVEL = 3
 

@@ -6,15 +6,18 @@ import importlib
 import re
 from pathlib import Path
 
+import accel_core
 from accel_core.settings import Variable
 from accel_train import startup
 
 __all__ = ["NAMES", "variables"]
 
-_SOURCE = Path(startup.__file__).parents[1]
+#: Those of the core, and those of accel-train, which declares as the core does.
+_SOURCES = (Path(accel_core.__file__).parent, Path(startup.__file__).parent)
 _DECLARED = {
     path: names
-    for path in sorted(_SOURCE.rglob("*.py"))
+    for source in _SOURCES
+    for path in sorted(source.rglob("*.py"))
     if (names := re.findall(r"\bVariable\(\s*\"(\w+)\"", path.read_text(encoding="utf-8")))
 }
 #: Names, of accel-cuda's own too; nothing is imported for them.
@@ -23,9 +26,14 @@ NAMES = frozenset(
 )
 
 
+def _below(path: Path) -> Path:
+    """The path from the folder that Python finds the package in."""
+    return path.relative_to(next(s.parent for s in _SOURCES if s in path.parents))
+
+
 def variables() -> list[Variable[object]]:
     """Return the variables with their parsers; imports the modules that read them."""
-    modules = [".".join(path.relative_to(_SOURCE.parent).with_suffix("").parts) for path in _DECLARED]
+    modules = [".".join(_below(path).with_suffix("").parts) for path in _DECLARED]
     found = {
         value.name: value
         for module in modules

@@ -132,7 +132,7 @@ class Known:
         found |= set(re.findall(r"\$\{([A-Z_]+):", (self.root / "dev").read_text(encoding="utf-8")))
         view = self.root / "packages/accel_train/src/accel_train/deepspeed/_view.py"
         found |= set(re.findall(r'^PLACEHOLDER = "(\w+)"', view.read_text(encoding="utf-8"), re.MULTILINE))
-        for place in ("tools", "packages/accel_simulated/src", "tests/npu_real"):
+        for place in ("tools", "packages/accel_simulated/src", "plugins/accel_npu/tests/real"):
             for file in (self.root / place).rglob("*.*"):
                 if file.suffix in (".c", ".cpp", ".h", ".py"):
                     found |= set(READS.findall(file.read_text(encoding="utf-8")))

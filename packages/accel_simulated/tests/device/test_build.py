@@ -1,0 +1,197 @@
+"""Building the simulated device: once for each type, and with a clear reason where it cannot be.
+
+What is kept, by whom and for whom, is the cache's of `accel_core.ops`: packages/accel_train/tests/ops/test_cache.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from accel_tests.children import clean_environment, run_python
+from accel_tests.on_simulated import environment
+
+import accel_core
+from accel_simulated import CannotBuildError, build, building, prebuilt, provider
+from accel_simulated.building import _fit, ahead, find, ready
+
+FAKE_COMPILER = """#!{python}
+import pathlib, sys, time
+time.sleep(0.3)
+with open({log!r}, "a") as log:
+    log.write("built\\n")
+pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text("a library")
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "accel-core" / "ops"
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compiler that writes down each call; gives its log."""
+    script, log = tmp_path / "c++", tmp_path / "log"
+    script.write_text(FAKE_COMPILER.format(python=sys.executable, log=str(log)))
+    script.chmod(0o700)
+    monkeypatch.setenv("CXX", str(script))
+    return log
+
+
+def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CannotBuildError, match=r"needs a C\+\+20 compiler: no-such-compiler is not on PATH"):
+        build("HPU")
+
+
+def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = os.environ["CXX"]
+    monkeypatch.setenv("CXX", f"{script} -m64")
+    assert building.compiler() == [script, "-m64"]
+    monkeypatch.setenv("CXX", "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert building.compiler() == [script]  # which is called c++
+    Path(script).unlink()
+    with pytest.raises(CannotBuildError, match=r"none of g\+\+, c\+\+, clang\+\+ is on PATH\. Install one"):
+        building.compiler()
+
+
+def test_is_kept_by_device_type(cache: Path, compiler: Path) -> None:
+    first = build("HPU")
+    assert first.parents[1] == cache
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert build("HPU") == first != build("XPU")
+    assert compiler.read_text() == "built\n" * 2
+
+
+def test_what_a_parent_built_is_taken_for_the_same_torch_only(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", "")
+    library = ready("HPU")
+    assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(library)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert ready("HPU") == library
+    manifest = library.with_name("manifest.json")
+    manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
+    for kind in ("HPU", "XPU"):
+        with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
+            ready(kind)
+
+
+def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "bad-c++"
+    script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
+    script.chmod(0o700)
+    monkeypatch.setenv("CXX", str(script))
+    with pytest.raises(RuntimeError, match="error: no such thing") as caught:
+        build("HPU")
+    log = cache.parent.glob("ops/simdev_hpu-*.log")
+    assert "-DSIM=HPU" in next(log).read_text()
+    assert "Next step: install a torch that" in str(caught.value)
+    assert not list(cache.glob("simdev_hpu-*/"))
+
+
+def test_environment_forgets_what_steers(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setenv("MLU_VISIBLE_DEVICES", "0")
+    variables = environment("mlu", {"ACCEL_STRICT": "1"}, path=["/plugins"])
+    assert not {"DS_ACCELERATOR", "MLU_VISIBLE_DEVICES"} & variables.keys()
+    assert variables["ACCEL_STRICT"] == "1"
+    assert variables["ACCEL_SIMULATE"] == "mlu"
+    assert variables["PYTHONPATH"].split(os.pathsep)[-1] == "/plugins"
+
+
+def test_built_ahead_is_taken_without_a_compiler(
+    cache: Path, compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "ahead"
+    made = ahead("HPU", folder)
+    assert compiler.read_text() == "built\n"
+    assert [path.name for path in folder.iterdir()] == [made.parent.name]  # nothing of the writing is left
+    assert made.parent.stat().st_mode & 0o777 == 0o755  # another user may run it
+
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setenv("ACCEL_CACHE", str(tmp_path / "empty"))
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(folder))
+    assert build("HPU") == find("HPU") == ready("HPU") == made
+    assert os.environ["ACCEL_SIMULATE_LIBRARY"] == str(folder)
+    assert provider.environment("hpu")["ACCEL_SIMULATE_LIBRARY"] == str(folder)
+    made.parent.rename(folder / "for-another-torch")
+    for kind in ("HPU", "XPU"):
+        with pytest.raises(CannotBuildError, match=rf"compiler.* has none for {kind}, torch .* would be /"):
+            build(kind)
+    assert not (tmp_path / "empty").exists()
+
+    monkeypatch.delenv("ACCEL_SIMULATE_LIBRARY")
+    monkeypatch.setattr(prebuilt, "_INSIDE", folder)
+    (folder / "for-another-torch").rename(made.parent)
+    assert build("HPU") == made
+
+
+def test_built_ahead_and_damaged(
+    cache: Path, compiler: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_SIMULATE_LIBRARY", str(tmp_path / "ahead"))
+    made = ahead("HPU", tmp_path / "ahead")
+    for damage in (
+        lambda: made.write_text("another"),
+        lambda: made.with_name("manifest.json").write_text("{}"),
+        made.unlink,
+    ):
+        damage()
+        with pytest.raises(accel_core.OpCacheError, match=r"is not what was built: .* again, with a comp"):
+            build("HPU")
+        assert ahead("HPU", tmp_path / "ahead") == made  # as the error says
+        assert build("HPU") == made
+
+
+def test_building_ahead_where_that_cannot_be(cache: Path, compiler: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"):
+        ahead("HPU", tmp_path / "file")
+
+
+RUNS = """
+import json, os, torch
+print(json.dumps([torch.ones(2, device="acme:1").sum().item(), os.environ["ACCEL_SIMULATE_LIBRARY"]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+def test_an_image_without_a_compiler(tmp_path: Path) -> None:
+    """No compiler, no home, nothing in the cache: what `accel simulate --build --output FOLDER` wrote."""
+    try:
+        made = dict(provider.build(["acme"], tmp_path / "ahead"))["acme"]
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "python").symlink_to(sys.executable)
+    variables = clean_environment() | {"ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")}
+    variables |= {"PATH": str(tools), "HOME": str(tmp_path / "home"), "ACCEL_CACHE": str(tmp_path / "cache")}
+    variables.pop("CXX", None)
+    report = tmp_path / "report.json"
+    words = ["-m", "accel_core", "simulate", "--report", str(report), "acme:2", "--", "python", "-c", RUNS]
+    ended = run_python(words, variables)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(report.read_text())["notes"] == []
+    assert json.loads(ended.stdout) == [2.0, str(made.parents[1])]
+
+    made.write_text("what was built for another machine")  # and so its digest is as it was noted
+    prebuilt.write(made, _fit("PrivateUse1"), made.parents[1])
+    refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
+    assert "OpBuildError: the simulated device cannot be loaded: " in refused.stderr
+    assert "run accel simulate --build acme --output FOLDER" in refused.stderr
+    assert not (tmp_path / "cache").exists()

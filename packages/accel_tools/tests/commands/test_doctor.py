@@ -1,0 +1,236 @@
+"""`accel doctor`: its page, its document, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+from accel_tests import children, layouts
+from accel_tests.libraries import COMPILER, Libraries
+from accel_tests.plugins import NO_DEVICE, hook
+
+import accel_tools.doctor
+from accel_core.detection.records import Status
+
+SOURCES = Path(accel_tools.doctor.__file__).parent
+SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))
+CODE = "".join(file.read_text("utf-8") for file in sorted(SOURCES.rglob("*.py")))
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
+OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
+#: This topic alone: the others look at the real machine.
+ONE = ("doctor", "--topic", "candidates")
+HARDWARE = {"vendor_import": "vendor_npu", "pci_ids": ("ffff",), "hardware": "Ascend NPU"}
+#: A vendor's package that fails in its own module, which its `__init__` wraps.
+BROKEN = {
+    "vendor_npu/__init__.py": "try:\n    from vendor_npu import runtime\nexcept Exception as error:\n"
+    "    raise RuntimeError('failed to load') from error\n",
+    "vendor_npu/runtime.py": "\nraise OSError('libhccl.so: cannot open shared object file')\n",
+}
+
+
+@pytest.fixture
+def broken_npu(accel):
+    """npu, without a device, and with a vendor's package that does not import."""
+    layouts._write(accel.world.site, BROKEN)
+    accel.world.backend("npu", 990, **HARDWARE)
+    return accel
+
+
+def findings(document):
+    """The findings of the one topic by their backend, those on files left out."""
+    (topic,) = document["topics"]
+    return {f["about"]: f for f in topic["findings"] if not f["code"].startswith("candidates.files")}
+
+
+def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
+    accel.install("npu")
+    accel.world.backend("mlu", 300, extra=NO_DEVICE)  # whose absence is nothing to mend
+    done = accel(*ONE)
+    assert (done.returncode, done.stderr) == (0, "")
+    first, _, *rest = done.stdout.splitlines()
+    assert first == "npu is chosen, and nothing is wrong."
+    assert rest == ["✓  Backends", "", "`accel doctor -v` says all that was seen."]
+    document = accel.json(*ONE)
+    assert (document["level"], document["exit_status"], document["chosen"]) == ("ok", 0, "npu")
+    assert findings(document)["npu"]["what"] == "usable, 2 devices"
+    assert findings(document)["mlu"]["what"] == "no device: nothing on the bus"
+
+
+def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
+    accel = broken_npu
+    accel.install("mlu", priority=10)
+    done = accel(*ONE)
+    assert (done.returncode, done.stderr) == (1, "")
+    failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
+    assert done.stdout.startswith(
+        f"mlu is chosen, and one thing is wrong: npu: {failed}.\n\n!  Backends\n  !  npu: {failed}; and no "
+    )
+    # The document has the root cause, out of the child process and of the chain.
+    finding = findings(accel.json(*ONE, status=1))["npu"]
+    assert (finding["level"], finding["code"]) == ("warning", "candidates.no-device")
+    assert finding["facts"]["root cause"] == "OSError: libhccl.so: cannot open shared object file"
+    assert finding["facts"]["raised by"].endswith("vendor_npu/runtime.py, line 2")
+    assert finding["facts"]["distribution"] == "accel-npu 1.0"
+    # Pinned, it is what somebody wants to use, and cannot.
+    pinned = accel(*ONE, DS_ACCELERATOR="npu")
+    assert pinned.returncode == 2
+    assert pinned.stdout.startswith(f"Nothing can be chosen, and one thing is wrong: npu: {failed}.")
+
+
+def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
+    accel.install("npu")
+    accel.install("off", OFF, priority=995)
+    document = accel.json(*ONE, "off")
+    assert findings(document).keys() == {"off", ""}
+    assert document["verdict"].startswith("off (accel-off 1.5) is not usable (no device), npu is chosen, and")
+    unknown = findings(accel.json(*ONE, "npu", "mlu@nowhere", status=2))
+    assert unknown.keys() == {"npu", "mlu@nowhere", ""}
+    assert unknown["mlu@nowhere"]["what"] == "no installed distribution declares mlu from nowhere"
+    wrong = accel("doctor", "@")
+    assert wrong.returncode == 2
+    assert "expected a backend name, or name@distribution" in wrong.stderr
+
+
+def test_without_torch_nothing_can_be_chosen(accel):
+    done = accel(*ONE, torch=False)
+    assert done.returncode == 2
+    assert done.stdout.startswith("Nothing can be chosen, and one thing is wrong: torch is not installed.\n")
+    assert "     pip install torch\n" in done.stdout
+
+
+def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
+    layouts._write(accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"})
+    document = accel.json(*ONE, status=2)
+    finding = findings(document)[""]
+    assert (finding["level"], finding["code"]) == ("error", "candidates.torch")
+    assert "cannot be imported: OSError: libcudart.so.12" in finding["what"]
+    assert finding["facts"]["raised by"].endswith("torch/__init__.py, line 1")
+
+
+def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
+    layouts._write(accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"})
+    finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
+    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 60")
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_pages_fill_the_width_and_lose_no_word(broken_npu, width):
+    done = broken_npu(*ONE, "-v", COLUMNS=str(width), FORCE_COLOR="")
+    assert done.returncode == 1
+    assert max(map(len, done.stdout.splitlines())) <= width
+    words = " ".join(done.stdout.split())
+    assert "OSError: libhccl.so: cannot open shared object file" in words
+    assert "\x1b" not in done.stdout
+
+
+def test_colours_and_signs_fit_the_terminal(broken_npu):
+    assert "\x1b[33m!" in broken_npu(*ONE, FORCE_COLOR="1").stdout
+    plain = broken_npu(*ONE, "-v", PYTHONIOENCODING="ascii").stdout
+    assert "!  Backends" in plain
+    assert "+  cpu: usable" in plain
+    assert "✓  cpu: usable" in broken_npu(*ONE, "-v", PYTHONIOENCODING="utf-8").stdout
+
+
+@pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")
+def test_what_the_libraries_of_a_broken_package_lack_is_told(broken_npu):
+    libraries = Libraries(broken_npu.world.site)
+    for name in ("gone/libhccl.so", "gone/libascendcl.so"):
+        libraries.build(name)
+    rt = "vendor_npu/lib/librt_npu.so"
+    libraries.build(rt, versions="RT_1 { global: old; };\nRT_2 { global: rt_npu; } RT_1;\n")
+    needs = ("gone/libhccl.so", "gone/libascendcl.so", rt)
+    libraries.build("vendor_npu/_C.so", *needs, flags=("-Wl,-rpath,$ORIGIN/lib",))
+    older = libraries.build(rt, versions="RT_1 { global: rt_npu; };\n")
+    finding = findings(broken_npu.json(*ONE, "npu", status=1))["npu"]
+    failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
+    lacking = f"libascendcl.so is missing too; {older} lacks RT_2"
+    assert finding["what"] == f"{failed}; {lacking}; and no Ascend NPU found"
+    assert finding["step"] == "install what brings libhccl.so, or add its folder to LD_LIBRARY_PATH"
+    assert finding["facts"]["missing libraries"] == (
+        f"libhccl.so (for _C.so); libascendcl.so (for _C.so); librt_npu.so (for _C.so: {older} lacks RT_2)"
+    )
+    gone = str(broken_npu.world.site / "gone")
+    assert (
+        "missing" not in findings(broken_npu.json(*ONE, "npu", status=1, LD_LIBRARY_PATH=gone))["npu"]["what"]
+    )
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
+def test_the_page_has_the_codes_of_the_sources():
+    given = set(re.findall(r'"candidates\.[a-z-]+"', CODE))
+    told = set(re.findall(r"`candidates\.[a-z-]+`", PAGE.read_text("utf-8")))
+    statuses = {f"candidates.{status.value.replace('_', '-')}" for status in Status}
+    assert {code.strip('"') for code in given} == {code.strip("`") for code in told} - statuses
+
+
+def closed(schema, at="$"):
+    """Objects of the schema that would let anything through."""
+    if isinstance(schema, dict):
+        if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+            yield at
+        for name, inner in schema.items():
+            yield from closed(inner, f"{at}.{name}")
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from closed(inner, at)
+
+
+def test_documents_follow_the_schema_which_is_no_looser(broken_npu):
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert list(closed(SCHEMA)) == ["$.$defs.finding.properties.facts"]  # free names, and texts only
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    document = broken_npu.json("doctor", status=1)
+    validator.validate(document)
+    validator.validate(broken_npu.json("doctor", status=2, ACCEL_STRICT="perhaps"))
+    # Every key is required, and no other is taken: in the document, in a topic, in a finding.
+    topic = next(t for t in document["topics"] if t["findings"])
+    for part in (document, topic, topic["findings"][0]):
+        for name in list(part):
+            value = part.pop(name)
+            assert not validator.is_valid(document), name
+            part[name] = value
+        part["another"] = 1
+        assert not validator.is_valid(document)
+        del part["another"]
+    assert validator.is_valid(document)
+
+
+def test_a_plugin_that_ends_whoever_imports_it_ends_no_topic(accel):
+    accel.install("npu")
+    accel.world.plugin("deadly", "import os\nos._exit(7)\n")
+    document = accel.json("doctor", status=1)
+    assert [topic["failed"] for topic in document["topics"]] == [""] * len(document["topics"])
+    found = {f["about"]: f for f in document["topics"][0]["findings"] if ".files" not in f["code"]}
+    assert (found["deadly"]["code"], found["npu"]["what"]) == ("candidates.crashed", "usable, 2 devices")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signal")
+def test_an_interrupt_ends_it_at_once_with_all_its_children(accel, tmp_path):
+    for name in ("npu", "mlu", "sdaa"):
+        asleep = f"open({str(tmp_path / name)!r}, 'w').write(str(__import__('os').getpid()))\n"
+        probe = hook("accel_probe", "backend", f"{asleep}__import__('time').sleep(60)")
+        accel.world.backend(name, 990, extra=probe)
+    # Whoever runs the tests in the background of a shell has the signal ignored, for all that they start.
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = f"{heard}import sys\nfrom accel_core.cli import main\nsys.argv = ['accel', 'doctor']\nmain()\n"
+    command = [children._PRELUDE, "|".join([*accel.world.path, str(children.SIMULATED)]), code, "bare"]
+    started = children.start(["-c", *command], children.clean_environment())
+    limit = time.monotonic() + 60
+    while not list(tmp_path.glob("[nms]*[au]")):  # the first sleeps
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    before = time.monotonic()
+    os.kill(started.pid, signal.SIGINT)
+    done = children.finish(started, 30)
+    assert time.monotonic() - before < 10
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+    pids = [int(file.read_text() or 0) for file in tmp_path.glob("[nms]*[au]")]
+    while any(pid and Path(f"/proc/{pid}").exists() for pid in pids):  # they end after us
+        assert time.monotonic() - before < 10
+        time.sleep(0.02)

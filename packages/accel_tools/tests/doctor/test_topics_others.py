@@ -1,0 +1,89 @@
+"""The doctor's topic on what other frameworks would choose: their answers beside our choice.
+
+Modules of a few lines stand for them here; test_doctor.py of packages/accel_train/tests/trainers and of packages/accel_train/tests/deepspeed asks the
+real ones.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_core.settings import read
+from accel_tools.doctor.records import Level, Visit
+from accel_tools.doctor.topics import others
+from accel_tools.doctor.topics.others import TOPIC
+
+ACCELERATE = """
+import os, types
+
+class PartialState:
+    device = types.SimpleNamespace(type=os.environ.get("ACCELERATE_TORCH_DEVICE", "npu"))
+    assert "LOCAL_RANK" not in os.environ
+"""
+
+
+def said(seconds: float = 30.0, **variables: str):
+    settings = read(variables)._replace(probe_timeout=seconds)
+    return list(TOPIC.examine(Visit(settings, variables)))
+
+
+@pytest.fixture
+def accelerate(torch_world):
+    """Accelerate is installed, and npu works."""
+    torch_world.distribution("accelerate", "1.15.0")
+    torch_world.module("accelerate", ACCELERATE)
+    torch_world.backend("npu", 700)
+    return torch_world
+
+
+def test_nothing_is_installed(torch_world):
+    [finding] = said()
+    assert (finding.level, finding.code) == (Level.OK, "others.not-installed")
+    assert finding.what == "none of DeepSpeed, Accelerate, Transformers' Trainer, Lightning is installed"
+
+
+def test_the_same_and_a_difference_with_what_removes_it(accelerate, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "0")  # of a launcher: the question is a program's that none has started
+    [finding] = said()
+    assert (finding.level, finding.code) == (Level.OK, "others.same")
+    assert finding.what == "Accelerate 1.15.0 would choose npu too"
+    assert finding.facts == {"asked": "accelerate.PartialState().device"}
+    [finding] = said(ACCEL_BLOCK="npu")
+    assert (finding.level, finding.code) == (Level.WARNING, "others.differs")
+    assert finding.what == "Accelerate 1.15.0 would choose npu, and accel_core chooses cpu"
+    assert finding.step == "export ACCELERATE_USE_CPU=1"
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "mlu")
+    [finding] = said()
+    assert finding.step == "export ACCELERATE_TORCH_DEVICE=npu"
+    [finding] = said(ACCEL_INTEGRATIONS="accelerate")
+    assert (finding.level, finding.code) == (Level.OK, "others.integrated")
+
+
+UNKNOWN = "what Accelerate 1.15.0 would choose is not known"
+MORE = " (--timeout gives it longer)"
+
+
+@pytest.mark.parametrize(
+    ("source", "level", "code", "what"),
+    [
+        ("raise RuntimeError('CANN is not sourced')", Level.WARNING, "others.fails",
+         "Accelerate 1.15.0 chooses nothing: RuntimeError: CANN is not sourced"),
+        ("import os; os._exit(7)", Level.WARNING, "others.fails",
+         "Accelerate 1.15.0 chooses nothing: its process exited with status 7"),
+        ("import time; time.sleep(60)", Level.OK, "others.unknown", f"{UNKNOWN}: no answer within 3 s{MORE}"),
+    ],
+    ids=["raises", "dies", "hangs"],
+)  # fmt: skip
+def test_one_that_does_not_answer(accelerate, source, level, code, what):
+    accelerate.module("accelerate", source)
+    [finding] = said(3 / others._PROBES)
+    assert (finding.level, finding.code, finding.what) == (level, code, what)
+
+
+def test_the_trainer_is_not_asked_without_accelerate(torch_world):
+    torch_world.distribution("transformers", "5.23.0")
+    torch_world.module("transformers", "raise RuntimeError('it is broken')")
+    assert [finding.code for finding in said()] == ["others.not-installed"]
+    torch_world.distribution("accelerate", "1.15.0")
+    torch_world.module("accelerate", ACCELERATE)
+    assert [finding.what.partition(" ")[0] for finding in said()] == ["Accelerate", "Transformers'"]

@@ -1,0 +1,255 @@
+"""A world of its own for each test: its distributions, its torch, its process-wide state."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from accel_tests import children, layouts, plugins, variables
+from accel_tests.children import SIMULATED
+from filelock import FileLock
+
+import accel_core
+from accel_core import current
+from accel_core.machine import vendors
+
+_PACKAGE = Path(accel_core.__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Without torch, count the tests that need it in one line: hundreds of skips would hide the others."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if importlib.util.find_spec("torch") or not skipped:
+        return
+    need = [report for report in skipped if _NEEDS_TORCH.search(str(report.longrepr[2]))]
+    terminalreporter.stats["skipped"] = [report for report in skipped if report not in need]
+    if need:
+        terminalreporter.stats["not run without torch"] = need
+
+
+_NEEDS_TORCH = re.compile(r"\btorch(run)?\b")
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the person who runs the tests has set must not decide what they see."""
+    for name in variables.NAMES:
+        monkeypatch.delenv(name, raising=False)
+    for name in list(os.environ):  # nor what put them there
+        if name.startswith(("SLURM_", "KUBERNETES_", "APPTAINER_", "SINGULARITY_")):
+            monkeypatch.delenv(name)
+
+
+def _is_third_party(entry: str) -> bool:
+    return Path(entry).name in ("site-packages", "dist-packages")
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, Callable[[], Any]], Any]:
+    """`once(name, compute)`: what `compute` gives, as JSON holds it; computed by one of pytest's workers."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own if worker_id == "master" else own.parent
+
+    def computed(name: str, compute: Callable[[], Any]) -> Any:
+        kept = shared / f"{name}.json"
+        with FileLock(f"{kept}.lock"):
+            if not kept.exists():
+                kept.write_text(json.dumps(compute()), encoding="utf-8")
+        return json.loads(kept.read_text(encoding="utf-8"))
+
+    return computed
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two folders of links: everything that is installed but torch and ours, and torch.
+
+    Whoever runs the tests may have plugins installed; a test sees those it made.
+    """
+    base = tmp_path_factory.mktemp("libraries")
+    without, torch = base / "without" / "site-packages", base / "torch" / "site-packages"
+    without.mkdir(parents=True)
+    torch.mkdir(parents=True)
+    for entry in filter(_is_third_party, sys.path):
+        for item in Path(entry).iterdir() if Path(entry).is_dir() else ():
+            low = item.name.lower()
+            if low.startswith(("accel", "__editable__", "_accel")) or low.endswith((".pth", ".egg-link")):
+                continue
+            link = (torch if low.split("-")[0] in ("torch", "torchgen", "functorch") else without) / item.name
+            if not link.is_symlink():
+                link.symlink_to(item, target_is_directory=item.is_dir())
+    if _PACKAGE.parent.name != "src":
+        (without / "accel_core").symlink_to(_PACKAGE)
+    return without, torch
+
+
+@pytest.fixture(scope="session")
+def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
+    """`sys.path` with the standard library, accel_core and what it needs: no torch and no plugin."""
+    standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
+    ours = [str(_PACKAGE.parent)] if _PACKAGE.parent.name == "src" else []
+    return (*ours, *standard, str(libraries[0]))
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[Iterable[Path | str]], None]:
+    """Make these, and the standard library, the whole of `sys.path`."""
+    from accel_tests.scanning import STANDARD
+
+    def set_path(entries: Iterable[Path | str]) -> None:
+        monkeypatch.setattr(sys, "path", [*map(str, entries), *STANDARD])
+        importlib.invalidate_caches()
+
+    return set_path
+
+
+@pytest.fixture
+def no_hardware(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which no accelerator is seen, whatever the real one has."""
+    monkeypatch.setattr(vendors, "known_hardware", lambda *root: ())
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process in which nothing has been chosen."""
+    for name, value in {
+        "_fast": None, "_chosen": None, "_selection": None, "_built": {}, "_by_pin": {}, "_overrides": 0,
+        "_choosing": False, "_warned": False,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(current, name, value)
+
+
+class World:
+    """What is installed, for this process and for its children."""
+
+    def __init__(
+        self, root: Path, base: tuple[str, ...], real_torch: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.real_torch = real_torch
+        self.root = root
+        self.site = root / "site-packages"
+        self.site.mkdir()
+        self.base = base
+        self.monkeypatch = monkeypatch
+        layouts._write(self.site, {"accel_sim_device.py": plugins.ACCELERATOR.format(count="return 2")})
+        self.set_path([self.site])
+
+    def set_path(self, entries: list[Path]) -> None:
+        self.path = [*map(str, entries), *self.base]
+        self.monkeypatch.setattr(sys, "path", list(self.path))
+        importlib.invalidate_caches()
+
+    def plugin(
+        self,
+        name: str,
+        source: str,
+        *,
+        distribution: str = "",
+        version: str = "1.0",
+        value: str = "",
+        layout: Callable[..., Path] = layouts.dist_info,
+    ) -> None:
+        """Install a plugin whose entry point is `name`, in a distribution `accel-<name>`."""
+        distribution = distribution or f"accel-{name}"
+        module = distribution.replace("-", "_")
+        layout(self.site, distribution, version, {layouts.GROUP: {name: value or module}}, {module: source})
+        importlib.invalidate_caches()
+
+    def backend(self, name: str, priority: object = 500, *, extra: str = "", **fields: object) -> None:
+        """Install a plugin that declares one backend, `extra` being more of its source."""
+        distribution = str(fields.pop("distribution", ""))
+        layout = fields.pop("layout", layouts.dist_info)
+        source = plugins.declaring(plugins.arguments(name, priority, **fields)) + extra
+        self.plugin(name, source, distribution=distribution, layout=layout)  # type: ignore[arg-type]
+
+    def module(self, name: str, source: str) -> None:
+        """Install a plain module, such as a vendor's package."""
+        layouts._write(self.site, {f"{name.replace('.', '/')}.py": source})
+        importlib.invalidate_caches()
+
+    def distribution(
+        self, name: str, version: str, groups: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        layouts.dist_info(self.site, name, version, groups)
+
+    def child(self, code: str, *, torch: str = "simulated", **options: object) -> children.Ended:
+        """Run `code` in a process that has what is installed here; `torch`: "simulated", "real" or "none"."""
+        if torch == "real":
+            if not (self.real_torch / "torch").exists():
+                pytest.skip("torch is not installed")
+            options.setdefault("strict", False)  # torch warns where there is no numpy
+        more = {"simulated": [SIMULATED], "real": [self.real_torch], "none": []}[torch]
+        return children.run(code, [*self.path, *more], **options)  # type: ignore[arg-type]
+
+
+#: Of our own packages, those that are no plugins.
+_STAY = ("accel_core", "accel_tests", "accel_contracts", "accel_simulated")
+
+
+def _steps_aside(module: str) -> bool:
+    """Whether a module is torch's, a vendor's or a plugin's, and so may stand in the way of a test's own."""
+    top = module.partition(".")[0]
+    vendors = ("torch", "habana_frameworks", "intel_extension_for_")
+    return top.startswith((*vendors, "accel_")) and top not in _STAY
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path,
+    base_path: tuple[str, ...],
+    libraries: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    no_hardware: None,
+    fresh: None,
+) -> Iterator[World]:
+    """A machine without torch and without plugins, to install some; this process sees it."""
+    # What a test's processes die of is noted in the user's cache, and is no other test's business.
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    aside = {name: sys.modules.pop(name) for name in [n for n in sys.modules if _steps_aside(n)]}
+    world = World(tmp_path, base_path, libraries[1], monkeypatch)
+    yield world
+    made = [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).startswith(str(tmp_path))]
+    for name in {*made, *filter(_steps_aside, sys.modules)}:
+        del sys.modules[name]
+    sys.modules.update(aside)
+
+
+@pytest.fixture
+def torch_world(world: World) -> World:
+    """The same with the simulated torch installed."""
+    world.base = (*world.base, str(SIMULATED))
+    world.set_path([world.site])
+    return world
+
+
+@pytest.fixture
+def simulated_torch(torch_world: World) -> ModuleType:
+    """The simulated torch, imported."""
+    return importlib.import_module("torch")
+
+
+@pytest.fixture
+def several(torch_world: World) -> World:
+    """npu has no device; mlu and sdaa work."""
+    torch_world.backend("npu", 700, extra=plugins.NO_DEVICE)
+    torch_world.backend("mlu", 300)
+    torch_world.backend("sdaa", 200)
+    return torch_world
+
+
+@pytest.fixture
+def mlu(torch_world: World) -> World:
+    """mlu works, and is all there is."""
+    torch_world.backend("mlu", 300)
+    return torch_world
