@@ -74,7 +74,6 @@ APART = [
 ORDINARY = "not wheel and not gpu and not faults and not nightly"
 BY_DAY = ["-m", "not nightly"]
 SEVERAL = ["-n", WORKERS, "--dist", "worksteal"]
-EVERYTHING = [*SEVERAL, "-m", ORDINARY, *APART]
 # The sessions of the distributions, with the folders that each is about.
 PARTS = {
     "core": ["tests"],
@@ -83,6 +82,7 @@ PARTS = {
     "testing": ["packages/accel_testing/tests"],
     "plugins": ["plugins", "packages/accel_simulated/tests"],
 }
+EVERYTHING = [*SEVERAL, "-m", ORDINARY, *APART, *(folder for folders in PARTS.values() for folder in folders)]
 # What needs no torch and whose children nobody measures runs without torch alone.
 TORCHFREE = ["--ignore=tests/faults"]
 # What may differ without torch, or from one Python to another. The rest is the same code as in session tests,
@@ -267,7 +267,15 @@ def simulated(session: nox.Session) -> None:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
     staged = "packages/accel_simulated/tests/device/test_staged.py"
-    session.run("python", *PYTEST, *SEVERAL, *BY_DAY, "packages/accel_simulated/tests/device", f"--ignore={staged}", env=CLEAN)
+    session.run(
+        "python",
+        *PYTEST,
+        *SEVERAL,
+        *BY_DAY,
+        "packages/accel_simulated/tests/device",
+        f"--ignore={staged}",
+        env=CLEAN,
+    )
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
     measured(session, [*SEVERAL, staged], CLEAN, f"--include={STAGING}/*", "--fail-under=85")
 
@@ -327,7 +335,11 @@ def deepspeed(session: nox.Session) -> None:
     require(session, "deepspeed", "torch", "sklearn")
     # DeepSpeed asks every extension of that name that it finds.
     home = in_own_folder(session, "of_intel", "intel-extension-for-deepspeed==0.9.4")
-    own = ["packages/accel_train/tests/deepspeed", "packages/accel_train/tests/ops/test_cpu_adam_deepspeed.py", NAMED]
+    own = [
+        "packages/accel_train/tests/deepspeed",
+        "packages/accel_train/tests/ops/test_cpu_adam_deepspeed.py",
+        NAMED,
+    ]
     env = {**for_deepspeed(session), "ACCEL_REAL_IDEX": str(home)}
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)

@@ -41,7 +41,12 @@ def test_without_torch_what_needs_it_is_counted_in_one_line() -> None:
         "import sys, pytest; sys.modules['torch'] = None; sys.path.insert(0, 'tests/support'); "
         "sys.exit(pytest.main(sys.argv[1:]))"
     )
-    tests = ["packages/accel_train/tests/launch/test_communication.py", "tests/test_ci.py", "-k", "same or communication"]
+    tests = [
+        "packages/accel_train/tests/launch/test_communication.py",
+        "tests/test_ci.py",
+        "-k",
+        "same or communication",
+    ]
     command = [sys.executable, "-c", code, "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert re.search(r"1 passed, .*1 not run without torch", done.stdout), done.stdout + done.stderr

@@ -271,7 +271,10 @@ def changed(root: Path, folders: list[str]) -> bool:
     base = subprocess.run([*git, "merge-base", "main", "HEAD"], capture_output=True, text=True, check=False)
     if base.returncode:
         return True
-    asked = ([*git, "diff", "--name-only", base.stdout.strip()], [*git, "ls-files", "-o", "--exclude-standard"])
+    asked = (
+        [*git, "diff", "--name-only", base.stdout.strip()],
+        [*git, "ls-files", "-o", "--exclude-standard"],
+    )
     return any(
         subprocess.run([*ask, "--", *folders], capture_output=True, check=True).stdout for ask in asked
     )

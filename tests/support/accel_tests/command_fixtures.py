@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from accel_tests import children
 from accel_tests.children import SIMULATED, Ended
 from accel_tests.plugins import arguments, declaring, hook

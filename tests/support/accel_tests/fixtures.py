@@ -9,20 +9,26 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib.metadata import distribution
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from accel_tests import children, layouts, plugins, variables
-from accel_tests.children import SIMULATED
 from filelock import FileLock
 
 import accel_core
+import accel_testing
+import accel_tools
+import accel_train
 from accel_core import current
 from accel_core.machine import vendors
+from accel_tests import children, layouts, plugins, variables
+from accel_tests.children import SIMULATED
 
 _PACKAGE = Path(accel_core.__file__).parent
+#: What stands beside the core.
+_BESIDE = tuple(Path(package.__file__).parent for package in (accel_train, accel_tools, accel_testing))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -88,16 +94,21 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             link = (torch if low.split("-")[0] in ("torch", "torchgen", "functorch") else without) / item.name
             if not link.is_symlink():
                 link.symlink_to(item, target_is_directory=item.is_dir())
-    if _PACKAGE.parent.name != "src":
-        (without / "accel_core").symlink_to(_PACKAGE)
+    for package in (_PACKAGE, *_BESIDE):
+        if package.parent.name != "src":
+            (without / package.name).symlink_to(package)
+    for package in _BESIDE:  # their commands and operators are announced by what is written there
+        metadata = Path(str(distribution(package.name.replace("_", "-")).locate_file("")))
+        (found,) = metadata.glob(f"{package.name}-*.dist-info")
+        (without / found.name).symlink_to(found)
     return without, torch
 
 
 @pytest.fixture(scope="session")
 def base_path(libraries: tuple[Path, Path]) -> tuple[str, ...]:
-    """`sys.path` with the standard library, accel_core and what it needs: no torch and no plugin."""
+    """`sys.path` with the standard library, ours and what they need: no torch and no plugin."""
     standard = [p for p in sys.path if p.startswith(sys.base_prefix) and not _is_third_party(p)]
-    ours = [str(_PACKAGE.parent)] if _PACKAGE.parent.name == "src" else []
+    ours = [str(package.parent) for package in (_PACKAGE, *_BESIDE) if package.parent.name == "src"]
     return (*ours, *standard, str(libraries[0]))
 
 
@@ -193,7 +204,10 @@ class World:
 
 
 #: Of our own packages, those that are no plugins.
-_STAY = ("accel_core", "accel_tests", "accel_contracts", "accel_simulated")
+_STAY = (
+    *("accel_core", "accel_train", "accel_tools", "accel_testing", "accel_simulated"),
+    *("accel_tests", "accel_contracts"),
+)
 
 
 def _steps_aside(module: str) -> bool:

@@ -26,7 +26,10 @@ print(json.dumps([acc.name, str(acc.device(2)), acc.device_name(0), acc.device_p
 
 @pytest.mark.parametrize(
     ("device", "name", "kind", "product"),
-    [("acme", "generic", "PrivateUse1", "Simulated ACME"), ("cuda", "cuda", "CUDA", "Simulated CUDA")],
+    [
+        ("acme", "generic", "PrivateUse1", "Simulated ACME"),
+        ("cuda", "cuda", "CUDA", "Simulated CUDA"),
+    ],
 )
 def test_the_command_gives_the_device_to_all_that_it_starts(
     device: str, name: str, kind: str, product: str
@@ -57,7 +60,11 @@ except RuntimeError as error: print(type(error).__name__, error)
 
 
 def test_another_package_has_torchs_one_place(simulated: Callable[..., Any]) -> None:
-    said = simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).ended[0].stdout
+    said = (
+        simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+        .ended[0]
+        .stdout
+    )
     assert said.startswith(
         "BackendConflictError ACCEL_SIMULATE='acme:2': another package has registered its "
     )

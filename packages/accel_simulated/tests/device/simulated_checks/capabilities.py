@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from accel_simulated import DEVICES, device
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from accel_simulated import DEVICES, device
 
 __all__ = ["ROWS", "SLOW", "of", "of_life", "slow"]
 
@@ -24,7 +23,14 @@ ROWS: dict[str, Probe] = {}
 #: What takes seconds in each process: asked when the page is written alone.
 SLOW: dict[str, Probe] = {}
 #: How devices refuse: by torch, by its dispatcher, and where a name is absent.
-REFUSALS = (RuntimeError, AttributeError, AssertionError, ImportError, TypeError, ValueError)
+REFUSALS = (
+    RuntimeError,
+    AttributeError,
+    AssertionError,
+    ImportError,
+    TypeError,
+    ValueError,
+)
 
 
 def of(vendor: str) -> dict[str, str]:
@@ -42,7 +48,12 @@ def of_life(vendor: str) -> dict[str, Any]:
     from simulated_checks import life, offered
 
     told = {} if vendor == "acme" else offered.tell(vendor)  # nobody makes it
-    return {"offered": told, "problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
+    return {
+        "offered": told,
+        "problems": life.run_all(vendor),
+        "rows": of(vendor),
+        "more": list(SLOW),
+    }
 
 
 def _answers(rows: dict[str, Probe], vendor: str) -> dict[str, str]:
@@ -102,7 +113,9 @@ def _recorded(kind: str) -> bool:
 @_row("events that measure")
 def _events(kind: str) -> bool:
     # torch's own class where the vendor's module has none.
-    event = getattr(getattr(torch, kind), "Event", None) or (lambda **how: torch.Event(kind, **how))
+    event = getattr(getattr(torch, kind), "Event", None) or (
+        lambda **how: torch.Event(kind, **how)
+    )
     start, end = event(enable_timing=True), event(enable_timing=True)
     start.record()
     device.sleep(2)
@@ -135,7 +148,9 @@ def _fraction(kind: str) -> bool:
 @_row("generators")
 def _generators(kind: str) -> bool:
     generator = torch.Generator(device=kind)
-    one, two = (torch.rand(4, device=kind, generator=generator.manual_seed(5)) for _ in range(2))
+    one, two = (
+        torch.rand(4, device=kind, generator=generator.manual_seed(5)) for _ in range(2)
+    )
     return torch.equal(one.cpu(), two.cpu())
 
 
@@ -147,7 +162,11 @@ def _states(kind: str) -> bool:
 
 @_row("page-locked memory, and DataLoader's")
 def _pinned(kind: str) -> bool:
-    (batch,) = next(iter(DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)))
+    (batch,) = next(
+        iter(
+            DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)
+        )
+    )
     return torch.ones(2).pin_memory().is_pinned() and batch.is_pinned()
 
 
@@ -208,7 +227,9 @@ def _vendors_graphs(kind: str) -> str:
 @_row("streams and events: the vendor's classes")
 def _vendors_streams(kind: str) -> bool:
     module = getattr(torch, kind)
-    return issubclass(module.Stream, torch.Stream) and issubclass(module.Event, torch.Event)
+    return issubclass(module.Stream, torch.Stream) and issubclass(
+        module.Event, torch.Event
+    )
 
 
 @_row("properties")

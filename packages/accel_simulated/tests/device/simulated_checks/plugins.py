@@ -9,6 +9,7 @@ from typing import Any
 import accel_core
 from accel_core import UnsupportedError
 from accel_simulated import VENDORS
+
 from simulated_checks import Checks
 from simulated_checks.known import KNOWN
 
@@ -40,7 +41,9 @@ def limit(a: Any) -> bool:
 DIFFERENCES = {name: Differences() for name in VENDORS}
 
 DIFFERENCES["npu"].expect(
-    "supports_nvtx_domain", "mstx keeps domains apart", lambda a: a.supports_nvtx_domain is True
+    "supports_nvtx_domain",
+    "mstx keeps domains apart",
+    lambda a: a.supports_nvtx_domain is True,
 )
 
 _hpu = DIFFERENCES["hpu"].expect
@@ -57,7 +60,9 @@ _hpu(
 _hpu("set_per_process_memory_fraction", "the bridge has no such function", limit)
 
 DIFFERENCES["sdaa"].expect(
-    "set_per_process_memory_fraction", "nobody was seen to use one of torch_sdaa's", limit
+    "set_per_process_memory_fraction",
+    "nobody was seen to use one of torch_sdaa's",
+    limit,
 )
 
 DIFFERENCES["sdaa"].expect(
@@ -68,7 +73,9 @@ DIFFERENCES["sdaa"].expect(
 
 _NO_FLOAT64 = "the device has no float64"
 for _name in ("supa", "mps", "npu"):
-    DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
+    DIFFERENCES[_name].expect(
+        "is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False
+    )
 
 DIFFERENCES["klxpu"].expect(
     "use_host_timers",

@@ -9,14 +9,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from accel_simulated import VENDORS
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor, randn
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-from accel_simulated import VENDORS
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
@@ -27,14 +30,20 @@ def everything(vendor: str, folder: str) -> dict[str, Any]:
     rank = int(os.environ["RANK"])
     torch.accelerator.set_device_index(rank)
     mesh = init_device_mesh(vendor, (2,), mesh_dim_names=("shards",))
-    host = DeviceMesh.from_group(dist.new_group(backend="gloo"), "cpu", mesh_dim_names=("shards",))
+    host = DeviceMesh.from_group(
+        dist.new_group(backend="gloo"), "cpu", mesh_dim_names=("shards",)
+    )
     trained = _sharded(mesh)
     answers = {
         "backend": dist.get_backend_config(),
         "device": str(next(trained[0].parameters()).to_local().device),
         "FSDP2": _same(trained, _sharded(host)),
-        "FSDP2 in bfloat16": _same(_sharded(mesh, mp_policy=HALF), _sharded(host, mp_policy=HALF)),
-        "FSDP2 offloaded": _same(_sharded(mesh, offload_policy=CPUOffloadPolicy()), _sharded(host)),
+        "FSDP2 in bfloat16": _same(
+            _sharded(mesh, mp_policy=HALF), _sharded(host, mp_policy=HALF)
+        ),
+        "FSDP2 offloaded": _same(
+            _sharded(mesh, offload_policy=CPUOffloadPolicy()), _sharded(host)
+        ),
         "tensor parallel": _same(_split(mesh), _split(host)),
         "DTensor": _distributed_tensors(mesh),
         "checkpoint": _resumed(mesh, *trained, folder),
@@ -49,7 +58,12 @@ def _network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
 
 
-def _train(network: nn.Module, optimizer: torch.optim.Optimizer, data: torch.Tensor, steps: int = 3) -> None:
+def _train(
+    network: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    data: torch.Tensor,
+    steps: int = 3,
+) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
         network(data).pow(2).mean().backward()
@@ -59,10 +73,16 @@ def _train(network: nn.Module, optimizer: torch.optim.Optimizer, data: torch.Ten
 def _data(mesh: DeviceMesh, rank: int) -> torch.Tensor:
     """Each rank's own rows."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(8, 6, generator=generator)[rank::2].contiguous().to(mesh.device_type)
+    return (
+        torch.randn(8, 6, generator=generator)[rank::2]
+        .contiguous()
+        .to(mesh.device_type)
+    )
 
 
-def _sharded(mesh: DeviceMesh, **policies: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
+def _sharded(
+    mesh: DeviceMesh, **policies: Any
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     network = _network()
     if "offload_policy" not in policies:
         network.to(mesh.device_type)
@@ -83,7 +103,8 @@ def _split(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def _same(one: tuple[nn.Module, Any], other: tuple[nn.Module, Any]) -> bool:
     ours, theirs = (
-        [each.full_tensor().cpu() for each in network.parameters()] for network, _ in (one, other)
+        [each.full_tensor().cpu() for each in network.parameters()]
+        for network, _ in (one, other)
     )
     return all(map(torch.equal, ours, theirs))
 
@@ -95,14 +116,18 @@ def _distributed_tensors(mesh: DeviceMesh) -> bool:
     columns = rows.redistribute(mesh, [Shard(1)])  # all to all
     random = randn(4, 2, device_mesh=mesh, placements=[Shard(0)]).full_tensor()
     return (
-        torch.equal(product.redistribute(mesh, [Replicate()]).to_local().cpu(), whole @ other)
+        torch.equal(
+            product.redistribute(mesh, [Replicate()]).to_local().cpu(), whole @ other
+        )
         and torch.equal(columns.full_tensor().cpu(), whole)
         and rows.sum().full_tensor().item() == 66
         and not torch.equal(random[:2], random[2:])
     )
 
 
-def _resumed(mesh: DeviceMesh, network: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> bool:
+def _resumed(
+    mesh: DeviceMesh, network: nn.Module, optimizer: torch.optim.Optimizer, folder: str
+) -> bool:
     """Saved, in the background too, loaded into another network, and trained on: bit by bit the same."""
     names = ("model", "optimizer")
     saved = dict(zip(names, get_state_dict(network, optimizer), strict=True))
@@ -118,7 +143,12 @@ def _resumed(mesh: DeviceMesh, network: nn.Module, optimizer: torch.optim.Optimi
         its = torch.optim.AdamW(fresh.parameters(), lr=0.5)
         state = dict(zip(names, get_state_dict(fresh, its), strict=True))
         dcp.load(state, checkpoint_id=f"{folder}/{name}")
-        set_state_dict(fresh, its, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+        set_state_dict(
+            fresh,
+            its,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
         _train(fresh, its, data, steps=1)
         pairs = zip(network.parameters(), fresh.parameters(), strict=True)
         same += [torch.equal(one.to_local(), other.to_local()) for one, other in pairs]
