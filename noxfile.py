@@ -46,7 +46,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
-ONE = "tests core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants ipex_real multinode soak"
+ONE = (
+    "tests core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants ipex_real "
+    "multinode soak"
+)
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
 TRAIN = "packages/accel_train/src/accel_train"
@@ -82,7 +85,8 @@ PARTS = {
     "testing": ["packages/accel_testing/tests"],
     "plugins": ["plugins", "packages/accel_simulated/tests"],
 }
-EVERYTHING = [*SEVERAL, "-m", ORDINARY, *APART, *(folder for folders in PARTS.values() for folder in folders)]
+FOLDERS = [folder for folders in PARTS.values() for folder in folders]
+EVERYTHING = [*SEVERAL, "-m", ORDINARY, *APART, *FOLDERS]
 # What needs no torch and whose children nobody measures runs without torch alone.
 TORCHFREE = ["--ignore=tests/faults"]
 # What may differ without torch, or from one Python to another. The rest is the same code as in session tests,
@@ -194,7 +198,7 @@ def plugins(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run all of these at once; without arguments on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
+    """Run all of these at once, on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
@@ -259,7 +263,7 @@ def gpu(session: nox.Session) -> None:
 def simulated(session: nox.Session) -> None:
     """Run every plugin on its simulated device (needs a C++ compiler; built once and kept).
 
-    With `-m nightly packages/accel_simulated/tests/device`: what the simulator itself promises, and the rest of the trainings.
+    With `-m nightly` and its folder: what the simulator itself promises, and the rest of the trainings.
     """
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
@@ -329,7 +333,7 @@ def ipex_real(session: nox.Session) -> None:
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: a simulated device nobody has heard of, and others by night.
 
-    With `-m nightly packages/accel_train/tests/deepspeed`: the CPU, a device with less than a GPU, and all of level 4.
+    With `-m nightly` and its folder: the CPU, a device with less than a GPU, and all of level 4.
     """
     prepare(session, "test", "example", "docs", "deepspeed", torch=True, extra=("deepspeed==0.19.8",))
     require(session, "deepspeed", "torch", "sklearn")

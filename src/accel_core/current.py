@@ -27,6 +27,7 @@ from accel_core.detection.device import Group
 from accel_core.detection.records import Choice, How, Selection
 from accel_core.detection.select import select
 from accel_core.errors import (
+    OURS,
     AcceleratorFallbackWarning,
     AccelError,
     BackendUnavailableError,
@@ -330,12 +331,12 @@ _PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-
 
 
 def _levels_to_caller() -> int:
-    """The stack level of the nearest line outside packages; without one, the nearest not accel_core's."""
+    """The stack level of the nearest line outside packages; without one, the nearest that is not ours."""
     level, nearest = 1, 0
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if str(frame.f_globals.get("__name__")).partition(".")[0] != "accel_core":
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in OURS:
             nearest = nearest or level
             if not (file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES)):
                 return level

@@ -35,6 +35,9 @@ __all__ = [
     "UnsupportedError",
 ]
 
+#: Packages whose lines of code are neither a user's nor a plugin's.
+OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
+
 
 class _Printable(Exception):  # noqa: N818 - no error of its own
     """Its texts are safe to print: they quote vendors, plugins and other ranks, and end in a terminal."""
@@ -189,12 +192,12 @@ def root_cause(error: BaseException) -> str:
 
 
 def root_place(error: BaseException) -> str:
-    """The file and line that raised the first exception of a chain; empty where accel_core did."""
+    """The file and line that raised the first exception of a chain; empty where one of ours did."""
     place, trace = "", root(error).__traceback__
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if not file.startswith("<"):  # Python's own import
-            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "accel_core"
+            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in OURS
             place = "" if own else f"{file}, line {trace.tb_lineno}"
         trace = trace.tb_next
     return place

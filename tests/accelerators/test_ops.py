@@ -11,6 +11,7 @@ import pytest
 from accel_core import Accelerator, Backend, OpProvider, UnsupportedError
 from accel_core.accelerators.interface import NotImplementedBuilder
 from accel_train.deepspeed import op_builders as deepspeed
+from accel_train.ops.provided import accel_op_builders as ours
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_an_operator_that_nobody_provides_says_so(bare: Accelerator) -> None:
     assert "no installed distribution provides NoSuchBuilder" in builder.compatibility()
     for call in (builder.load, builder.builder):
         with pytest.raises(
-            UnsupportedError, match=r"simulated: no installed .* NoSuchBuilder; .*`accel ops`"
+            UnsupportedError, match=r"simulated: no installed .* NoSuchBuilder; accel-train brings .*"
         ):
             call()
     with pytest.raises(UnsupportedError):
@@ -78,6 +79,7 @@ def test_operators_come_from_plugins_when_they_are_asked_for(bare: Accelerator) 
 
 
 def test_the_portable_operators_are_there_for_any_device(bare: Accelerator) -> None:
+    bare._op_providers = ours
     assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
     builder = bare.create_op_builder("CPULionBuilder")
     assert builder.is_compatible() is True
@@ -154,7 +156,7 @@ def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
     (tmp_path / "half_asking.py").write_text("ask = None\n")
     monkeypatch.syspath_prepend(tmp_path)
     provider = OpProvider({"FusedAdamBuilder": "half_imported:FusedAdamBuilder"}, optional=True)
-    bare._op_providers = lambda backend: [provider]
+    bare._op_providers = lambda backend: [provider, *ours(backend)]
     import half_asking
 
     given = []
@@ -170,14 +172,15 @@ def test_an_answer_that_was_given_in_the_middle_of_an_import_is_not_kept(
 
 def test_every_operator_is_listed_with_all_who_provide_it(bare: Accelerator) -> None:
     bare._op_providers = lambda backend: [
-        from_a_plugin(FusedAdamBuilder="fractions:Gone", SortBuilder="re:X")
+        from_a_plugin(FusedAdamBuilder="fractions:Gone", SortBuilder="re:X"),
+        *ours(backend),
     ]
     known = bare.operators()
     assert list(known) == sorted(known) == sorted(bare.op_builders())
     adam = known["FusedAdamBuilder"]
     assert adam.name == "FusedAdamBuilder"
     assert [(c.provider, c.kind, c.verdict) for c in adam.candidates] == [
-        ("accel-some 1.0", "plugin", "broken"), ("accel-core portable", "portable", "compatible"),
+        ("accel-some 1.0", "plugin", "broken"), ("accel-train portable", "portable", "compatible"),
     ]  # fmt: skip
     assert adam.used is adam.candidates[0]  # it was installed to be used
     assert "AttributeError" in adam.used.reason
@@ -193,7 +196,7 @@ def test_an_optional_provider_is_passed_over_and_gives_advice_where_nobody_has_a
         {"FusedAdamBuilder": "no_such_module:X", "OddBuilder": "no_such_module:X"},
         name="acme-ops 2.0", kind="acme", optional=True, advice="`pip install acme-more` may bring it",
     )  # fmt: skip
-    bare._op_providers = lambda backend: [optional]
+    bare._op_providers = lambda backend: [optional, *ours(backend)]
     assert bare.get_op_builder("FusedAdamBuilder").__module__ == "accel_train.ops.portable"
     assert "OddBuilder comes from acme-ops 2.0, but" in bare.create_op_builder("OddBuilder").compatibility()
     assert bare.create_op_builder("NoSuchBuilder").compatibility() == (

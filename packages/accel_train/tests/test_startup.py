@@ -9,27 +9,15 @@ import warnings
 import pytest
 from accel_tests.asking import chosen
 
+import accel_train_startup as startup
 from accel_core._support import installed
 from accel_core.detection import builtin
-from accel_train import startup
-
-#: accel-core's own distribution, as its pyproject.toml has it: a world has none but what a test installs.
-GROUPS = {
-    "torch.backends": {"accel_core": "accel_train.startup:autoload"},
-    startup.GROUP: {"deepspeed": "accel_train.deepspeed:prepare"},
-}
-
-
-@pytest.fixture
-def announced(world):
-    world.distribution("accel-core", "9.9", GROUPS)
-    return world
 
 
 def test_without_the_variable_nothing_is_imported(world):
     """Every process that imports torch runs this; with the variable set to nothing too."""
     code = (
-        "import json, sys; from accel_core._support import startup; "
+        "import json, sys; import accel_train_startup as startup; "
         "before = set(sys.modules); startup.autoload();"
         "print(json.dumps(sorted(set(sys.modules) - before)))"
     )
@@ -39,29 +27,27 @@ def test_without_the_variable_nothing_is_imported(world):
 
 def test_importing_it_imports_only_the_root(world):
     code = (
-        "import json, sys; before = set(sys.modules); from accel_core._support import startup;"
+        "import json, sys; before = set(sys.modules); import accel_train_startup as startup;"
         "print(json.dumps(sorted(n for n in set(sys.modules) - before if n.startswith('accel'))))"
     )
     assert world.child(code, torch="none", bare=False).answer == [
-        "accel_core",
-        "accel_core._support",
-        "accel_train.startup",
+        "accel_train_startup",
     ]
 
 
-def test_the_named_integration_is_prepared_and_nothing_is_chosen(announced):
+def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
     code = """
 import json, sys
 from accel_core._support import installed
-from accel_train import startup
+import accel_train_startup as startup
 startup.autoload()
 startup.autoload()
 from accel_core import current
-ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_core.")]
+ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train")]
 print(json.dumps([len(ours), current._chosen, "torch" in sys.modules]))
 """
     for names in ("deepspeed", " DeepSpeed ,"):
-        child = announced.child(code, torch="none", variables={startup.VARIABLE: names})
+        child = world.child(code, torch="none", variables={startup.VARIABLE: names})
         assert child.answer == [1, None, False]
 
 
@@ -81,7 +67,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, names: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["nothing", "..", "deepspeed._hook", "deepspeed,nothing"])
-def test_a_name_that_cannot_be_followed_is_a_warning(announced, monkeypatch, name):
+def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
     """An error here would be one of `import torch`; with `-W error` as well."""
     told = prepared(monkeypatch, name)
     assert f"ACCEL_INTEGRATIONS='{name}' cannot be followed" in told
@@ -91,7 +77,8 @@ def test_a_name_that_cannot_be_followed_is_a_warning(announced, monkeypatch, nam
 
 
 def test_where_none_is_announced_the_next_step_is_named(world, monkeypatch):
-    assert "(known: none; install accel-core again)" in prepared(monkeypatch, "deepspeed")
+    monkeypatch.setattr(installed, "entry_points", lambda group: [])
+    assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
 
 
 @pytest.mark.parametrize(
@@ -103,19 +90,19 @@ def test_where_none_is_announced_the_next_step_is_named(world, monkeypatch):
     ],
 )
 def test_anybody_may_announce_an_integration_and_one_that_fails_stops_no_other(
-    announced, monkeypatch, source, why
+    world, monkeypatch, source, why
 ):
-    announced.module("acme_trainer", source)
-    announced.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
+    world.module("acme_trainer", source)
+    world.module("good_trainer", "called = []\ndef prepare(): called.append(1)")
     integrations = {"acme": "acme_trainer:prepare", "good": "good_trainer:prepare"}
-    announced.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
+    world.distribution("acme-trainer", "1.0", {startup.GROUP: integrations})
     told = prepared(monkeypatch, "acme,good,none")
     assert why in told
     assert "integration 'none' (known: acme, deepspeed, good)" in told
     assert sys.modules["good_trainer"].called == [1]
 
 
-def test_metadata_that_cannot_be_read_is_a_warning(announced, monkeypatch):
+def test_metadata_that_cannot_be_read_is_a_warning(world, monkeypatch):
 
     def entry_points(group):
         raise OSError("stale file handle")
@@ -126,12 +113,11 @@ def test_metadata_that_cannot_be_read_is_a_warning(announced, monkeypatch):
 
 def test_torch_imported_through_us_prepares_too(torch_world):
     """Then torch's autoload is off, ours included."""
-    torch_world.distribution("accel-core", "9.9", GROUPS)
     code = """
 import json, sys
 from accel_core._support.torch_import import import_torch
 import_torch()
-ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_core.")]
+ours = [finder for finder in sys.meta_path if type(finder).__module__.startswith("accel_train")]
 print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 """
     variables = {startup.VARIABLE: "deepspeed"}
@@ -141,7 +127,6 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    torch_world.distribution("accel-core", "9.9", GROUPS)
     assert builtin.unclaimed(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
@@ -151,20 +136,20 @@ def test_our_own_entry_point_announces_no_device(torch_world):
 def test_the_entry_point_is_declared_and_leads_here():
     from accel_core.detection.plugins import find_entry_points
 
-    ours = [e for e in find_entry_points(builtin.TORCH_GROUP) if e.name == "accel_core"]
-    assert [e.load() for e in ours] == [startup.autoload], "install accel-core again (./dev does)"
+    ours = [e for e in find_entry_points(builtin.TORCH_GROUP) if e.name == "accel_train"]
+    assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
     integrations = {e.name: e.value for e in find_entry_points(startup.GROUP)}
-    assert integrations == GROUPS[startup.GROUP], "install accel-core again (./dev does)"
+    assert integrations == {"deepspeed": "accel_train.deepspeed:prepare"}, "install accel-train again"
 
 
 @pytest.mark.slow
-def test_the_real_torch_runs_it(announced):
+def test_the_real_torch_runs_it(world):
     """torch calls it by its entry point, and warnings as errors do not reach `import torch`."""
     code = "import torch, sys, json; print(json.dumps('accel_train.deepspeed' in sys.modules))"
     named = {startup.VARIABLE: "deepspeed"}
-    assert announced.child(code, torch="real", variables=named).answer is True
-    assert announced.child(code, torch="real").answer is False
-    broken = announced.child(code, torch="real", variables={startup.VARIABLE: "nothing"})
+    assert world.child(code, torch="real", variables=named).answer is True
+    assert world.child(code, torch="real").answer is False
+    broken = world.child(code, torch="real", variables={startup.VARIABLE: "nothing"})
     assert broken.answer is False
     assert "cannot be followed" in broken.stderr
 

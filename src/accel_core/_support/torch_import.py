@@ -24,6 +24,7 @@ __all__ = [
     "AUTOLOAD",
     "BUILDS",
     "FREE_SLOT",
+    "OWN_ENTRY_POINT",
     "TORCH_GROUP",
     "TorchBuild",
     "autoload_is_on",
@@ -41,6 +42,8 @@ __all__ = [
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 #: Entry points of this group torch calls while it is imported.
 TORCH_GROUP = "torch.backends"
+#: The one of them that is ours, accel-train's: it follows what a parent process activated.
+OWN_ENTRY_POINT = "accel_train"
 _lock = ForkSafeLock()
 _ours = False
 
@@ -68,7 +71,7 @@ def _follow_activations() -> None:
     if not os.environ.get("ACCEL_INTEGRATIONS"):
         return
     for entry_point in entry_points(TORCH_GROUP):
-        if entry_point.name == "accel_train":
+        if entry_point.name == OWN_ENTRY_POINT:
             entry_point.load()()
 
 

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["NotImplementedBuilder", "Ops"]
 
 
+#: The next step where nobody has an operator: with those that serve every device, and without them.
+_LISTS = "`accel ops` lists what there is."
+_BRINGS = "accel-train brings operators for every device: pip install accel-train."
+
+
 class NotImplementedBuilder:
     """Stands for a builder that nobody provides: it exists, and says so when it is asked to load.
 
@@ -155,11 +160,9 @@ class Ops(Base):
         operator = self._table().get(name)
         if operator is None:
             notes = "".join(f"{p.advice}. " for p in self._providers() if p.advice)
-            if not any(provider.last for provider in self._providers()):
-                notes += "accel-train brings operators for every device: pip install accel-train. "
-            found = _not_implemented(
-                name, f"{self.name}: no installed distribution provides {name}. {notes}".strip()
-            )
+            there = any(provider.last for provider in self._providers())
+            notes += _LISTS if there else _BRINGS
+            found = _not_implemented(name, f"{self.name}: no installed distribution provides {name}; {notes}")
             if self._op_providers is not None:
                 self._op_builder_classes[name] = found
             return found

@@ -5,7 +5,13 @@ from __future__ import annotations
 import sys
 
 from accel_core._support.guarded import begin
-from accel_core._support.torch_import import AUTOLOAD, import_torch, torch_build
+from accel_core._support.torch_import import (
+    AUTOLOAD,
+    OWN_ENTRY_POINT,
+    TORCH_GROUP,
+    import_torch,
+    torch_build,
+)
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.errors import BackendUnavailableError, DeclinedError, root_cause
@@ -32,9 +38,6 @@ GENERIC = Backend(
 )
 
 _NONE = "torch reports no accelerator"
-
-#: torch's group of modules to import with torch; each brings one vendor's device.
-TORCH_GROUP = "torch.backends"
 
 
 def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
@@ -96,10 +99,10 @@ def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
 def announced() -> list[EntryPoint]:
     """The packages that torch loads by itself, in its order.
 
-    But ours, which brings no device, and what is blocked as a whole distribution: torch loads that all the
+    But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that all the
     same, and we do not.
     """
-    others = [e for e in find_entry_points(TORCH_GROUP) if e.module.partition(".")[0] != "accel_train"]
+    others = [e for e in find_entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
     if not others:
         return []
     settings = read()

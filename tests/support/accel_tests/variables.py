@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import accel_core
+import accel_train_startup as startup
 from accel_core.settings import Variable
-from accel_train import startup
 
 __all__ = ["NAMES", "variables"]
 

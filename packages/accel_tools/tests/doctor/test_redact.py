@@ -14,8 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from accel_core.cli.render import exported
-from accel_tools.cli.handing_on import _besides
+from accel_tools.cli.handing_on import _besides, _html
 from accel_tools.commands.doctor import _page
 from accel_tools.doctor.bundle import bundle
 from accel_tools.doctor.identity import ENVIRONMENT, HOME, PATH, Identity, may_be_told
@@ -192,7 +191,7 @@ def written(text):
     archive = zipfile.ZipFile(io.BytesIO(bundle(outgoing, [text], REDACTOR)))
     files = [archive.read(name).decode() for name in archive.namelist() if name != "distributions.txt"]
     parts = [*_page(outgoing.report, in_unicode=True, everything=True), *_besides(outgoing)]
-    return [markdown(outgoing), exported(parts, ".html", "", 10_000), *files]
+    return [markdown(outgoing), _html(parts, 10_000), *files]
 
 
 def test_no_place_of_a_visit_holds_a_secret():

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import accel_core
+import accel_tools
 from accel_tools.doctor.topics import TOPICS
 
-SOURCES = Path(accel_core.__file__).parent / "doctor"
+SOURCES = Path(accel_tools.__file__).parent / "doctor"
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor-topics.md"
 #: Its codes are the verdicts' own words.
 ELSEWHERE = {"candidates"}

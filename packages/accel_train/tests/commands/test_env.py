@@ -8,7 +8,7 @@ import os
 import pytest
 from accel_tests import plugins
 
-from accel_train.startup import AT_START
+from accel_train_startup import AT_START
 
 FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD",)}
 

@@ -43,9 +43,9 @@ def test_every_operator_is_listed_with_who_provides_it(card):
     rows = {line.split()[0]: " ".join(line.split()) for line in done.stdout.splitlines() if line.strip()}
     assert rows["OP"] == "OP PROVIDER BUILT VERDICT REASON"
     assert rows["FusedAdamBuilder"] == "FusedAdamBuilder accel-card 1.0 no compatible"
-    assert rows["FusedLambBuilder"] == "FusedLambBuilder accel-core portable yes compatible"
+    assert rows["FusedLambBuilder"] == "FusedLambBuilder accel-train portable yes compatible"
     assert rows["FusedLionBuilder"] == (
-        "FusedLionBuilder accel-core portable yes compatible "
+        "FusedLionBuilder accel-train portable yes compatible "
         r"passed over: accel-card 1.0: the card has no sign\x1b[31m instruction"
     )
     assert (
@@ -76,7 +76,7 @@ def test_the_document_holds_every_candidate_in_order(card):
     lion = table["FusedLionBuilder"]
     assert [(c["provider"], c["kind"], c["used"], c["compatible"]) for c in lion] == [
         ("accel-card 1.0", "plugin", False, False),
-        ("accel-core portable", "portable", True, True),
+        ("accel-train portable", "portable", True, True),
     ]
     assert lion[0]["source"] == "card_ops:CardLionBuilder"
     assert lion[0]["file"].endswith("card_ops.py")
@@ -96,8 +96,8 @@ def test_one_operator_is_shown_with_all_candidates_and_the_one_used(card):
     done = card("ops", "fused_lion")
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    assert text.startswith("FusedLionBuilder on card: accel-core portable is used.")
-    assert text.index("\naccel-card 1.0\n") < text.index("\n* accel-core portable\n")
+    assert text.startswith("FusedLionBuilder on card: accel-train portable is used.")
+    assert text.index("\naccel-card 1.0\n") < text.index("\n* accel-train portable\n")
     facts = [" ".join(line.split()) for line in text.splitlines()]
     assert r"reason the card has no sign\x1b[31m instruction" in facts
     assert "source card_ops:CardLionBuilder" in facts
@@ -142,14 +142,14 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
     table = accel("ops", **built)
     row = next(line for line in table.stdout.splitlines() if line.startswith("FusedLion"))
     assert " ".join(row.split()) == (
-        "FusedLionBuilder accel-core portable yes compatible "
+        "FusedLionBuilder accel-train portable yes compatible "
         "passed over: accel-card 1.0: it would be compiled first"
     )
     assert (
         "`accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1." in table.stdout
     )
     one = accel("ops", "FusedLion", **built).stdout
-    assert one.startswith("FusedLionBuilder on card: accel-core portable is used.")
+    assert one.startswith("FusedLionBuilder on card: accel-train portable is used.")
     assert "`accel ops FusedLion --build` compiles" in one
     first, second = ops(accel.json("ops", "FusedLion", ACCEL_COMPILE="1", **built))["FusedLionBuilder"]
     assert (first["used"], first["built"], first["waits"], second["used"]) == (True, False, False, False)

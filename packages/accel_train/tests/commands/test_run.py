@@ -13,7 +13,7 @@ import pytest
 from accel_tests.children import clean_environment
 from accel_tests.plugins import NO_DEVICE
 
-from accel_train.startup import AT_START
+from accel_train_startup import AT_START
 
 pytestmark = [
     pytest.mark.slow,

@@ -238,7 +238,7 @@ answer(used=lion.used.provider, reason=first.reason, first=first.provider)
     found = ran(child, code, without_compiler)
     assert found["first"].startswith("deepspeed 0.")
     assert "has to be compiled" in found["reason"]
-    assert found["used"] == "accel-core portable"
+    assert found["used"] == "accel-train portable"
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("acme", marks=pytest.mark.nightly)])

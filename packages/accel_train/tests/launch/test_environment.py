@@ -10,8 +10,9 @@ import sys
 import pytest
 from accel_tests.plugins import arguments, declaring
 
+import accel_train
 from accel_core import LaunchError, accelerator
-from accel_train import as_deepspeed, as_shell, distributed, forwarded
+from accel_train import as_deepspeed, as_shell, forwarded
 from accel_train.launch.environment import pin_of
 
 ENVIRON = {
@@ -105,9 +106,9 @@ def test_what_deepspeeds_file_cannot_hold_is_refused(value):
 
 
 def test_the_packages_names_are_resolved_when_used(torch_world):
-    assert set(distributed.__all__) <= set(dir(distributed))
-    with pytest.raises(AttributeError, match=r"module 'accel_core\.distributed' has no attribute 'missing'"):
-        distributed.missing  # noqa: B018
+    assert set(accel_train.__all__) <= set(dir(accel_train))
+    with pytest.raises(AttributeError, match=r"module 'accel_train' has no attribute 'missing'"):
+        accel_train.missing  # noqa: B018
     code = (
         "import sys, accel_train, accel_train.launch.worker\n"
         "from accel_train import forwarded\n"

@@ -13,6 +13,7 @@ from accel_core._support.torch_import import torch_build
 from accel_core.ops import catalogue
 from accel_train import deepspeed
 from accel_train.deepspeed import op_builders
+from accel_train.ops import provided
 
 PORTABLE = "accel_train.ops.portable"
 
@@ -38,7 +39,8 @@ def plugin(op: str, source: str) -> OpProvider:
 def table(device_type: str, *contributed: OpProvider) -> dict[str, Operator]:
     """What there is for a device type: what plugins contribute, DeepSpeed's, ours."""
     backend = Backend(name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme")
-    return catalogue.table([*contributed, op_builders.accel_op_builders(backend)])
+    ours = provided.accel_op_builders(backend)
+    return catalogue.table([*contributed, op_builders.accel_op_builders(backend), *ours])
 
 
 def candidates(op: str, device_type: str, *contributed: OpProvider) -> tuple[OpCandidate, ...]:
@@ -176,7 +178,7 @@ def test_our_own_are_there_for_every_device_without_deepspeed(no_deepspeed):
         portable = operator.candidates[-1]
         assert portable.error is None
         assert (operator.name, portable.source) == (op, f"{PORTABLE}:{op}")
-        assert portable.provider == "accel-core portable"
+        assert portable.provider == "accel-train portable"
         assert portable.is_built is True
 
 

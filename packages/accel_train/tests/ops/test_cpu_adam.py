@@ -279,7 +279,7 @@ def test_the_builder_says_what_it_is(op: CPUAdam, monkeypatch: pytest.MonkeyPatc
     assert builder.is_built()
     assert builder.compatibility() == ""
     pytest.importorskip("setuptools")
-    assert builder.builder().name == "accel_core.ops.cpu_adam_op"
+    assert builder.builder().name == "accel_train.ops.cpu_adam_op"
     monkeypatch.setattr(builder_module, "_loaded", {})
     monkeypatch.setenv("CXX", "/nonexistent/c++")
     assert not CPUAdamBuilder().is_compatible()

@@ -76,7 +76,7 @@ def test_an_optimizer_that_was_not_created_is_named():
 
 def test_an_optimizer_is_gone_once_it_is_destroyed_and_destroying_twice_is_no_error(caplog):
     host, one = op("CPUAdagradBuilder"), torch.ones(2)
-    with caplog.at_level("INFO", logger="accel_core.ops"):
+    with caplog.at_level("INFO", logger="accel_train.ops"):
         assert host.create_adagrad(10, 0.1, 1e-8, 0, True) == 0
     assert caplog.messages == ["cpu_adagrad 10: portable, on torch's operators"]
     with pytest.raises(ValueError, match="step is 0"):

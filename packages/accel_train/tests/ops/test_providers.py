@@ -29,14 +29,19 @@ def providing(world, name: str, body: str, distribution: str = "", module: str =
     layouts.dist_info(world.site, distribution, "2.0", {operators.GROUP: {name: module}}, {module: source})
 
 
+def provided(backend: Backend | None = None) -> list[OpProvider]:
+    """The providers but for accel-train's own: DeepSpeed's, which is not installed, and the last ones."""
+    found = operators.providers(backend or only("npu").backend)
+    return [p for p in found if not p.last and p.name != "deepspeed"]
+
+
 def asked(backend: Backend | None = None) -> list[tuple[str, str, str]]:
     """Operator, source and provider of all that is brought, in the order of asking."""
-    found = operators.providers(backend or only("npu").backend)
-    return [(op, source, p.name) for p in found for op, source in p.builders.items()]
+    return [(op, source, p.name) for p in provided(backend) for op, source in p.builders.items()]
 
 
 def advice() -> list[str]:
-    return [p.advice for p in operators.providers(only("npu").backend) if p.advice]
+    return [p.advice for p in provided() if p.advice]
 
 
 # ---------------------------------------------------------------------------- plugins
@@ -50,7 +55,7 @@ def test_op_builders_come_from_every_plugin_and_first_from_the_backends_own(worl
         ("A", "npu:A"), ("B", "npu:B"), ("A", "top:A"), ("C", "top:C"), ("A", "ops:A"), ("C", "ops:C npu"),
     ]  # fmt: skip
     assert {source: name for _, source, name in asked()}["top:A"] == "accel-top 1.0"
-    assert {p.kind for p in operators.providers(only("npu").backend)} == {"plugin"}
+    assert {p.kind for p in provided()} == {"plugin"}
 
 
 @pytest.mark.parametrize(
@@ -77,14 +82,14 @@ def test_a_plugin_may_answer_at_length(world):
         "from accel_core import OpProvider; return OpProvider({'A': 'npu:A'}, kind='kernels', package='x')"
     )
     bringing(world, "npu", 300, answer)
-    [provider] = operators.providers(only("npu").backend)
+    [provider] = provided()
     assert provider == OpProvider({"A": "npu:A"}, name="accel-npu 1.0", kind="kernels", package="x")
     assert provider.optional is False
 
 
 def test_a_plugin_may_have_nothing_to_bring(world):
     bringing(world, "npu", 300, "return None")
-    assert operators.providers(only("npu").backend) == ()
+    assert provided() == []
 
 
 # ---------------------------------------------------------------------------- the group accel.op_builders
@@ -97,7 +102,7 @@ def test_who_declares_no_backend_is_asked_after_the_plugins_in_order_of_names(wo
     assert asked() == [
         ("A", "npu:A", "accel-npu 1.0"), ("A", "acme:A", "acme"), ("A", "zebra:A", "zebra-ops 2.0"),
     ]  # fmt: skip
-    assert [p.kind for p in operators.providers(only("npu").backend)] == ["plugin", "acme", "zebra"]
+    assert [p.kind for p in provided()] == ["plugin", "acme", "zebra"]
 
 
 def test_of_two_with_one_name_the_distributions_decide(world):

@@ -83,15 +83,15 @@ class Outlets(NamedTuple):
         click.echo(f"{path} is written. It names no person, host or folder; look into it before you send it.")
 
 
-def _html(parts: list[page.Part]) -> str:
+def _html(parts: list[page.Part], columns: int = _HTML_COLUMNS) -> str:
     """The page in HTML, in the colours of a terminal."""
     import io
 
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(file=io.StringIO(), width=_HTML_COLUMNS, record=True, force_terminal=True)
-    console.print(Text.from_ansi(to_text(parts, _HTML_COLUMNS, in_colour=True)))
+    console = Console(file=io.StringIO(), width=columns, record=True, force_terminal=True)
+    console.print(Text.from_ansi(to_text(parts, columns, in_colour=True)))
     return console.export_html(inline_styles=True)
 
 

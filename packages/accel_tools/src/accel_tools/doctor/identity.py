@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from accel_core.errors import OURS
 from accel_core.probing import AUTOLOAD, ENTRY_POINT_GROUP, plugins
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
@@ -140,7 +141,7 @@ def _installed() -> Iterator[str]:
 
 def _packages() -> Iterator[str]:
     """What a relative path may begin with: the packages that are installed, and the plugins."""
-    yield "accel_core"
+    yield from OURS
     yield from (entry.module.partition(".")[0] for entry in plugins.find_entry_points(ENTRY_POINT_GROUP))
     for folder in set(_installed()):
         if folder.endswith(("site-packages", "dist-packages")):

@@ -96,6 +96,9 @@ def _versions(surveyed: Survey | None) -> Iterator[tuple[str, str]]:
     libc = " ".join(platform.libc_ver())
     if libc.strip():
         yield "C library", libc
+    for name in ("accel-train", "accel-tools", "accel-testing"):
+        if beside := installed.version(name):
+            yield name, beside
     yield "torch", installed.version("torch") or "not installed"
     for name in dict.fromkeys(_packages(surveyed.verdicts if surveyed else ())):
         if (version := installed.version(name)) is not None and name not in ("torch", "accel-core"):

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from accel_core import Provenance
-from accel_core.errors import CAUGHT
+from accel_core.errors import CAUGHT, OURS
 from accel_core.probing import ENTRY_POINT_GROUP, guarded, plugins
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
@@ -130,7 +130,7 @@ class _Watch:
 
 
 #: Modules between the plugin and us: what carries out its calls, and what puts its changes back.
-_OTHERS = ("accel_core", "importlib", "os", "pluggy")
+_OTHERS = (*OURS, "importlib", "os", "pluggy")
 
 
 def _line_of_plugin(frame: FrameType | None) -> str:

@@ -10,8 +10,8 @@ import logging
 import os
 from dataclasses import dataclass
 
+import accel_train_startup as startup
 from accel_core import Accelerator, get_accelerator
-from accel_train import startup
 from accel_train.deepspeed import _children, _installed, _limits, _placing
 from accel_train.deepspeed._installed import is_installed
 from accel_train.launch.communication import communication_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 
 from accel_core.probing import AUTOLOAD, autoload_is_on, plugins
-from accel_train.startup import AT_START
+from accel_train_startup import AT_START
 
 __all__ = ["obstacle"]
 
 #: What torch calls in a child, and what that calls in turn: group and name of our entry points.
-_ENTRY_POINTS = (("torch.backends", "accel_core"), ("accel.integrations", "deepspeed"))
+_ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deepspeed"))
 
 
 def obstacle() -> str:

@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import accel_train_startup as startup
 from accel_core import Backend
 from accel_core.errors import LaunchError
 from accel_core.probing import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
-from accel_train import startup
 
 if TYPE_CHECKING:
     from accel_core import Accelerator

@@ -74,7 +74,11 @@ class _Act(NamedTuple):
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
-    found = {group.name: plugins.find_entry_points(group.name) for group in _GROUPS}
+    found = {
+        # accel-train's own does nothing unless a parent process asks for it.
+        group.name: [e for e in plugins.find_entry_points(group.name) if e.distribution != "accel-train"]
+        for group in _GROUPS
+    }
     acts: list[_Act] = []
     for group in _GROUPS:
         entry_points = sorted(found[group.name], key=lambda e: (e.distribution, e.name))

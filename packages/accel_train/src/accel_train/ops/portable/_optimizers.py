@@ -29,7 +29,7 @@ class Optimizers(Generic[T]):
         optimizer_id = whole(self._op, "optimizer_id", optimizer_id, -(2**63), 64)
         self._known[optimizer_id] = settings
         if should_log:
-            logging.getLogger("accel_core.ops").info(
+            logging.getLogger("accel_train.ops").info(
                 "%s %d: portable, on torch's operators", self._op, optimizer_id
             )
         return 0

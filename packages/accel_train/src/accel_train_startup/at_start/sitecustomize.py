@@ -22,7 +22,7 @@ class _BeforeTorch:
     def find_spec(name: str, _path: object = None, _target: object = None) -> None:
         if name == "torch" and _BeforeTorch in sys.meta_path:
             sys.meta_path.remove(_BeforeTorch)
-            from accel_train import startup
+            import accel_train_startup as startup
 
             startup.autoload()
 

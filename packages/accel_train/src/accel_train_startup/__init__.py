@@ -5,6 +5,7 @@ workers and launched ranks are new interpreters that share nothing but environme
 is how they hear of it. It does nothing unless the variable is set, and it never raises: torch refuses to
 import when an entry point of this group fails.
 
+It is a package of its own, as nothing of accel-train may be imported, or fail, at every `import torch`.
 Integrations announce themselves: an entry point in group `accel.integrations` names the function to call.
 """
 
@@ -62,7 +63,7 @@ def _prepare(wanted: tuple[str, ...]) -> list[str]:
     problems = []
     for name in wanted:
         if name not in announced:
-            known = ", ".join(sorted(announced)) or "none; install accel-core again"
+            known = ", ".join(sorted(announced)) or "none; install accel-train again"
             problems.append(f"no installed distribution announces an integration {name!r} (known: {known})")
             continue
         try:
