@@ -1,4 +1,4 @@
-"""Run `accel verify` on every backend here, and keep the cards: packages/accel_testing/tests/conformance/cards. `./dev cards`.
+"""Run `accel verify` on every backend here, and keep the cards beside the kit's tests. `./dev cards`.
 
 Without arguments it also asks each simulated device what it can do, and keeps docs/reference/simulated.json.
 The simulated devices, and the processor. npu's on the real torch_npu is written in session npu_real.

@@ -266,7 +266,7 @@ def interpreters() -> dict[str, str]:
 
 
 def changed(root: Path, folders: list[str]) -> bool:
-    """Say whether anything in these folders differs from main, committed or not; True where git cannot say."""
+    """Say whether anything in these folders differs from main; True where git cannot say."""
     git = ("git", "-C", str(root))
     base = subprocess.run([*git, "merge-base", "main", "HEAD"], capture_output=True, text=True, check=False)
     if base.returncode:

@@ -1,4 +1,4 @@
-"""Run every check of the kit on every broken accelerator, and write packages/accel_testing/tests/conformance/mutants.json.
+"""Run every check of the kit on every broken accelerator, and write mutants.json beside the kit's tests.
 
 A quarter of an hour, in one process that simulates `acme`. `./dev mutants`.
 """

@@ -29,7 +29,7 @@ _HOMES = {
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("child", "forks", "guarded", "installed", "interpreter", "log"),
-    "_support.torch_import": ("AUTOLOAD", "autoload_is_on", "import_torch", "origin"),
+    "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
     # The machine.
     "machine": ("devices", "host", "vendors", "visible_devices"),
     "machine.placement": ("placement",),

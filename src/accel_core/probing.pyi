@@ -8,6 +8,7 @@ from accel_core._support import installed as installed
 from accel_core._support import interpreter as interpreter
 from accel_core._support import log as log
 from accel_core._support.torch_import import AUTOLOAD as AUTOLOAD
+from accel_core._support.torch_import import TORCH_GROUP as TORCH_GROUP
 from accel_core._support.torch_import import autoload_is_on as autoload_is_on
 from accel_core._support.torch_import import import_torch as import_torch
 from accel_core._support.torch_import import origin as origin
@@ -77,6 +78,7 @@ __all__ = [
     "EXPECTED_PREFIX",
     "LEVELS",
     "PROJECT",
+    "TORCH_GROUP",
     "CPUAccelerator",
     "How",
     "IsolatedLoader",

@@ -38,11 +38,11 @@ def asked():
         ways = [acc._prepare_communication() for _ in range(2)]
     said = [str(w.message) for w in caught if "oneCCL" in str(w.message)]
     if said:
-        from accel_train import distributed
+        import accel_train
         os.environ["ACCEL_COMMUNICATION_BACKEND"] = "ccl"  # as accel run, which imports nothing, sets it
         acc._ccl_works = True
         store = torch.distributed.HashStore()
-        with distributed.init_process_group(rank=0, world_size=1, store=store) as context:
+        with accel_train.init_process_group(rank=0, world_size=1, store=store) as context:
             assert context.backend == "gloo"
     return [named, ways, said, acc.communication_backend_name(),
             torch.distributed.is_backend_available(ways[0])]

@@ -17,7 +17,7 @@ from accel_testing.conformance.records import Card, Outcome, Result
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 #: Mappings whose keys are whatever is there.
 FREE = ("environ", "problems", "op_builders", "topics[].findings[].facts", "counts")
-#: A card of `accel verify`; that the command prints it so is the part of packages/accel_testing/tests/conformance.
+#: A card of `accel verify`; that the command prints it so is for accel-testing's tests.
 CARD = Card(
     "acme", "accel-acme", "1.0", "0.1.0", "", "3.11", "", 0, (Result(checks()[0], Outcome.PASSED),), 1.0
 )

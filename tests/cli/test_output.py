@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 from accel_tests import children
@@ -60,46 +57,3 @@ def test_no_width_is_too_narrow(accel, columns):
     said = " ".join(accel("list", COLUMNS=columns).stdout.split())
     assert said.count("reason") == 9
     assert "the last word" in said
-
-
-def test_a_page_as_a_picture_a_web_page_and_text(accel, tmp_path):
-    accel.install("npu", "ProbeResult(False, 'red <b>alert</b> & more')")
-    kinds = {}
-    for form in ("svg", "html", "TXT"):
-        file = tmp_path / f"page.{form}"
-        done = accel("list", "--export", str(file), COLUMNS="60")
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-        kinds[form] = file.read_text("utf-8")
-    picture = "".join(ET.fromstring(kinds["svg"]).itertext()).replace("\xa0", " ")
-    assert "red <b>alert</b> & more" in picture
-    assert "accel list" in picture
-    # Nothing in it is fetched: what it names are the kind of document and, in a comment, its maker.
-    assert not re.search(r"url\(\"?http|<image|@font-face", kinds["svg"])
-    assert "red &lt;b&gt;alert&lt;/b&gt; &amp; more" in kinds["html"]
-    assert kinds["TXT"].startswith("  BACKEND")
-    assert max(map(len, kinds["TXT"].splitlines())) <= 60
-
-
-@pytest.mark.parametrize(
-    ("file", "status", "message"),
-    [
-        ("nowhere/page.svg", 1, "Error: --export nowhere/page.svg: it cannot be written: No such file"),
-        ("page.gif", 2, "Error: --export page.gif: expected a name that ends with .svg, .html, .txt."),
-    ],
-)
-def test_an_export_that_cannot_be_is_one_error(accel, file, status, message):
-    done = accel("list", "--no-probe", "--export", file)
-    assert done.returncode == status
-    assert done.stderr.splitlines()[-1].startswith(message)
-    assert done.stdout == ""
-    assert not os.path.exists(file)  # noqa: PTH110
-
-
-@FULL
-def test_an_export_to_a_full_disk_is_one_error(accel, tmp_path):
-    (tmp_path / "page.svg").symlink_to("/dev/full")
-    done = accel("list", "--no-probe", "--export", str(tmp_path / "page.svg"))
-    assert done.returncode == 1
-    assert (
-        done.stderr == f"Error: --export {tmp_path}/page.svg: it cannot be written: No space left on device\n"
-    )

@@ -163,67 +163,6 @@ def test_a_fault_of_ours_keeps_its_traceback(accel):
     assert "Traceback" in done.stderr
 
 
-EARLY = '''"""A plugin that cannot wait."""
-import os
-import subprocess
-import threading
-from early_helper import torch_of_mine
-import early_vendor
-os.environ["EARLY_HOME"] = "/opt/early"
-try:
-    import a_module_that_is_missing
-except ImportError:
-    pass
-from accel_core import Backend, hookimpl
-
-
-@hookimpl
-def accel_backends():
-    threading.Thread(target=print).start()
-    os.environ.pop("EARLY_HOME")
-    subprocess.run(["true"])
-    return [
-        Backend(
-            name="early", priority=990, device_type="early",
-            vendor_import=("early_vendor", "a_module_that_is_missing"),
-        )
-    ]
-'''
-
-
-def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(accel):
-    accel.world.module(
-        "early_helper", "import torch\nimport os\nos.environ['OF_TORCH'] = '1'\ntorch_of_mine = torch"
-    )
-    accel.world.module("early_vendor", "import threading\nthreading.Thread(target=print).start()")
-    accel.world.plugin("early", EARLY)
-    accel.install("npu")
-    missteps = only(accel.json("why", "early", status=1))["missteps"]
-    later = "import it in the module of the accelerator's class, or inside accel_probe"
-    started = "start it where the accelerator is built, or inside accel_probe"
-    assert [list(misstep.values()) for misstep in missteps] == [
-        ["imports torch", "accel_early.py, line 5", later],
-        ["imports early_vendor", "accel_early.py, line 6", later],
-        [
-            "writes the environment variable EARLY_HOME",
-            "accel_early.py, line 7",
-            "declare it in Backend.environment",
-        ],
-        ["starts a thread", "accel_early.py, line 17", started],
-        [
-            "removes the environment variable EARLY_HOME",
-            "accel_early.py, line 18",
-            "leave the environment to whoever runs the program",
-        ],
-        ["starts the process true", "accel_early.py, line 19", started],
-    ]
-    page = accel("why", "early").stdout
-    assert "What accel-early does while backends are merely looked for" in page
-    assert f"imports torch (accel_early.py, line 5)\n     instead: {later}" in page
-    assert only(accel.json("why", "npu"))["missteps"] == []
-    assert "merely looked for" not in accel("why", "npu").stdout
-
-
 def test_what_breaks_import_torch_is_named_by_every_command(accel):
     """With both remedies, beside a verdict that does not blame torch."""
     accel.world.module("torch_bad", "raise ImportError('libbad.so')")

@@ -1,6 +1,6 @@
 """What holds for every first-party plugin: order, hints, size, and what it ships.
 
-That its hooks fit and its module is inert is level 0 of the kit: packages/accel_simulated/tests/device/test_cards.py.
+That its hooks fit and its module is inert is level 0 of the kit, which accel-simulated's tests run.
 """
 
 from __future__ import annotations

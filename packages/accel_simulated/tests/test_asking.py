@@ -151,7 +151,7 @@ def test_a_torch_that_is_built_for_the_real_device(child: Child, folder: str) ->
 def test_the_vendors_variable_hides_devices(
     name: str, value: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CANN takes ascending integers alone: plugins/accel_npu/tests/real holds the real torch_npu to the same values."""
+    """CANN takes ascending integers alone; accel-npu's tests hold the real torch_npu to the same."""
     vendor = DEVICES[name]
     monkeypatch.setenv(vendor.visible[0], value)
     assert device._visible(vendor, 2) == count

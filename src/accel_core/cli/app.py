@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -38,12 +39,33 @@ _STATUSES = (
 )
 
 
+class _Commands(Mapping[str, click.Command]):
+    """The installed commands by name, each imported when it is used."""
+
+    @cached_property
+    def announced(self) -> dict[str, commands.Announced]:
+        """What is known of each without importing it."""
+        return commands.announced()
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command = self.announced[name].load(name)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.announced)
+
+    def __len__(self) -> int:
+        return len(self.announced)
+
+
 class _Group(click.Group):
     """A group that lists its commands without importing them.
 
     Its help ends with examples, the exit statuses and the environment variables. Ctrl-C ends the process as
     it ends one that does not look for it, where click would have ended it with status 1.
     """
+
+    commands: _Commands  # type: ignore[assignment]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -52,18 +74,9 @@ class _Group(click.Group):
         except KeyboardInterrupt:
             end_interrupted()
 
-    @cached_property
-    def announced(self) -> dict[str, commands.Announced]:
-        """The commands that are installed."""
-        return commands.announced()
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
-        return list(self.announced)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now; raises `click.UsageError` where it is not installed."""
-        command = self.announced.get(cmd_name)
+        command = self.commands.announced.get(cmd_name)
         if command is None:
             missing = commands.BESIDE.get(cmd_name)
             if missing is None:
@@ -74,16 +87,15 @@ class _Group(click.Group):
         if not command.package:
             raise click.ClickException(command.summary)
         try:
-            found: click.Command = command.load(cmd_name)
+            return self.commands[cmd_name]
         except CAUGHT as error:
             raise click.ClickException(f"accel {cmd_name} cannot be used: {root_cause(error)}") from error
-        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, and where those are that are not installed."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.summary) for name, command in self.announced.items()])
-        missing = {name: of for name, of in commands.BESIDE.items() if name not in self.announced}
+            formatter.write_dl([(name, command.summary) for name, command in self.commands.announced.items()])
+        missing = {name: of for name, of in commands.BESIDE.items() if name not in self.commands.announced}
         if missing:
             with formatter.section("Commands of distributions that are not installed"):
                 formatter.write_dl([(name, f"pip install {of}") for name, of in missing.items()])
@@ -92,7 +104,7 @@ class _Group(click.Group):
         """The commands and options that begin with `incomplete`."""
         names = [
             CompletionItem(name, help=command.summary)
-            for name, command in self.announced.items()
+            for name, command in self.commands.announced.items()
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -111,6 +123,7 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
+    commands=_Commands(),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, message="accel-core %(version)s")

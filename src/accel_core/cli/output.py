@@ -47,7 +47,8 @@ class Output:
     @property
     def in_colour(self) -> bool:
         """Whether escape codes are welcome: on a terminal, or with `FORCE_COLOR`, and `NO_COLOR` is unset."""
-        return (self.is_terminal or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
+        capable = self.is_terminal and os.environ.get("TERM") not in ("dumb", "unknown")
+        return (capable or bool(os.environ.get("FORCE_COLOR"))) and not os.environ.get("NO_COLOR")
 
     def can_write(self, text: str) -> bool:
         """Whether the encoding has these characters."""

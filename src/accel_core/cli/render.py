@@ -20,7 +20,7 @@ _GAP = 2
 #: The least width at which the last column stands beside the others, not below them.
 _LAST = 32
 #: A column is never folded to less.
-_COLUMN = 8
+_COLUMN = 4
 #: A line as characters, each with its style.
 _Line = list[Cell]
 

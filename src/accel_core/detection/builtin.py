@@ -99,8 +99,8 @@ def loads_unclaimed(backend: Backend, others: tuple[Backend, ...]) -> bool:
 def announced() -> list[EntryPoint]:
     """The packages that torch loads by itself, in its order.
 
-    But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that all the
-    same, and we do not.
+    But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
+    all the same, and we do not.
     """
     others = [e for e in find_entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
     if not others:

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import accel_core
+import accel_train
 import accel_train_startup as startup
 from accel_core.settings import Variable
 
 __all__ = ["NAMES", "variables"]
 
 #: Those of the core, and those of accel-train, which declares as the core does.
-_SOURCES = (Path(accel_core.__file__).parent, Path(startup.__file__).parent)
+_SOURCES = (Path(accel_core.__file__).parent, Path(accel_train.__file__).parent)
 _DECLARED = {
     path: names
     for source in _SOURCES

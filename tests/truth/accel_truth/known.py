@@ -17,9 +17,8 @@ import click
 import tomllib
 from accel_tests import variables
 
-from accel_core.cli import commands
 from accel_core.cli.app import accel
-from accel_core.errors import AccelError, SettingError
+from accel_core.errors import OURS, AccelError, SettingError
 from accel_train.launch import command_line
 
 __all__ = ["Known"]
@@ -42,7 +41,7 @@ class Known:
 
     @cached_property
     def commands(self) -> dict[str, click.Command]:
-        return {name: accel.commands[name] for name in commands.SUMMARIES}
+        return dict(accel.commands)
 
     @cached_property
     def options(self) -> set[str]:
@@ -54,7 +53,7 @@ class Known:
             for option in (*parameter.opts, *parameter.secondary_opts)
         }
         found |= {"--help", "--version", *command_line.OPTIONS, *command_line.FLAGS, *self.torchrun}
-        for folder in ("src", "tools", "benchmarks", "examples", "docs/tutorial"):
+        for folder in ("src", "packages", "tools", "benchmarks", "examples", "docs/tutorial"):
             for file in (self.root / folder).rglob("*.*"):
                 if file.suffix in (".py", ".md"):
                     code = file.read_text(encoding="utf-8")
@@ -155,7 +154,7 @@ class Known:
         found = set(dir(builtins))
         for module in ("os", "socket", "stat"):
             found |= set(dir(importlib.import_module(module)))
-        for place in ("src", "plugins", "tests"):
+        for place in ("src", "packages", "plugins", "tests"):
             for file in self.root.joinpath(place).rglob("*.py"):
                 found |= set(CONSTANT.findall(file.read_text(encoding="utf-8")))
         return found - {name for name in found if name.startswith(("ACCEL_", "DS_"))}
@@ -165,7 +164,7 @@ class Known:
     @cached_property
     def projects(self) -> dict[str, dict[str, object]]:
         found = {}
-        for file in [self.root / "pyproject.toml", *self.root.glob("plugins/*/pyproject.toml")]:
+        for file in [self.root / "pyproject.toml", *self.root.glob("p*/*/pyproject.toml")]:
             project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
             found[project["name"]] = project
         return found
@@ -206,7 +205,7 @@ class Known:
     def module(self, dotted: str) -> bool:
         """Whether `python -m` finds it: in this tree, or where the tests run."""
         parts = dotted.split(".")
-        if parts[0] == "accel_core":
+        if parts[0] in OURS:
             return self.attribute(dotted)
         if (self.root / parts[0]).is_dir():
             place = self.root.joinpath(*parts)
@@ -214,9 +213,10 @@ class Known:
         return importlib.util.find_spec(parts[0]) is not None
 
     def attribute(self, dotted: str) -> bool:
-        """Whether `accel_core.…` is a module, or a name that one holds."""
-        path = self.root / "src"
+        """Whether `accel_core.…`, or another of ours, is a module, or a name that one holds."""
         parts = dotted.split(".")
+        beside = self.root / "packages" / parts[0] / "src"
+        path = beside if beside.is_dir() else self.root / "src"
         for number, part in enumerate(parts):
             if (path / part).is_dir():
                 path = path / part

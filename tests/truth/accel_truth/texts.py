@@ -27,15 +27,15 @@ class Text(NamedTuple):
 
 
 def sources(root: Path) -> list[Path]:
-    """The modules of the core and of the plugins."""
-    return sorted([*root.glob("src/**/*.py"), *root.glob("plugins/*/src/**/*.py")])
+    """The modules of every distribution here."""
+    return sorted([*root.glob("src/**/*.py"), *root.glob("p*/*/src/**/*.py")])
 
 
 def documents(root: Path) -> list[Path]:
     """What people read; not the changelog and its fragments, which tell of their day."""
     places = ("docs", "tests", "examples", "benchmarks")
     found = [file for place in places for file in (root / place).rglob("*.md")]
-    return sorted([root / "README.md", root / "CONTRIBUTING.md", *root.glob("plugins/*/README.md"), *found])
+    return sorted([root / "README.md", root / "CONTRIBUTING.md", *root.glob("p*/*/README.md"), *found])
 
 
 def of_source(file: Path, source: str) -> Iterator[Text]:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_simulated import DEVICES, CannotBuildError, build
 from accel_tests.on_simulated import run_on
 from accel_tests.tools import TREE
+
+from accel_simulated import DEVICES, CannotBuildError, build
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +30,7 @@ def simulated() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def life(
-    simulated: Callable[..., Any], once: Callable[..., Any]
-) -> Callable[[str], Any]:
+def life(simulated: Callable[..., Any], once: Callable[..., Any]) -> Callable[[str], Any]:
     """`life(vendor)`: what one process with that device told, for all tests that read it."""
     function = "simulated_checks.capabilities:of_life"
     return lambda vendor: once(
@@ -43,15 +42,11 @@ def life(
 @pytest.fixture(scope="session")
 def the_page_tells() -> Callable[[str, dict[str, str], list[str]], None]:
     """Holds what a device said of all but some rows of docs/reference/simulated.json against the record."""
-    record = json.loads(
-        (TREE / "docs/reference/simulated.json").read_text(encoding="utf-8")
-    )
+    record = json.loads((TREE / "docs/reference/simulated.json").read_text(encoding="utf-8"))
 
     def compare(name: str, rows: dict[str, str], unasked: list[str]) -> None:
         told = record[name]
-        assert rows == {
-            row: cell for row, cell in told.items() if row not in unasked
-        }, "run ./dev cards"
+        assert rows == {row: cell for row, cell in told.items() if row not in unasked}, "run ./dev cards"
         assert set(unasked) <= told.keys(), "run ./dev cards"
 
     return compare
@@ -75,9 +70,7 @@ def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]
             "OMP_NUM_THREADS": "1",
         }
         arguments = ("--precision", "fp32", "--epochs", "1", "--json")
-        run = simulated(
-            vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300
-        )
+        run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
         report: dict[str, Any] = run.answer
         return report
 
@@ -100,18 +93,10 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     rows: dict[str, dict[str, Any]] = {}
     for outcome in ("passed", "failed"):
         for report in terminalreporter.getreports(outcome):
-            for vendor, *cells in (
-                value for name, value in report.user_properties if name == PROPERTY
-            ):
-                seen = (
-                    cells
-                    if report.passed
-                    else [[column, "failed"] for column, _ in cells]
-                )
+            for vendor, *cells in (value for name, value in report.user_properties if name == PROPERTY):
+                seen = cells if report.passed else [[column, "failed"] for column, _ in cells]
                 # Counts of members are facts of a failed test too.
-                rows.setdefault(vendor, {}).update(
-                    cells if isinstance(cells[0][1], int) else seen
-                )
+                rows.setdefault(vendor, {}).update(cells if isinstance(cells[0][1], int) else seen)
     if rows:
         terminalreporter.section("plugins on simulated devices")
         terminalreporter.line("".join(f"{title:>13}" for title in ("vendor", *COLUMNS)))

@@ -29,10 +29,7 @@ def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, 
     for step in yaml.safe_load(ACTION.read_text())["runs"]["steps"]:
         if "run" not in step:
             continue
-        asks = {
-            name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value)
-            for name, value in step["env"].items()
-        }
+        asks = {name: re.fullmatch(r"\$\{\{ inputs\.(\w+) }}", value) for name, value in step["env"].items()}
         own = {name: given[found[1]] for name, found in asks.items() if found}
         variables = {
             **without("ACCEL_"),
@@ -48,15 +45,11 @@ def _run(folder: Path, python: str, devices: str) -> tuple[list[str], dict[str, 
             "-c",
             step["run"],
         ]
-        done = subprocess.run(
-            command, env=variables, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
         said.append(done.stdout + done.stderr)
         if done.returncode:
             break
-    return said, dict(
-        line.split("=", 1) for line in written["GITHUB_ENV"].read_text().splitlines()
-    )
+    return said, dict(line.split("=", 1) for line in written["GITHUB_ENV"].read_text().splitlines())
 
 
 def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(
@@ -72,9 +65,7 @@ def test_one_device_is_for_every_later_step_and_several_are_for_who_asks(
 
 def test_without_torch_it_ends_and_says_what_to_install(tmp_path: Path) -> None:
     bare = tmp_path / "python"
-    bare.write_text(
-        f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n'
-    )
+    bare.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -I -S "$@"\n')
     bare.chmod(0o755)
     said, variables = _run(tmp_path, str(bare), "acme")
     assert [line[:31] for line in said] == ["::error::torch is not installed"]

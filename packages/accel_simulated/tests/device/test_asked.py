@@ -60,11 +60,7 @@ except RuntimeError as error: print(type(error).__name__, error)
 
 
 def test_another_package_has_torchs_one_place(simulated: Callable[..., Any]) -> None:
-    said = (
-        simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
-        .ended[0]
-        .stdout
-    )
+    said = simulated("acme", TAKEN, environ={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}).ended[0].stdout
     assert said.startswith(
         "BackendConflictError ACCEL_SIMULATE='acme:2': another package has registered its "
     )

@@ -1,6 +1,6 @@
 """Building the simulated device: once for each type, and with a clear reason where it cannot be.
 
-What is kept, by whom and for whom, is the cache's of `accel_core.ops`: packages/accel_train/tests/ops/test_cache.py.
+What is kept, by whom and for whom, is the cache's of `accel_train.ops`, whose tests hold it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+from accel_tests.children import clean_environment, run_python
+from accel_tests.on_simulated import environment
+
 import accel_core
 from accel_simulated import CannotBuildError, build, building, prebuilt, provider
 from accel_simulated.building import _fit, ahead, find, ready
-from accel_tests.children import clean_environment, run_python
-from accel_tests.on_simulated import environment
 
 FAKE_COMPILER = """#!{python}
 import pathlib, sys, time
@@ -54,9 +55,7 @@ def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         build("HPU")
 
 
-def test_a_compiler_with_arguments(
-    compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = os.environ["CXX"]
     monkeypatch.setenv("CXX", f"{script} -m64")
     assert building.compiler() == [script, "-m64"]
@@ -94,9 +93,7 @@ def test_what_a_parent_built_is_taken_for_the_same_torch_only(
             ready(kind)
 
 
-def test_a_failing_compiler_is_quoted(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_compiler_is_quoted(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "bad-c++"
     script.write_text("#!/bin/sh\necho 'error: no such thing' >&2; exit 1\n")
     script.chmod(0o700)
@@ -127,9 +124,7 @@ def test_built_ahead_is_taken_without_a_compiler(
     folder = tmp_path / "ahead"
     made = ahead("HPU", folder)
     assert compiler.read_text() == "built\n"
-    assert [path.name for path in folder.iterdir()] == [
-        made.parent.name
-    ]  # nothing of the writing is left
+    assert [path.name for path in folder.iterdir()] == [made.parent.name]  # nothing of the writing is left
     assert made.parent.stat().st_mode & 0o777 == 0o755  # another user may run it
 
     monkeypatch.setenv("CXX", "no-such-compiler")
@@ -173,13 +168,9 @@ def test_built_ahead_and_damaged(
         assert build("HPU") == made
 
 
-def test_building_ahead_where_that_cannot_be(
-    cache: Path, compiler: Path, tmp_path: Path
-) -> None:
+def test_building_ahead_where_that_cannot_be(cache: Path, compiler: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(
-        accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"
-    ):
+    with pytest.raises(accel_core.OpCacheError, match=r"file cannot be written: .* --output FOLDER"):
         ahead("HPU", tmp_path / "file")
 
 
@@ -200,9 +191,7 @@ def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     (tools / "python").symlink_to(sys.executable)
-    variables = clean_environment() | {
-        "ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")
-    }
+    variables = clean_environment() | {"ACCEL_SIMULATE_LIBRARY": str(tmp_path / "ahead")}
     variables |= {
         "PATH": str(tools),
         "HOME": str(tmp_path / "home"),
@@ -227,9 +216,7 @@ def test_an_image_without_a_compiler(tmp_path: Path) -> None:
     assert json.loads(report.read_text())["notes"] == []
     assert json.loads(ended.stdout) == [2.0, str(made.parents[1])]
 
-    made.write_text(
-        "what was built for another machine"
-    )  # and so its digest is as it was noted
+    made.write_text("what was built for another machine")  # and so its digest is as it was noted
     prebuilt.write(made, _fit("PrivateUse1"), made.parents[1])
     refused = run_python(["-c", "import torch"], variables | {"ACCEL_SIMULATE": "acme"})
     assert "OpBuildError: the simulated device cannot be loaded: " in refused.stderr

@@ -47,9 +47,7 @@ def test_it_has_the_names_of_the_declaration(tmp_path: Path) -> None:
     words = ["-m", "accel_core", "simulate", "zing:3", "--", "python", "-c", TOLD]
     ended = run_python(words, environ)
     assert ended.returncode == 0, ended.stderr
-    name, kind, count, total, text, imported, version, collective, asked = json.loads(
-        ended.stdout
-    )
+    name, kind, count, total, text, imported, version, collective, asked = json.loads(ended.stdout)
     assert (name, kind, count, total) == ("zing", "zpu", 2, 2.0)
     assert text.endswith(", simulated: zpu:3 by accel-simulated 0.1.0>")
     assert (imported, version, collective, asked) == (True, "1.2", True, "zpu:3")

@@ -116,9 +116,7 @@ def _expected(source: str) -> dict[tuple[int, str, str], tuple[int, bool]]:
     found = {}
     for number, line in enumerate(source.splitlines(), 1):
         for comment in filter(None, line.partition("  # ")[2].split(" & ")):
-            kind, what, times, raises = re.fullmatch(
-                r"(\S+) (.*?)(?: (\d+))?( !)?", comment
-            ).groups()
+            kind, what, times, raises = re.fullmatch(r"(\S+) (.*?)(?: (\d+))?( !)?", comment).groups()
             found[number, kind, what] = int(times or 1), bool(raises)
     return found
 
@@ -148,40 +146,22 @@ def test_each_place_once_in_every_format_and_process(tmp_path: Path) -> None:
     assert ended.returncode == 3, ended.stdout + ended.stderr
 
     told = json.loads(reports[0].read_text())
-    places = [
-        place
-        for place in told["assumptions"] + told["asks"]
-        if place["file"] == "program.py"
-    ]
+    places = [place for place in told["assumptions"] + told["asks"] if place["file"] == "program.py"]
     expected = _expected(PROGRAM)
-    found = {
-        (p["line"], p["kind"], p["what"]): (p["times"], bool(p["raised"]))
-        for p in places
-    }
+    found = {(p["line"], p["kind"], p["what"]): (p["times"], bool(p["raised"])) for p in places}
     assert found == expected
     assert (told["status"], told["simulated"], told["notes"]) == (3, "acme:2", [])
     # The program, its child, its worker, and what it forked.
     assert told["processes"] == 4
-    of_child = [
-        (p["file"], p["what"])
-        for p in told["asks"] + told["assumptions"]
-        if p not in places
-    ]
+    of_child = [(p["file"], p["what"]) for p in told["asks"] + told["assumptions"] if p not in places]
     assert of_child == [("child.py", "CUDA_VISIBLE_DEVICES read")]
     assert all(p["kind"] != "ask" for p in told["assumptions"])
     assert {p["kind"] for p in told["asks"]} == {"ask"}
-    times = [
-        place["times"] for place in told["assumptions"] if place["file"] == "program.py"
-    ]
+    times = [place["times"] for place in told["assumptions"] if place["file"] == "program.py"]
     assert times == sorted(times, reverse=True)
 
     markdown = reports[1].read_text()
-    assert (
-        markdown.count(
-            "| `torch.cuda.empty_cache()` | `acc.empty_cache()`; or `torch.accelerator.em"
-        )
-        == 3
-    )
+    assert markdown.count("| `torch.cuda.empty_cache()` | `acc.empty_cache()`; or `torch.accelerator.em") == 3
     assert "| AssertionError: Torch not compiled with CUDA enabled |" in markdown
     _check_sarif(json.loads(reports[2].read_text()), len(found) + 1)
 
@@ -207,17 +187,13 @@ def _check_sarif(told: dict[str, Any], places: int) -> None:
     driver = run["tool"]["driver"]
     assert driver["name"]
     assert all(
-        rule["shortDescription"]["text"]
-        and rule["fullDescription"]["text"]
-        and rule["help"]["text"]
+        rule["shortDescription"]["text"] and rule["fullDescription"]["text"] and rule["help"]["text"]
         for rule in driver["rules"]
     )
     assert len(run["results"]) == places
     for result in run["results"]:
         assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"]
-        assert result["level"] == (
-            "note" if result["ruleId"] == "vendor-ask" else "warning"
-        )
+        assert result["level"] == ("note" if result["ruleId"] == "vendor-ask" else "warning")
         assert result["message"]["text"].endswith(".")
         (location,) = result["locations"]
         assert location["physicalLocation"]["artifactLocation"]["uri"] in (

@@ -48,9 +48,7 @@ print(json.dumps(told))
 def test_in_blocks(simulated: Callable[..., Any]) -> None:
     told = simulated("acme", IN_BLOCKS).answer
     assert [bool(text) for text in told["oom"]] == [False, True, False]
-    assert told["oom"][1].startswith(
-        "OutOfMemoryError: simulated device 0 out of memory (requested)"
-    )
+    assert told["oom"][1].startswith("OutOfMemoryError: simulated device 0 out of memory (requested)")
     # As on a device: it shows when the stream is waited for, and is forgotten then.
     assert told["kernel"] == [
         "", "", "RuntimeError: simulated device: asynchronous work failed: kernel 2 failed (requested)", "",
@@ -74,9 +72,7 @@ print(json.dumps(answer))
 
 
 def test_a_driver_that_is_too_old(simulated: Callable[..., Any]) -> None:
-    answer = simulated(
-        "cuda", BY_VARIABLE, environ={"ACCEL_SIMULATE_FAULTS": "driver"}
-    ).answer
+    answer = simulated("cuda", BY_VARIABLE, environ={"ACCEL_SIMULATE_FAULTS": "driver"}).answer
     assert answer == [
         False, 0, "The Simulated CUDA driver on your system is too old (requested by ACCEL_SIMULATE_FAULTS)",
     ]  # fmt: skip

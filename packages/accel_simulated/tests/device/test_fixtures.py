@@ -73,9 +73,7 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
         "--- on simulated acme:3", "--- on simulated plain",
     ]  # fmt: skip
     failing = lines[lines.index("fails on some only:") + 1 : -4]
-    assert [line.partition("::")[2] for line in failing] == [
-        "test_that_fails: on plain"
-    ]
+    assert [line.partition("::")[2] for line in failing] == ["test_that_fails: on plain"]
     assert "for plain, and the accelerator is acme" in ended.stdout
     assert "for acme, and the accelerator is plain" in ended.stdout
     assert "needs 4 devices, and there are 3 of acme" in ended.stdout
@@ -98,12 +96,8 @@ def test_one_run_for_each_and_a_table(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_option_that_cannot_be_followed(
-    wanted: str, said: str, tmp_path: Path
-) -> None:
-    variables = clean_environment() | (
-        {"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {}
-    )
+def test_an_option_that_cannot_be_followed(wanted: str, said: str, tmp_path: Path) -> None:
+    variables = clean_environment() | ({"ACCEL_SIMULATE": "acme"} if wanted == "cuda" else {})
     ended = run_python(["-m", "pytest", "--accel", wanted, str(tmp_path)], variables)
     assert (ended.returncode, ended.stdout) == (4, "")
     assert re.match(f"ERROR: --accel:? {said}", ended.stderr)

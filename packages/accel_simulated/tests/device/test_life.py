@@ -15,18 +15,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("vendor", OWN_DEVICES)
-def test_life(
-    vendor: str, life: Callable[[str], Any], the_page_tells: Callable[..., None]
-) -> None:
+def test_life(vendor: str, life: Callable[[str], Any], the_page_tells: Callable[..., None]) -> None:
     """And its column of docs/reference/simulated.md is what it does."""
     answer = life(vendor)
     assert len(answer["problems"]) >= 9
-    problems = {
-        check: problem for check, problem in answer["problems"].items() if problem
-    }
-    assert not problems, "\n".join(
-        f"{check}: {problem}" for check, problem in problems.items()
-    )
+    problems = {check: problem for check, problem in answer["problems"].items() if problem}
+    assert not problems, "\n".join(f"{check}: {problem}" for check, problem in problems.items())
     the_page_tells(vendor, answer["rows"], answer["more"])
 
 
@@ -60,9 +54,7 @@ def test_gaudi_has_graphs_in_lazy_mode_only(simulated: Callable[..., Any]) -> No
     assert simulated("hpu", code).ended[0].stdout.split() == ["True", "True"]
     eager = simulated("hpu", code, environ={"PT_HPU_LAZY_MODE": "0"})
     assert eager.ended[0].stdout.split() == ["False", "False"]
-    refused = simulated(
-        "hpu", code, environ={"ACCEL_SIMULATE_STOCK_TORCH": "1"}, check=False
-    ).ended[0]
+    refused = simulated("hpu", code, environ={"ACCEL_SIMULATE_STOCK_TORCH": "1"}, check=False).ended[0]
     assert "AssertionError" in refused.stderr
 
 

@@ -38,14 +38,10 @@ print(json.dumps([peaks, acc.max_memory_allocated(), bool(keys), there, equal]))
 
 
 @pytest.mark.parametrize("old", [True, False])
-def test_peaks_and_host_memory(
-    old: bool, tmp_path: Path, simulated: Callable[..., Any]
-) -> None:
+def test_peaks_and_host_memory(old: bool, tmp_path: Path, simulated: Callable[..., Any]) -> None:
     install_real_plugin(tmp_path, "mps")
     environ = {"ACCEL_SIMULATE_OLD_METAL": "1"} if old else {}
-    peaks, after, has_keys, there, equal = simulated(
-        "mps", CODE, environ=environ, path=[tmp_path]
-    ).answer
+    peaks, after, has_keys, there, equal = simulated("mps", CODE, environ=environ, path=[tmp_path]).answer
     assert min(peaks) >= MEGABYTE
     # What the driver holds stays in its cache; a peak that is counted starts again.
     assert (after >= MEGABYTE) is old

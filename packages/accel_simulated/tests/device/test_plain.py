@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import DEVICES
 from accel_tests.on_disk import install_plugin
 from accel_tests.on_simulated import environment
+
+from accel_simulated import DEVICES
 
 pytestmark = pytest.mark.slow
 
@@ -50,34 +51,23 @@ def test_digits_equal_cpu(
     assert report["test_accuracy"] == digits_on_cpu["test_accuracy"] > 0.8
 
 
-def test_accel_info_says_what_stands_in(
-    simulated: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_accel_info_says_what_stands_in(simulated: Callable[..., Any], tmp_path: Path) -> None:
     simulated("plain", "print(0)")  # builds the device, or skips
     name = install_plugin(tmp_path, DEVICES["plain"])
     found = environment("plain", {"DS_ACCELERATOR": name}, path=[tmp_path])
 
     def info(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "accel_core", "info", *arguments]
-        return subprocess.run(
-            command, env={**found, **more}, capture_output=True, text=True, check=False
-        )
+        return subprocess.run(command, env={**found, **more}, capture_output=True, text=True, check=False)
 
     document = json.loads(info("--json").stdout)
-    said = [
-        document[key]
-        for key in ("streams", "communication_backend", "compile_backend", "problems")
-    ]
+    said = [document[key] for key in ("streams", "communication_backend", "compile_backend", "problems")]
     assert said == [False, "staged", "aot_eager", {}]
     page = " ".join(info().stdout.split())
     assert "streams no: one queue stands in" in page
-    assert (
-        "communication staged (the device has no collectives: through host memory, over gloo)"
-        in page
-    )
+    assert "communication staged (the device has no collectives: through host memory, over gloo)" in page
     wrong = info(ACCEL_COMMUNICATION_BACKEND="gloo")
     assert wrong.returncode == 1
-    assert (
-        "the communication backend 'gloo' is for cpu and cuda, not for plain"
-        in " ".join(wrong.stdout.split())
+    assert "the communication backend 'gloo' is for cpu and cuda, not for plain" in " ".join(
+        wrong.stdout.split()
     )

@@ -19,14 +19,13 @@ if find_spec("torch") is None:
         allow_module_level=True,
     )
 
-from accel_simulated import VENDORS
 from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
+
+from accel_simulated import VENDORS
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}"
-    ),
+    pytest.mark.skipif(not PLUGINS.is_dir(), reason=f"the plugins' sources are not at {PLUGINS}"),
 ]
 
 REAL = [name for name in VENDORS if name != "acme"]
@@ -52,22 +51,16 @@ def path(tmp_path: Path, request: pytest.FixtureRequest) -> list[Path]:
 
 
 @pytest.mark.parametrize("vendor", REAL)
-def test_every_member(
-    vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record
-) -> None:
+def test_every_member(vendor: str, path: list[Path], simulated: Callable[..., Any], record: Record) -> None:
     function = "simulated_checks.plugins:of_plugin"
     answer = simulated(vendor, function, vendor, path=path, timeout=300).answer
-    problems = {
-        member: problem for member, problem in answer["problems"].items() if problem
-    }
+    problems = {member: problem for member, problem in answer["problems"].items() if problem}
     members, own = len(answer["problems"]), len(answer["differences"])
     record(vendor, members=members, passed=members - len(problems), own_answer=own)
     assert answer["distribution"] == [f"accel-{vendor}", VERSION]
     assert Path(answer["file"]).is_relative_to(path[0])
     assert members >= 22
-    assert not problems, "\n".join(
-        f"{member}: {problem}" for member, problem in problems.items()
-    )
+    assert not problems, "\n".join(f"{member}: {problem}" for member, problem in problems.items())
 
 
 @pytest.mark.nightly

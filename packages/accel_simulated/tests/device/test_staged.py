@@ -14,33 +14,23 @@ pytestmark = pytest.mark.slow
 CHECKS = "simulated_checks.staged"
 
 
-@pytest.mark.parametrize(
-    ("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)]
-)
+@pytest.mark.parametrize(("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)])
 @pytest.mark.parametrize("check", [":every_collective", "_reductions:reductions"])
-def test_equals_gloo(
-    check: str, vendor: str, processes: int, simulated: Callable[..., Any]
-) -> None:
-    run = simulated(
-        vendor, f"{CHECKS}{check}", vendor, processes=processes, timeout=300
-    )
+def test_equals_gloo(check: str, vendor: str, processes: int, simulated: Callable[..., Any]) -> None:
+    run = simulated(vendor, f"{CHECKS}{check}", vendor, processes=processes, timeout=300)
     assert [answer["rank"] for answer in run.answers] == list(range(processes))
     assert all(answer["comparisons"] > 500 for answer in run.answers)
 
 
 @pytest.mark.parametrize("vendor", ["plain", "acme"])
-def test_calls_that_nothing_waits_for_are_done_in_order(
-    vendor: str, simulated: Callable[..., Any]
-) -> None:
+def test_calls_that_nothing_waits_for_are_done_in_order(vendor: str, simulated: Callable[..., Any]) -> None:
     answers = simulated(vendor, f"{CHECKS}_life:in_order", vendor, processes=2).answers
     # Two for the default group, and none of the one that was destroyed, or had no asynchronous call.
     assert answers == [{"rank": rank, "threads": 2} for rank in range(2)]
 
 
 def test_a_destroyed_group_leaves_no_thread(simulated: Callable[..., Any]) -> None:
-    for answer in simulated(
-        "plain", f"{CHECKS}_life:ended", "plain", processes=2
-    ).answers:
+    for answer in simulated("plain", f"{CHECKS}_life:ended", "plain", processes=2).answers:
         assert (answer["before"], answer["after"]) == (2, 0)
         assert "the process group has been destroyed" in answer["late"]
 
@@ -57,30 +47,19 @@ def test_a_rank_that_does_not_come_is_said(simulated: Callable[..., Any]) -> Non
 def test_what_cannot_be_done_is_said_before_it_is_begun(
     simulated: Callable[..., Any],
 ) -> None:
-    for said in simulated(
-        "plain", f"{CHECKS}_life:refused", "plain", processes=2
-    ).answers:
-        assert (
-            said["sizes"]
-            == "ValueError: 2 parts of 4 do not make 12: expected 8 in all"
-        )
-        assert said["splits"].startswith(
-            "ValueError: splits [2, 2] do not make dimension 0, which is 2"
-        )
+    for said in simulated("plain", f"{CHECKS}_life:refused", "plain", processes=2).answers:
+        assert said["sizes"] == "ValueError: 2 parts of 4 do not make 12: expected 8 in all"
+        assert said["splits"].startswith("ValueError: splits [2, 2] do not make dimension 0, which is 2")
         assert said["sparse"].startswith(
             "UnsupportedError: a tensor of layout torch.sparse_coo cannot be staged"
         )
 
 
-@pytest.mark.parametrize(
-    ("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)]
-)
+@pytest.mark.parametrize(("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)])
 def test_data_parallel_training_equals_the_cpu(
     vendor: str, processes: int, simulated: Callable[..., Any]
 ) -> None:
-    run = simulated(
-        vendor, f"{CHECKS}_training:data_parallel", vendor, processes=processes
-    )
+    run = simulated(vendor, f"{CHECKS}_training:data_parallel", vendor, processes=processes)
     assert run.answers == [{"equal": True}] * processes
 
 

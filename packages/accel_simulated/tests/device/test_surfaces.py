@@ -11,9 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from accel_simulated import OWN_DEVICES
 from accel_tests import surfaces
 from accel_tests.surfaces import Entry
+
+from accel_simulated import OWN_DEVICES
 
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
@@ -29,11 +30,7 @@ EITHER_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD.description
 ANY_PLACES = inspect.Parameter.VAR_POSITIONAL.description
 ANY_KEYWORDS = inspect.Parameter.VAR_KEYWORD.description
 AN_EXPRESSION = "an expression"
-OURS = [
-    name
-    for name, vendor in OWN_DEVICES.items()
-    if vendor.package != "torch" and name != "acme"
-]
+OURS = [name for name, vendor in OWN_DEVICES.items() if vendor.package != "torch" and name != "acme"]
 
 
 @pytest.mark.parametrize("vendor", OURS)
@@ -49,32 +46,24 @@ def test_torchs_own_modules_are_whole(vendor: str, life: Callable[[str], Any]) -
     told = life(vendor)["offered"][exposed_as]
     names = surfaces.users_names(vendor)[exposed_as]
     functions = {
-        name: entry
-        for name, entry in names.items()
-        if entry.kind == "function" and not entry.condition
+        name: entry for name, entry in names.items() if entry.kind == "function" and not entry.condition
     }
     assert functions.keys() - told.keys() == set()
     problems = [
-        p
-        for name, entry in functions.items()
-        for p in _differences(name, told[name]["params"], entry)
+        p for name, entry in functions.items() for p in _differences(name, told[name]["params"], entry)
     ]
     assert not problems, "\n".join(problems)
 
 
 def test_a_wrong_name_is_found() -> None:
     told = {"torch.mlu": {"no_such_name": {"kind": "attribute"}}}
-    assert list(_problems("mlu", told)) == [
-        "torch.mlu.no_such_name: not in the surface file"
-    ]
+    assert list(_problems("mlu", told)) == ["torch.mlu.no_such_name: not in the surface file"]
 
 
 def test_a_wrong_parameter_is_found() -> None:
     parameter = {"name": "index", "kind": EITHER_WAY, "default": None}
     told = {"torch.mlu": {"set_device": {"kind": "function", "params": [parameter]}}}
-    assert [problem.partition(":")[0] for problem in _problems("mlu", told)] == [
-        "torch.mlu.set_device"
-    ]
+    assert [problem.partition(":")[0] for problem in _problems("mlu", told)] == ["torch.mlu.set_device"]
 
 
 def _problems(vendor: str, told: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -83,9 +72,7 @@ def _problems(vendor: str, told: dict[str, dict[str, Any]]) -> Iterator[str]:
         entries = modules[exposed_as]
         for name, offer in offers.items():
             if name in entries:
-                yield from _differences(
-                    f"{exposed_as}.{name}", offer.get("params"), entries[name]
-                )
+                yield from _differences(f"{exposed_as}.{name}", offer.get("params"), entries[name])
                 yield from _method_differences(
                     f"{exposed_as}.{name}", offer.get("methods", {}), entries[name]
                 )
@@ -93,23 +80,17 @@ def _problems(vendor: str, told: dict[str, dict[str, Any]]) -> Iterator[str]:
                 yield f"{exposed_as}.{name}: not in the surface file"
 
 
-def _method_differences(
-    name: str, methods: dict[str, Any], entry: Entry
-) -> Iterator[str]:
+def _method_differences(name: str, methods: dict[str, Any], entry: Entry) -> Iterator[str]:
     if not entry.members:
         return  # the surface file does not tell this class's methods
     for method, parameters in methods.items():
         if method not in entry.members:
             yield f"{name}.{method}: not in the surface file"
         else:
-            yield from _differences(
-                f"{name}.{method}", parameters, entry.members[method]
-            )
+            yield from _differences(f"{name}.{method}", parameters, entry.members[method])
 
 
-def _differences(
-    name: str, parameters: list[dict[str, Any]] | None, entry: Entry
-) -> Iterator[str]:
+def _differences(name: str, parameters: list[dict[str, Any]] | None, entry: Entry) -> Iterator[str]:
     if parameters is None:
         return
     if entry.calls:
@@ -117,18 +98,13 @@ def _differences(
             if not _takes(parameters, places, keywords):
                 yield f"{name}: does not take the call with {places} arguments and {sorted(keywords)}"
     elif entry.signature is not None:
-        theirs = [
-            (p.name, p.kind.description, _default(p))
-            for p in entry.signature.parameters.values()
-        ]
+        theirs = [(p.name, p.kind.description, _default(p)) for p in entry.signature.parameters.values()]
         unknown = {name for name, _, default in theirs if default is AN_EXPRESSION}
         ours = [
             (
                 p["name"],
                 p["kind"],
-                AN_EXPRESSION
-                if p["name"] in unknown and p["default"]
-                else _literal(p["default"]),
+                AN_EXPRESSION if p["name"] in unknown and p["default"] else _literal(p["default"]),
             )
             for p in parameters
         ]
@@ -153,9 +129,7 @@ def _literal(source: str | None) -> Any:
         return AN_EXPRESSION
 
 
-def _takes(
-    parameters: list[dict[str, Any]], places: int, keywords: frozenset[str]
-) -> bool:
+def _takes(parameters: list[dict[str, Any]], places: int, keywords: frozenset[str]) -> bool:
     """Whether a call with so many arguments and those keywords fits; `**` stands for any keywords."""
     kinds = [parameter["kind"] for parameter in parameters]
     names = {parameter["name"] for parameter in parameters}

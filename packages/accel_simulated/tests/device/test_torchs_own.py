@@ -26,19 +26,14 @@ MOVED = [
 
 
 def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None:
-    told = simulated(
-        "acme", "simulated_checks.compiling:everything", "acme", timeout=300
-    ).answer
+    told = simulated("acme", "simulated_checks.compiling:everything", "acme", timeout=300).answer
     assert told["aot_eager is eager"]
     assert told["inductor differs by"] < 1e-6
     assert told["places"] == ["acme:1"]
     assert told["chosen"] == "inductor"
     assert told["values"] == [1.0, 5.0]
     assert "kernel 1 failed (requested)" in told["failed"]
-    assert (
-        "a kernel of torch.compile's is not permitted while the stream is capturing"
-        in told["captured"]
-    )
+    assert "a kernel of torch.compile's is not permitted while the stream is capturing" in told["captured"]
 
 
 @pytest.mark.parametrize("vendor", ["acme", "cuda"])

@@ -1,7 +1,6 @@
 """The doctor's topic on what other frameworks would choose: their answers beside our choice.
 
-Modules of a few lines stand for them here; test_doctor.py of packages/accel_train/tests/trainers and of packages/accel_train/tests/deepspeed asks the
-real ones.
+Modules of a few lines stand for them here; accel-train's tests of each framework ask the real ones.
 """
 
 from __future__ import annotations

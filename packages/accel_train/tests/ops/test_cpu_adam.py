@@ -68,7 +68,7 @@ def four(count: int, dtype=torch.float32, state=torch.float32) -> list[Any]:
 
 @pytest.mark.parametrize("case", adam_cases.CASES, ids=lambda case: case[0])
 def test_every_step_equals_deepspeeds_to_the_last_bit(op: CPUAdam, case: tuple[Any, ...]):
-    """Recorded from DeepSpeed; packages/accel_train/tests/ops/test_cpu_adam_deepspeed.py runs DeepSpeed's own beside it."""
+    """Recorded from DeepSpeed; test_cpu_adam_deepspeed.py runs DeepSpeed's own beside it."""
     if op.capability not in ("AVX512", "AVX2"):
         pytest.skip(
             f"recorded with AVX-512, and what fits no whole vector is rounded so; not {op.capability}"

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from accel_simulated import DEVICES, device
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+from accel_simulated import DEVICES, device
 
 __all__ = ["ROWS", "SLOW", "of", "of_life", "slow"]
 
@@ -113,9 +114,7 @@ def _recorded(kind: str) -> bool:
 @_row("events that measure")
 def _events(kind: str) -> bool:
     # torch's own class where the vendor's module has none.
-    event = getattr(getattr(torch, kind), "Event", None) or (
-        lambda **how: torch.Event(kind, **how)
-    )
+    event = getattr(getattr(torch, kind), "Event", None) or (lambda **how: torch.Event(kind, **how))
     start, end = event(enable_timing=True), event(enable_timing=True)
     start.record()
     device.sleep(2)
@@ -148,9 +147,7 @@ def _fraction(kind: str) -> bool:
 @_row("generators")
 def _generators(kind: str) -> bool:
     generator = torch.Generator(device=kind)
-    one, two = (
-        torch.rand(4, device=kind, generator=generator.manual_seed(5)) for _ in range(2)
-    )
+    one, two = (torch.rand(4, device=kind, generator=generator.manual_seed(5)) for _ in range(2))
     return torch.equal(one.cpu(), two.cpu())
 
 
@@ -162,11 +159,7 @@ def _states(kind: str) -> bool:
 
 @_row("page-locked memory, and DataLoader's")
 def _pinned(kind: str) -> bool:
-    (batch,) = next(
-        iter(
-            DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)
-        )
-    )
+    (batch,) = next(iter(DataLoader(TensorDataset(torch.arange(4.0)), batch_size=4, pin_memory=True)))
     return torch.ones(2).pin_memory().is_pinned() and batch.is_pinned()
 
 
@@ -227,9 +220,7 @@ def _vendors_graphs(kind: str) -> str:
 @_row("streams and events: the vendor's classes")
 def _vendors_streams(kind: str) -> bool:
     module = getattr(torch, kind)
-    return issubclass(module.Stream, torch.Stream) and issubclass(
-        module.Event, torch.Event
-    )
+    return issubclass(module.Stream, torch.Stream) and issubclass(module.Event, torch.Event)
 
 
 @_row("properties")

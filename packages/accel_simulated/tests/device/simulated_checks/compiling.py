@@ -6,11 +6,12 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import accel_core
 import torch
-from accel_simulated import VENDORS, device, faults
 from torch import nn
 from torch.nn import functional
+
+import accel_core
+from accel_simulated import VENDORS, device, faults
 
 
 def everything(vendor: str) -> dict[str, Any]:
@@ -22,8 +23,7 @@ def everything(vendor: str) -> dict[str, Any]:
         "chosen": accel_core.get_accelerator().get_compile_backend(),
         "aot_eager is eager": all(map(torch.equal, eager, aot)),
         "inductor differs by": max(
-            float((one - other).abs().max())
-            for one, other in zip(eager, inductor, strict=True)
+            float((one - other).abs().max()) for one, other in zip(eager, inductor, strict=True)
         ),
         "places": sorted({str(each.device) for each in (*aot, *inductor)}),
         **_kernels(vendor),
@@ -41,9 +41,7 @@ class _Network(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         hidden = functional.gelu(self.norm(self.embedding(tokens)))
-        return functional.cross_entropy(
-            self.out(hidden).flatten(0, 1), tokens.flatten()
-        )
+        return functional.cross_entropy(self.out(hidden).flatten(0, 1), tokens.flatten())
 
 
 def _step(vendor: str, backend: str | None) -> list[torch.Tensor]:
@@ -52,9 +50,7 @@ def _step(vendor: str, backend: str | None) -> list[torch.Tensor]:
     network = _Network()
     tokens = torch.randint(10, (3, 5)).to(f"{vendor}:1")
     network.to(f"{vendor}:1")
-    run: Callable[..., Any] = (
-        network if backend is None else torch.compile(network, backend=backend)
-    )
+    run: Callable[..., Any] = network if backend is None else torch.compile(network, backend=backend)
     loss = run(tokens)
     loss.backward()
     return [

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from accel_core import Backend, TorchAccelerator
 from accel_simulated import VENDORS, device
-
 from simulated_checks import Checks, torchs_names
 from simulated_checks.torchs_names import block
 
@@ -42,9 +42,7 @@ def of_torch_accelerator(vendor: str) -> dict[str, str]:
 
 def _compiler(a: Any) -> str:
     """What is declared; else inductor's word, on types that torch brings or that it is taught."""
-    known = (
-        a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
-    )
+    known = a.device_name() in ("cuda", "xpu", "mps") or device.vendor.kind == "PrivateUse1"
     return a.backend.compile_backend or ("inductor" if known else "aot_eager")
 
 
@@ -62,8 +60,7 @@ def is_fp16_supported(a: Any) -> bool:
     tried = a.backend.name not in SURE_OF_FLOAT16
     said = a.is_fp16_supported()
     return said is True and (
-        tried
-        or torch.accelerator.memory_stats().get("allocation.all.allocated", 0) == 0
+        tried or torch.accelerator.memory_stats().get("allocation.all.allocated", 0) == 0
     )
 
 
@@ -81,27 +78,19 @@ KNOWN.update(
         "current_device": _is("current_device", lambda a: 0),
         "total_memory": _is("total_memory", lambda a: device.memory),
         "visible_device_ids": _is("visible_device_ids", lambda a: None),
-        "visible_devices_envs": _is(
-            "visible_devices_envs", lambda a: list(a.backend.visible_devices)
-        ),
+        "visible_devices_envs": _is("visible_devices_envs", lambda a: list(a.backend.visible_devices)),
         "export_envs": _is("export_envs", lambda a: list(a.backend.export_envs)),
         "communication_backend_name": _is(
             "communication_backend_name",
-            lambda a: (
-                a.backend.communication_backend or device.vendor.collective or "staged"
-            ),
+            lambda a: a.backend.communication_backend or device.vendor.collective or "staged",
         ),
         "get_compile_backend": _is("get_compile_backend", _compiler),
-        "supported_dtypes": _is(
-            "supported_dtypes", lambda a: [torch.float32, torch.float16, torch.bfloat16]
-        ),
+        "supported_dtypes": _is("supported_dtypes", lambda a: [torch.float32, torch.float16, torch.bfloat16]),
         "training_dtype": _is(
             "training_dtype",
             lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16,
         ),
-        "memory_summary": lambda a: (
-            f"Memory of {a.device_name(0)}" in a.memory_summary(0)
-        ),
+        "memory_summary": lambda a: f"Memory of {a.device_name(0)}" in a.memory_summary(0),
     }
 )
 

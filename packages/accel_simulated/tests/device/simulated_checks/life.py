@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from accel_simulated import VENDORS, device
 from torch.utils.data import DataLoader, TensorDataset
 
+from accel_simulated import VENDORS, device
 from simulated_checks import Checks
 
 acc = torch.accelerator
@@ -73,9 +73,7 @@ def devices(vendor: str) -> None:
         return
     fails(
         RuntimeError,
-        lambda: (
-            torch.ones(2, device=f"{vendor}:0") + torch.ones(2, device=f"{vendor}:1")
-        ),
+        lambda: torch.ones(2, device=f"{vendor}:0") + torch.ones(2, device=f"{vendor}:1"),
         "same device",
     )
     moved = torch.ones(3, device=f"{vendor}:0").to(f"{vendor}:1")
@@ -163,9 +161,7 @@ def threads(vendor: str) -> None:
         with torch.Stream(device=vendor):
             results.append((torch.full((100,), value, device=vendor) * 2).sum().item())
 
-    threads = [
-        threading.Thread(target=work, args=(float(value),)) for value in range(8)
-    ]
+    threads = [threading.Thread(target=work, args=(float(value),)) for value in range(8)]
     started = time.monotonic()
     for thread in threads:
         thread.start()

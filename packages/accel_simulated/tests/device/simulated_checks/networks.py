@@ -66,9 +66,9 @@ def graph_joins_streams(vendor: str) -> None:
 def graph_of_training(vendor: str) -> None:
     def made() -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
-        layers = nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)
-        ).to(vendor)
+        layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).to(
+            vendor
+        )
         return layers, torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9)
 
     data = torch.randn(3, 5, 1, 8, 8)
@@ -91,18 +91,14 @@ def graph_of_training(vendor: str) -> None:
         batch.copy_(values)
         graph.replay()
         acc.synchronize()
-    for (name, ours), theirs in zip(
-        captured.state_dict().items(), eager.state_dict().values(), strict=True
-    ):
+    for (name, ours), theirs in zip(captured.state_dict().items(), eager.state_dict().values(), strict=True):
         assert torch.equal(ours.cpu(), theirs.cpu()), name
 
 
 @CHECKS.add
 def vendor_graphs(vendor: str) -> None:
     module = getattr(torch, vendor)
-    kinds = [
-        name for name in dir(module) if name.endswith("Graph") and name != "_CUDAGraph"
-    ]
+    kinds = [name for name in dir(module) if name.endswith("Graph") and name != "_CUDAGraph"]
     if not hasattr(module, "graph") or not kinds:
         return
     graph = getattr(module, kinds[0])()
@@ -122,9 +118,7 @@ def moving_a_module_keeps_its_parameters(vendor: str) -> None:
     model = nn.Linear(3, 2)
     held = list(model.parameters())  # as an optimizer made before does
     model.to(vendor)
-    assert all(
-        ours is theirs for ours, theirs in zip(held, model.parameters(), strict=True)
-    )
+    assert all(ours is theirs for ours, theirs in zip(held, model.parameters(), strict=True))
     assert {each.device.type for each in held} == {vendor}
     held[0].data = torch.empty(0)
     assert (model.weight.device.type, model.weight.shape) == ("cpu", (0,))

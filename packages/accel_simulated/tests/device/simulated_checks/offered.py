@@ -7,8 +7,9 @@ import inspect
 import sys
 from typing import Any
 
-from accel_simulated import VENDORS
 from accel_tests import surfaces
+
+from accel_simulated import VENDORS
 
 
 def tell(vendor: str) -> dict[str, dict[str, Any]]:
@@ -18,12 +19,8 @@ def tell(vendor: str) -> dict[str, dict[str, Any]]:
     for exposed_as in surfaces.users_names(vendor):
         module = _resolve(exposed_as)
         if module is not None:
-            names = (
-                name for name in vars(module) if not name.startswith(("__", "_sim_"))
-            )
-            told[exposed_as] = {
-                name: _describe(getattr(module, name)) for name in names
-            }
+            names = (name for name in vars(module) if not name.startswith(("__", "_sim_")))
+            told[exposed_as] = {name: _describe(getattr(module, name)) for name in names}
     return told
 
 
@@ -50,11 +47,7 @@ def _describe(value: Any) -> dict[str, Any]:
 
 def _methods(kind: type) -> dict[str, Any]:
     """The methods that we wrote: torch's base classes have more, as the vendors' have."""
-    ours = [
-        base
-        for base in kind.__mro__
-        if base.__module__.partition(".")[0] not in ("torch", "builtins")
-    ]
+    ours = [base for base in kind.__mro__ if base.__module__.partition(".")[0] not in ("torch", "builtins")]
     return {
         name: (_parameters(value) or [])[1:]
         for base in reversed(ours)
@@ -72,9 +65,7 @@ def _parameters(value: Any) -> list[dict[str, Any]] | None:
         {
             "name": parameter.name,
             "kind": str(parameter.kind.description),
-            "default": None
-            if parameter.default is parameter.empty
-            else repr(parameter.default),
+            "default": None if parameter.default is parameter.empty else repr(parameter.default),
         }
         for parameter in parameters
     ]

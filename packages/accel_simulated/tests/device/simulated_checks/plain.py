@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 import torch_plain  # noqa: F401 - brings the device
-from accel_core import Backend, TorchAccelerator
 
+from accel_core import Backend, TorchAccelerator
 from simulated_checks import capabilities
 
 __all__ = ["stand_ins"]

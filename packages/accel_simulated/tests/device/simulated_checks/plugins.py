@@ -9,7 +9,6 @@ from typing import Any
 import accel_core
 from accel_core import UnsupportedError
 from accel_simulated import VENDORS
-
 from simulated_checks import Checks
 from simulated_checks.known import KNOWN
 
@@ -73,9 +72,7 @@ DIFFERENCES["sdaa"].expect(
 
 _NO_FLOAT64 = "the device has no float64"
 for _name in ("supa", "mps", "npu"):
-    DIFFERENCES[_name].expect(
-        "is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False
-    )
+    DIFFERENCES[_name].expect("is_fp64_supported", _NO_FLOAT64, lambda a: a.is_fp64_supported() is False)
 
 DIFFERENCES["klxpu"].expect(
     "use_host_timers",

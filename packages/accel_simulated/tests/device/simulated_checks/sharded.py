@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from accel_simulated import VENDORS
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -21,6 +20,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from accel_simulated import VENDORS
+
 HALF = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
@@ -30,20 +31,14 @@ def everything(vendor: str, folder: str) -> dict[str, Any]:
     rank = int(os.environ["RANK"])
     torch.accelerator.set_device_index(rank)
     mesh = init_device_mesh(vendor, (2,), mesh_dim_names=("shards",))
-    host = DeviceMesh.from_group(
-        dist.new_group(backend="gloo"), "cpu", mesh_dim_names=("shards",)
-    )
+    host = DeviceMesh.from_group(dist.new_group(backend="gloo"), "cpu", mesh_dim_names=("shards",))
     trained = _sharded(mesh)
     answers = {
         "backend": dist.get_backend_config(),
         "device": str(next(trained[0].parameters()).to_local().device),
         "FSDP2": _same(trained, _sharded(host)),
-        "FSDP2 in bfloat16": _same(
-            _sharded(mesh, mp_policy=HALF), _sharded(host, mp_policy=HALF)
-        ),
-        "FSDP2 offloaded": _same(
-            _sharded(mesh, offload_policy=CPUOffloadPolicy()), _sharded(host)
-        ),
+        "FSDP2 in bfloat16": _same(_sharded(mesh, mp_policy=HALF), _sharded(host, mp_policy=HALF)),
+        "FSDP2 offloaded": _same(_sharded(mesh, offload_policy=CPUOffloadPolicy()), _sharded(host)),
         "tensor parallel": _same(_split(mesh), _split(host)),
         "DTensor": _distributed_tensors(mesh),
         "checkpoint": _resumed(mesh, *trained, folder),
@@ -73,16 +68,10 @@ def _train(
 def _data(mesh: DeviceMesh, rank: int) -> torch.Tensor:
     """Each rank's own rows."""
     generator = torch.Generator().manual_seed(1)
-    return (
-        torch.randn(8, 6, generator=generator)[rank::2]
-        .contiguous()
-        .to(mesh.device_type)
-    )
+    return torch.randn(8, 6, generator=generator)[rank::2].contiguous().to(mesh.device_type)
 
 
-def _sharded(
-    mesh: DeviceMesh, **policies: Any
-) -> tuple[nn.Module, torch.optim.Optimizer]:
+def _sharded(mesh: DeviceMesh, **policies: Any) -> tuple[nn.Module, torch.optim.Optimizer]:
     network = _network()
     if "offload_policy" not in policies:
         network.to(mesh.device_type)
@@ -103,8 +92,7 @@ def _split(mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def _same(one: tuple[nn.Module, Any], other: tuple[nn.Module, Any]) -> bool:
     ours, theirs = (
-        [each.full_tensor().cpu() for each in network.parameters()]
-        for network, _ in (one, other)
+        [each.full_tensor().cpu() for each in network.parameters()] for network, _ in (one, other)
     )
     return all(map(torch.equal, ours, theirs))
 
@@ -116,18 +104,14 @@ def _distributed_tensors(mesh: DeviceMesh) -> bool:
     columns = rows.redistribute(mesh, [Shard(1)])  # all to all
     random = randn(4, 2, device_mesh=mesh, placements=[Shard(0)]).full_tensor()
     return (
-        torch.equal(
-            product.redistribute(mesh, [Replicate()]).to_local().cpu(), whole @ other
-        )
+        torch.equal(product.redistribute(mesh, [Replicate()]).to_local().cpu(), whole @ other)
         and torch.equal(columns.full_tensor().cpu(), whole)
         and rows.sum().full_tensor().item() == 66
         and not torch.equal(random[:2], random[2:])
     )
 
 
-def _resumed(
-    mesh: DeviceMesh, network: nn.Module, optimizer: torch.optim.Optimizer, folder: str
-) -> bool:
+def _resumed(mesh: DeviceMesh, network: nn.Module, optimizer: torch.optim.Optimizer, folder: str) -> bool:
     """Saved, in the background too, loaded into another network, and trained on: bit by bit the same."""
     names = ("model", "optimizer")
     saved = dict(zip(names, get_state_dict(network, optimizer), strict=True))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+
 from accel_core import Backend, TorchAccelerator
 from accel_simulated import DEVICES
 from accel_train.staged import register
@@ -42,28 +43,20 @@ class Ranks:
 
     def __init__(self, vendor: str, timeout: float = 60) -> None:
         importlib.import_module(DEVICES[vendor].package)
-        self.accelerator = TorchAccelerator(
-            Backend(name="x", priority=1, device_type=vendor)
-        )
+        self.accelerator = TorchAccelerator(Backend(name="x", priority=1, device_type=vendor))
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.index = self.rank % self.accelerator.device_count()
         self.accelerator.set_device(self.index)
         self.device = torch.device(vendor, self.index)
         own = DEVICES[vendor].collective
         assert self.accelerator.communication_backend_name() == (own or "staged")
-        register(
-            self.accelerator
-        )  # which a device with collectives of its own may ask for
+        register(self.accelerator)  # which a device with collectives of its own may ask for
         dist.init_process_group("staged", timeout=timedelta(seconds=timeout))
         self.gloo = dist.new_group(backend="gloo")
 
-    def values(
-        self, dtype: torch.dtype, *shape: int, salt: int = 0, rank: int | None = None
-    ) -> torch.Tensor:
+    def values(self, dtype: torch.dtype, *shape: int, salt: int = 0, rank: int | None = None) -> torch.Tensor:
         """Other numbers on each rank, the same in every run; with signs, and such that sums round."""
-        generator = torch.Generator().manual_seed(
-            1000 * salt + (self.rank if rank is None else rank)
-        )
+        generator = torch.Generator().manual_seed(1000 * salt + (self.rank if rank is None else rank))
         if dtype is torch.bool:
             return torch.randint(0, 2, shape, generator=generator).bool()
         if dtype.is_floating_point or dtype.is_complex:
@@ -71,9 +64,7 @@ class Ranks:
             return torch.randn(shape, generator=generator, dtype=kind).to(dtype)
         bits = torch.iinfo(dtype).bits
         low = 0 if not dtype.is_signed else -(1 << (bits - 2))
-        return torch.randint(
-            low, 1 << min(62, bits - 2), shape, generator=generator
-        ).to(dtype)
+        return torch.randint(low, 1 << min(62, bits - 2), shape, generator=generator).to(dtype)
 
 
 @contextmanager
@@ -88,22 +79,12 @@ def ranks(vendor: str, **options: Any) -> Iterator[Ranks]:
 def same(made: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether the bytes are equal."""
     made = made.detach().cpu()
-    return (
-        made.dtype == expected.dtype
-        and made.shape == expected.shape
-        and raw(made) == raw(expected)
-    )
+    return made.dtype == expected.dtype and made.shape == expected.shape and raw(made) == raw(expected)
 
 
 def raw(tensor: torch.Tensor) -> bytes:
-    row = torch.empty(
-        tensor.numel(), dtype=tensor.dtype
-    )  # a view of one element keeps a stride
-    return (
-        bytes(row.copy_(tensor.flatten()).view(torch.uint8).tolist())
-        if tensor.numel()
-        else b""
-    )
+    row = torch.empty(tensor.numel(), dtype=tensor.dtype)  # a view of one element keeps a stride
+    return bytes(row.copy_(tensor.flatten()).view(torch.uint8).tolist()) if tensor.numel() else b""
 
 
 # What is compared: each takes tensors on a device and a group, and gives the tensors that it wrote
@@ -114,68 +95,44 @@ Case = Callable[
 ]
 
 
-def broadcast(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
+def broadcast(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
     tensor = at(here.values(dtype, *shape))
     dist.broadcast(tensor, src=1, group=group)
     return [tensor]
 
 
-def all_gather(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
+def all_gather(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
     parts = [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)]
     dist.all_gather(parts, at(here.values(dtype, *shape)), group=group)
     return parts
 
 
-def all_gather_into(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
+def all_gather_into(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
     whole = at(torch.zeros((here.size * shape[0], *shape[1:])).to(dtype))
     dist.all_gather_into_tensor(whole, at(here.values(dtype, *shape)), group=group)
     return [whole]
 
 
-def gather(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
-    parts = (
-        [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)]
-        if here.rank == 1
-        else None
-    )
+def gather(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+    parts = [at(torch.zeros(shape).to(dtype)) for _ in range(here.size)] if here.rank == 1 else None
     dist.gather(at(here.values(dtype, *shape)), parts, dst=1, group=group)
     return parts or []
 
 
-def scatter(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
-    parts = (
-        [at(here.values(dtype, *shape, salt=n)) for n in range(here.size)]
-        if here.rank == 1
-        else None
-    )
+def scatter(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
+    parts = [at(here.values(dtype, *shape, salt=n)) for n in range(here.size)] if here.rank == 1 else None
     mine = at(torch.zeros(shape).to(dtype))
     dist.scatter(mine, parts, src=1, group=group)
     return [mine]
 
 
-def all_to_all_single(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
+def all_to_all_single(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
     made = at(torch.zeros((here.size * shape[0], *shape[1:])).to(dtype))
-    dist.all_to_all_single(
-        made, at(here.values(dtype, here.size * shape[0], *shape[1:])), group=group
-    )
+    dist.all_to_all_single(made, at(here.values(dtype, here.size * shape[0], *shape[1:])), group=group)
     return [made]
 
 
-def all_to_all_uneven(
-    here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]
-) -> Any:
+def all_to_all_uneven(here: Ranks, at: Any, dtype: torch.dtype, group: Any, shape: tuple[int, ...]) -> Any:
     # Rank s sends s + d rows to rank d: some of them none.
     sent = [here.rank + other for other in range(here.size)]
     made = at(torch.zeros((sum(sent), *shape[1:])).to(dtype))
@@ -218,19 +175,13 @@ def every_collective(vendor: str) -> dict[str, int]:
                 for dtype in MOVED:
                     # gloo lacks types that are compared as bytes: the expected ones travel as such.
                     expected = (
-                        case(here, lambda t: t, dtype, here.gloo, shape)
-                        if _gloo_moves(dtype)
-                        else None
+                        case(here, lambda t: t, dtype, here.gloo, shape) if _gloo_moves(dtype) else None
                     )
                     for name, at in ways.items():
                         made = case(here, at, dtype, None, shape)
-                        again = case(
-                            here, lambda t: t, dtype, None, shape
-                        )  # CPU tensors, the same group
+                        again = case(here, lambda t: t, dtype, None, shape)  # CPU tensors, the same group
                         for one, other in zip(made, expected or again, strict=True):
-                            assert same(one, other), (
-                                f"{case.__name__} {dtype} {shape} {name}"
-                            )
+                            assert same(one, other), f"{case.__name__} {dtype} {shape} {name}"
                             count += 1
         _lists(here)
         _messages(here)
@@ -252,40 +203,27 @@ def _lists(here: Ranks) -> None:
     mine = torch.zeros(rank + 1, dtype=torch.int16, device=device)
     dist.reduce_scatter(
         mine,
-        [
-            torch.full((n + 1,), rank + n, dtype=torch.int16, device=device)
-            for n in range(size)
-        ],
+        [torch.full((n + 1,), rank + n, dtype=torch.int16, device=device) for n in range(size)],
     )
     assert mine.tolist() == [sum(range(size)) + size * rank] * (rank + 1)
-    given = [
-        torch.full((rank + n + 1,), 10 * rank + n, device=device) for n in range(size)
-    ]
-    made = [
-        torch.zeros(rank + n + 1, dtype=torch.int64, device=device) for n in range(size)
-    ]
+    given = [torch.full((rank + n + 1,), 10 * rank + n, device=device) for n in range(size)]
+    made = [torch.zeros(rank + n + 1, dtype=torch.int64, device=device) for n in range(size)]
     dist.all_to_all(made, given)
-    assert [m.tolist() for m in made] == [
-        [10 * n + rank] * (rank + n + 1) for n in range(size)
-    ]
+    assert [m.tolist() for m in made] == [[10 * n + rank] * (rank + n + 1) for n in range(size)]
     several = [torch.full((n + 1,), float(rank + n), device=device) for n in range(3)]
     several.append(torch.full((2,), rank + 1, dtype=torch.int32, device=device))
-    with dist.distributed_c10d._coalescing_manager(
-        device=device, async_ops=True
-    ) as work:
+    with dist.distributed_c10d._coalescing_manager(device=device, async_ops=True) as work:
         for tensor in several:
             dist.all_reduce(tensor)
     work.wait()
     total = sum(range(size))
-    assert [t.tolist() for t in several] == [
-        [float(total + size * n)] * (n + 1) for n in range(3)
-    ] + [[total + size] * 2]
+    assert [t.tolist() for t in several] == [[float(total + size * n)] * (n + 1) for n in range(3)] + [
+        [total + size] * 2
+    ]
     outputs = [torch.zeros(size * n, device=device) for n in (1, 2)]
     with dist.distributed_c10d._coalescing_manager(async_ops=True) as work:
         for output, n in zip(outputs, (1, 2), strict=True):
-            dist.all_gather_into_tensor(
-                output, torch.full((n,), float(rank), device=device)
-            )
+            dist.all_gather_into_tensor(output, torch.full((n,), float(rank), device=device))
     work.wait()
     assert [o.tolist() for o in outputs] == [
         [float(r) for r in range(size) for _ in range(n)] for n in (1, 2)
@@ -293,13 +231,9 @@ def _lists(here: Ranks) -> None:
     outputs = [torch.zeros(n, device=device) for n in (1, 2)]
     with dist.distributed_c10d._coalescing_manager(async_ops=True) as work:
         for output, n in zip(outputs, (1, 2), strict=True):
-            dist.reduce_scatter_tensor(
-                output, torch.arange(float(size * n), device=device)
-            )
+            dist.reduce_scatter_tensor(output, torch.arange(float(size * n), device=device))
     work.wait()
-    assert [o.tolist() for o in outputs] == [
-        [float(size * (rank * n + k)) for k in range(n)] for n in (1, 2)
-    ]
+    assert [o.tolist() for o in outputs] == [[float(size * (rank * n + k)) for k in range(n)] for n in (1, 2)]
 
 
 def _messages(here: Ranks) -> None:
@@ -310,9 +244,7 @@ def _messages(here: Ranks) -> None:
         torch.full((5,), float(rank), device=device),
         torch.zeros(5, device=device),
     )
-    works = dist.batch_isend_irecv(
-        [dist.P2POp(dist.irecv, made, left), dist.P2POp(dist.isend, given, right)]
-    )
+    works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, made, left), dist.P2POp(dist.isend, given, right)])
     for work in works:
         work.wait()
     assert made.tolist() == [float(left)] * 5
@@ -349,16 +281,9 @@ def _functional(here: Ranks) -> None:
 
     group, rank, size, device = dist.group.WORLD, here.rank, here.size, here.device
     one = torch.full((size,), float(rank), device=device)
-    assert (
-        functional.all_reduce(one, "sum", group).tolist()
-        == [float(sum(range(size)))] * size
-    )
+    assert functional.all_reduce(one, "sum", group).tolist() == [float(sum(range(size)))] * size
     gathered = functional.all_gather_tensor(one, 0, group).tolist()
     assert gathered == [float(n) for n in range(size) for _ in range(size)]
-    assert functional.reduce_scatter_tensor(one, "sum", 0, group).tolist() == [
-        float(sum(range(size)))
-    ]
-    assert functional.all_to_all_single(one, None, None, group).tolist() == [
-        float(n) for n in range(size)
-    ]
+    assert functional.reduce_scatter_tensor(one, "sum", 0, group).tolist() == [float(sum(range(size)))]
+    assert functional.all_to_all_single(one, None, None, group).tolist() == [float(n) for n in range(size)]
     assert functional.broadcast(one, 1, group).tolist() == [1.0] * size

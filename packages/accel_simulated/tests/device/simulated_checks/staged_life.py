@@ -20,9 +20,7 @@ def in_order(vendor: str) -> dict[str, Any]:
     with ranks(vendor) as here:
         device, size = here.device, here.size
         tensor = torch.ones(1 << 16, device=device)
-        works = [
-            dist.all_reduce(tensor, async_op=True) for _ in range(5)
-        ]  # each needs the one before
+        works = [dist.all_reduce(tensor, async_op=True) for _ in range(5)]  # each needs the one before
         works[-1].wait()
         assert tensor.eq(float(size**5)).all()
         assert all(work.is_completed() and work.is_success() for work in works)
@@ -39,9 +37,7 @@ def in_order(vendor: str) -> dict[str, Any]:
         assert late.eq(50.0 * size).all()
         weight = torch.ones(3, device=device, requires_grad=True)
         product = weight * weight
-        dist.broadcast(
-            weight, src=0
-        )  # as NCCL's: autograd takes it for no change by the program
+        dist.broadcast(weight, src=0)  # as NCCL's: autograd takes it for no change by the program
         product.sum().backward()
         assert weight.grad is not None and weight.grad.tolist() == [2.0] * 3
         # Two groups of the same kind at once, and one of a single rank.
@@ -63,9 +59,7 @@ def in_order(vendor: str) -> dict[str, Any]:
 
 
 def _threads() -> int:
-    return sum(
-        thread.name.startswith("accel-staged") for thread in threading.enumerate()
-    )
+    return sum(thread.name.startswith("accel-staged") for thread in threading.enumerate())
 
 
 def ended(vendor: str) -> dict[str, Any]:
@@ -116,9 +110,7 @@ def refused(vendor: str) -> dict[str, str]:
                 [2] * here.size,
                 [1] * here.size,
             ),
-            "sparse": lambda: dist.group.WORLD.allreduce(
-                [torch.ones(2, 2).to_sparse()]
-            ),
+            "sparse": lambda: dist.group.WORLD.allreduce([torch.ones(2, 2).to_sparse()]),
         }
         for name, call in wrong.items():
             try:

@@ -33,18 +33,12 @@ def reductions(vendor: str) -> dict[str, int]:
                         count += 1
                     if shape[0] == size:
                         for scatter_into in (_scatter_whole, _scatter_list):
-                            mine = scatter_into(
-                                given.to(device), getattr(dist.ReduceOp, op)
-                            )
-                            assert same(mine, expected[here.rank : here.rank + 1]), (
-                                f"{dtype} {op} scattered"
-                            )
+                            mine = scatter_into(given.to(device), getattr(dist.ReduceOp, op))
+                            assert same(mine, expected[here.rank : here.rank + 1]), f"{dtype} {op} scattered"
                             count += 1
                         root = given.to(device)
                         dist.reduce(root, 1, getattr(dist.ReduceOp, op))
-                        assert same(root, expected if here.rank == 1 else given), (
-                            f"{dtype} {op} to a root"
-                        )
+                        assert same(root, expected if here.rank == 1 else given), f"{dtype} {op} to a root"
         for dtype in (torch.float32, torch.bfloat16):
             given = here.values(dtype, size, 2)
             scaled = given * 0.3
@@ -79,9 +73,7 @@ def _has(dtype: torch.dtype, op: str) -> bool:
 def _reduced(here: Ranks, given: torch.Tensor, op: str) -> torch.Tensor:
     """What gloo makes of it on the CPU; where gloo has not the type, what integers or NCCL's rules say."""
     dtype = given.dtype
-    if dtype in OF_GLOO and not (
-        op == "AVG" and not dtype.is_floating_point and not dtype.is_complex
-    ):
+    if dtype in OF_GLOO and not (op == "AVG" and not dtype.is_floating_point and not dtype.is_complex):
         expected = given.clone()
         dist.all_reduce(expected, getattr(dist.ReduceOp, op), group=here.gloo)
         return expected
@@ -90,17 +82,13 @@ def _reduced(here: Ranks, given: torch.Tensor, op: str) -> torch.Tensor:
     if dtype.is_floating_point or dtype.is_complex:
         wide = {torch.float8_e4m3fn: torch.float32}.get(dtype, dtype)
         alike = given.to(wide, copy=True)
-        dist.all_reduce(
-            alike, getattr(dist.ReduceOp, op if op != "AVG" else "SUM"), group=here.gloo
-        )
+        dist.all_reduce(alike, getattr(dist.ReduceOp, op if op != "AVG" else "SUM"), group=here.gloo)
         if op == "AVG":
             alike = alike.to(dtype).to(wide) / here.size
         return alike.to(dtype)
     columns = zip(*objects, strict=True)
     bits = 1 if dtype is torch.bool else torch.iinfo(dtype).bits
-    made = [
-        _of_integers([int(v) for v in column], op, bits, dtype) for column in columns
-    ]
+    made = [_of_integers([int(v) for v in column], op, bits, dtype) for column in columns]
     return torch.tensor(made, dtype=dtype).view(given.shape)
 
 

@@ -21,9 +21,7 @@ def data_parallel(vendor: str) -> dict[str, Any]:
 
     def train(here: Ranks, device: torch.device, group: Any) -> list[bytes]:
         torch.manual_seed(1)
-        model = nn.Sequential(
-            nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)
-        ).to(device)
+        model = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Linear(64, 4)).to(device)
         parallel = DistributedDataParallel(
             model,
             process_group=group,

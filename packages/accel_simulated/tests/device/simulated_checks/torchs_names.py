@@ -19,9 +19,7 @@ def block(a: Any) -> torch.Tensor:
 
 
 def _answer(name: str, theirs: str = "", *arguments: Any) -> Callable[[Any, Any], bool]:
-    return lambda a, t: (
-        getattr(a, name)(*arguments) == getattr(t, theirs or name)(*arguments)
-    )
+    return lambda a, t: getattr(a, name)(*arguments) == getattr(t, theirs or name)(*arguments)
 
 
 def _peak(a: Any, reset: Callable[[], None]) -> bool:
@@ -120,12 +118,7 @@ def problems(accelerator: Any) -> dict[str, str]:
     found = dict.fromkeys(said, "no comparison is written for this member")
     for name, same in SAME.items():
         try:
-            found[name] = (
-                "" if same(accelerator, torch.accelerator) else "does otherwise"
-            )
+            found[name] = "" if same(accelerator, torch.accelerator) else "does otherwise"
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
-    return {
-        f"{name} as torch.accelerator.{said[name]}": problem
-        for name, problem in found.items()
-    }
+    return {f"{name} as torch.accelerator.{said[name]}": problem for name, problem in found.items()}

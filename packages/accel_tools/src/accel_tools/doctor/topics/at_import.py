@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from accel_core import is_installed
 from accel_core.probing import (
     ENTRY_POINT_GROUP,
+    TORCH_GROUP,
     Spoiler,
     autoload_is_on,
-    builtin,
     clean,
     host,
     plugins,
@@ -45,7 +45,7 @@ class _Group(NamedTuple):
 #: bitsandbytes/__init__.py, `_import_backends` (0.50); vllm/plugins/__init__.py, vllm/platforms/__init__.py
 #: (0.33); sglang/srt/platforms/__init__.py (0.5); verl.plugins: verl 0.9.
 _GROUPS = (
-    _Group(builtin.TORCH_GROUP, "torch", "when torch is imported", called=True),
+    _Group(TORCH_GROUP, "torch", "when torch is imported", called=True),
     _Group("torch_dynamo_backends", "torch", "when torch.compile() is given its name"),
     _Group("torch.distributed.backends", "torch", "when torch.distributed starts"),
     _Group("triton.backends", "triton", "when triton is imported"),
@@ -57,7 +57,7 @@ _GROUPS = (
     _Group(ENTRY_POINT_GROUP, "accel_core", "when accel_core chooses or lists"),
 )
 #: Tried elsewhere: as torch does it, and by the verdicts on the backends.
-_TRIED = (builtin.TORCH_GROUP, ENTRY_POINT_GROUP)
+_TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
 
 
 class _Act(NamedTuple):

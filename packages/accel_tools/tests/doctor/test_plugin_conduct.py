@@ -1,0 +1,62 @@
+"""What a plugin does too early, each with its line and what to write instead."""
+
+from __future__ import annotations
+
+from accel_core import Provenance
+from accel_tools.doctor.plugin_conduct import conduct
+
+EARLY = '''"""A plugin that cannot wait."""
+import os
+import subprocess
+import threading
+from early_helper import torch_of_mine
+import early_vendor
+os.environ["EARLY_HOME"] = "/opt/early"
+try:
+    import a_module_that_is_missing
+except ImportError:
+    pass
+from accel_core import Backend, hookimpl
+
+
+@hookimpl
+def accel_backends():
+    threading.Thread(target=print).start()
+    os.environ.pop("EARLY_HOME")
+    subprocess.run(["true"])
+    return [
+        Backend(
+            name="early", priority=990, device_type="early",
+            vendor_import=("early_vendor", "a_module_that_is_missing"),
+        )
+    ]
+'''
+
+
+def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world):
+    torch_world.module(
+        "early_helper", "import torch\nimport os\nos.environ['OF_TORCH'] = '1'\ntorch_of_mine = torch"
+    )
+    torch_world.module("early_vendor", "import threading\nthreading.Thread(target=print).start()")
+    torch_world.plugin("early", EARLY)
+    torch_world.backend("npu")
+    missteps = conduct(Provenance("accel-early", "1.0", "early", "accel_early"), 20)
+    later = "import it in the module of the accelerator's class, or inside accel_probe"
+    started = "start it where the accelerator is built, or inside accel_probe"
+    assert [tuple(misstep) for misstep in missteps] == [
+        ("imports torch", "accel_early.py, line 5", later),
+        ("imports early_vendor", "accel_early.py, line 6", later),
+        (
+            "writes the environment variable EARLY_HOME",
+            "accel_early.py, line 7",
+            "declare it in Backend.environment",
+        ),
+        ("starts a thread", "accel_early.py, line 17", started),
+        (
+            "removes the environment variable EARLY_HOME",
+            "accel_early.py, line 18",
+            "leave the environment to whoever runs the program",
+        ),
+        ("starts the process true", "accel_early.py, line 19", started),
+    ]
+    assert conduct(Provenance("accel-npu", "1.0", "npu", "accel_npu"), 20) == ()
