@@ -57,9 +57,9 @@ DOCUMENTS = {
     "a distribution": ("    pip install acel-core", "    pip install accel-core", "acel-core"),
     "a plugin": ("`accel-nqu` brings it.", "`accel-npu` brings it.", "accel-nqu"),
     "an extra": (
-        "`pip install 'accel-core[plots]'`",
-        "`pip install 'accel-core[plot]'`",
-        "accel-core[plots]",
+        "`pip install 'accel-tools[plots]'`",
+        "`pip install 'accel-tools[plot]'`",
+        "accel-tools[plots]",
     ),
     "a folder to install": (
         "    pip install plugins/accel_cdua",

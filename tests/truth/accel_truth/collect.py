@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from accel_core import errors
 from accel_truth.texts import HOLE, Text
 
 __all__ = ["KINDS", "OURS", "OWN", "Name", "names"]
@@ -49,7 +50,8 @@ FILE = re.compile(
     r"(?<![\w./-])((?:src|tests|docs|tools|plugins|examples|benchmarks|changelog\.d|\.github)/[\w./*<>-]*[\w/*>])"
     r"|`((?:[\w.*-]+/)+[\w.*-]+\.(?:py|md|toml|json|cpp|svg))`"
 )
-ATTRIBUTE = re.compile(r"(?<![\w./])(accel_core(?:\.[A-Za-z_]\w*)+)(?![\w/])")
+_PACKAGES = "|".join(errors.OURS)
+ATTRIBUTE = re.compile(rf"(?<![\w./])((?:{_PACKAGES})(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 MODULE = re.compile(r"\bpython3? (?:-\w+ )*-m ([A-Za-z_][\w.]*)")
 #: Options of pip that take a value, which is no distribution.
 WITH_VALUE = {"--index-url", "--extra-index-url", "-r", "-c", "--target"}

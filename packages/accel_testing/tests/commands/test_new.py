@@ -76,7 +76,7 @@ def test_folders_that_cannot_be_written() -> None:
 def test_copier_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "copier", None)
     assert refused("zing") == (
-        1, "accel new needs copier, which is not installed: pip install 'accel-core[new]'\n",
+        1, "accel new needs copier, which is not installed: pip install 'accel-testing[new]'\n",
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def test_what_cannot_be_done_is_one_error_before_anything_is_measured(tmp_path, 
         ),
         (["--compare", tmp_path / "none.json"], "it cannot be read: No such file or directory"),
         (["--plot", tmp_path / "plot.pdf"], "expected a name that ends in .svg, .png, .txt"),
-        (["--plot", tmp_path / "plot.svg"], "pip install 'accel-core[plot]'"),
+        (["--plot", tmp_path / "plot.svg"], "pip install 'accel-tools[plot]'"),
         (["--plot", tmp_path / "none" / "plot.txt"], "cannot be written: No such file or directory"),
         (["--ranks", "0"], "0 is not in the range x>=1"),
     ):

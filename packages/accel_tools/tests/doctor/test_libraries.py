@@ -125,7 +125,7 @@ def test_the_loaders_cache_is_searched(libraries, monkeypatch):
 def test_without_pyelftools_nothing_is_known_and_the_next_step_is_given(monkeypatch, tmp_path):
     monkeypatch.setattr(libraries_under_test, "find_spec", lambda name: None)
     assert list(unmet_needs([str(tmp_path / "gone.so")], {})) == []
-    step = "not known without pyelftools: pip install 'accel-core[doctor]'"
+    step = "not known without pyelftools: pip install 'accel-tools[doctor]'"
     assert missing_libraries(()) == step
     cause = "OSError: libhccl.so: cannot open shared object file"
     failed = Verdict(

@@ -92,7 +92,7 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
 
     It holds the declaration, the accelerator's class, tests by the checks of accel verify, CI, README,
     licence and changelog: it builds, installs and passes as it is, on a simulated device where NAME's own
-    package is missing. Asks where there is a terminal; needs accel-core[new].
+    package is missing. Asks where there is a terminal; needs accel-testing[new].
     """
     answers = {question: answer for question, answer in given.items() if answer is not None}
     private = answers.get("private_use1", True)
@@ -104,7 +104,7 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
     _require_room(output)
     if find_spec("copier") is None:
         raise click.ClickException(
-            "accel new needs copier, which is not installed: pip install 'accel-core[new]'"
+            "accel new needs copier, which is not installed: pip install 'accel-testing[new]'"
         )
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():

@@ -154,7 +154,7 @@ def _could_not_run() -> Iterator[None]:
 def _require_pytest() -> None:
     if find_spec("pytest") is None:
         raise IntegrationMissingError(
-            "accel verify needs pytest, which is not installed: pip install 'accel-core[verify]'"
+            "accel verify needs pytest, which is not installed: pip install accel-testing"
         )
 
 

@@ -50,7 +50,7 @@ def _picture(_ctx: click.Context, _param: click.Parameter, value: Path | None) -
     if kind != ".txt" and find_spec("matplotlib") is None:
         raise click.BadParameter(
             f"{shown}: matplotlib, which draws it, is not installed. Give a name that ends in .txt for bars "
-            "as text, or: pip install 'accel-core[plot]'"
+            "as text, or: pip install 'accel-tools[plot]'"
         )
     existed = value.exists()
     try:

@@ -1,6 +1,6 @@
 """Libraries that a vendor's extension modules need and would not get, from ELF headers; nothing is loaded.
 
-pyelftools reads the headers; it comes with `accel-core[doctor]`. Folders are searched in the order of
+pyelftools reads the headers; it comes with `accel-tools[doctor]`. Folders are searched in the order of
 https://man7.org/linux/man-pages/man8/ld.so.8.html. Linux only.
 """
 
@@ -41,7 +41,7 @@ class Unmet(NamedTuple):
 
 def why_unknown() -> str:
     """Return why libraries cannot be looked into, with the next step; empty where pyelftools is installed."""
-    return "" if find_spec("elftools") else "not known without pyelftools: pip install 'accel-core[doctor]'"
+    return "" if find_spec("elftools") else "not known without pyelftools: pip install 'accel-tools[doctor]'"
 
 
 def unmet_needs(
