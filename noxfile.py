@@ -350,7 +350,7 @@ def deepspeed(session: nox.Session) -> None:
         return
     measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = ("README.md", "docs/deepspeed.md", "docs/tutorial/deepspeed.md", "docs/howto/from-deepspeed.md")
+    pages = ("README.md", "docs/howto/deepspeed.md", "docs/tutorial/deepspeed.md", "docs/howto/from-deepspeed.md")
     session.run("python", "tools/run_documents.py", *pages, env=env)
 
 
@@ -378,7 +378,7 @@ def trainers(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
-    session.run("python", "tools/run_documents.py", "README.md", "docs/trainers.md", env=CLEAN)
+    session.run("python", "tools/run_documents.py", "README.md", "docs/howto/trainers.md", env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
     measured(session, [*SEVERAL, "packages/accel_train/tests/trainers", NAMED], CLEAN, f"--include={ours}")
 

@@ -1,4 +1,4 @@
-"""docs/torch-accelerator.md: every member once, and what it says of torch is what torch has."""
+"""docs/reference/torch-accelerator.md: every member once, and what it says of torch is what torch has."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import accel_core
 from accel_core import Accelerator, Backend
 
-MEMBERS = Path(__file__).parents[1] / "docs/members.md"
+MEMBERS = Path(__file__).parents[1] / "docs/reference/members.md"
 
 
 def test_help_tells_every_field_of_a_declaration():

@@ -1,4 +1,4 @@
-"""Write docs/backends/*.md, docs/declaration.md and the table in docs/reference/backends.md.
+"""Write docs/backends/*.md, docs/reference/declaration.md and the table in docs/reference/backends.md.
 
 A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
 `./dev docs --write` writes; `--check` only compares. The plugins need not be installed, only importable, and
@@ -287,7 +287,7 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
             wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
     left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
     faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
-    wanted[root / "docs/declaration.md"] = declaration(all_shipped)
+    wanted[root / "docs/reference/declaration.md"] = declaration(all_shipped)
     together = root / TABLE
     before, begin, rest = together.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

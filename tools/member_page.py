@@ -1,4 +1,4 @@
-"""Write docs/torch-accelerator.md: each member of the interface beside torch's own; `--check` only compares.
+"""Write docs/reference/torch-accelerator.md: each member of the interface beside torch's own; `--check` only compares.
 
 Which function of `torch.accelerator` does the same, and since when, stands in torch_accelerator.json beside
 this file; the members, and the section that each is in, are the interface's. `./dev docs` checks,
@@ -14,7 +14,7 @@ from typing import Any
 from generated import settled, wants_check
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = "docs/torch-accelerator.md"
+PAGE = "docs/reference/torch-accelerator.md"
 FACTS = Path(__file__).with_name("torch_accelerator.json")
 NOTHING = "torch has nothing"
 #: Of the instance; `dir()` of the class does not tell them.

@@ -171,7 +171,7 @@ def test_strict_counts_a_package_that_breaks_torch(world):
 
 
 def test_why_says_besides(world):
-    """docs/choosing.md: the commands also try a vendor's package when its device is missing."""
+    """docs/explanation/choosing.md: the commands also try a vendor's package when its device is missing."""
     world.module("torch_npu", BROKEN)
     world.backend("npu", 900, vendor_import="torch_npu", extra=NO_DEVICE)
     world.backend("mlu", 300)

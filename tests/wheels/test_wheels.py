@@ -152,11 +152,11 @@ def test_with_torch_the_core_alone_gives_the_cpu(environment: Environment, tmp_p
 
 
 def test_the_plugin_of_the_page_installs_as_written(tmp_path: Path) -> None:
-    """docs/writing-a-plugin.md: its blocks, in the files that it names, built and installed.
+    """docs/howto/writing-a-plugin.md: its blocks, in the files that it names, built and installed.
 
     Of the two for the module the second adds a hook.
     """
-    page = (Path(__file__).parents[2] / "docs/writing-a-plugin.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/howto/writing-a-plugin.md").read_text("utf-8")
     (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     module, checks, device = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "accel_acme").mkdir()

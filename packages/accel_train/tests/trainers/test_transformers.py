@@ -30,7 +30,7 @@ def own(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> 
 def test_partial_state_holds_for_their_arguments(
     own: dict[str, Any], ranks: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """In the order that docs/trainers.md gives: `partial_state()`, `TrainingArguments`."""
+    """In the order that docs/howto/trainers.md gives: `partial_state()`, `TrainingArguments`."""
     (answer,) = ranks(SCRIPT, how="order", folder=str(tmp_path))
     assert answer == {**own, "device": "acme:0", "data": "acme:0", "weights": "acme:0"}
 

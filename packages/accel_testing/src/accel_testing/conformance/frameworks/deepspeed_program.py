@@ -37,7 +37,7 @@ _PATIENCE = 60.0
 
 
 def main(folder: str, *names: str) -> None:
-    """Activate, as docs/deepspeed.md has it, join the others, and train."""
+    """Activate, as docs/howto/deepspeed.md has it, join the others, and train."""
 
     def begin() -> tuple[Rank]:
         from accel_train.deepspeed import activate

@@ -35,7 +35,7 @@ __all__ = ["PARTS"]
 
 
 def main(folder: str, *names: str) -> None:
-    """Train as docs/trainers.md has it."""
+    """Train as docs/howto/trainers.md has it."""
 
     def begin() -> tuple[Rank]:
         accelerator()  # imports Lightning

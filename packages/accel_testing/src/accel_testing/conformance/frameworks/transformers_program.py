@@ -37,7 +37,7 @@ class _Arguments(AcceleratorArguments, transformers.TrainingArguments):  # type:
 
 
 def main(folder: str, *names: str) -> None:
-    """Train as docs/trainers.md has it."""
+    """Train as docs/howto/trainers.md has it."""
 
     def begin() -> tuple[Rank]:
         return (Rank.of(accel_core.get_accelerator(), folder),)
