@@ -350,7 +350,12 @@ def deepspeed(session: nox.Session) -> None:
         return
     measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = ("README.md", "docs/howto/deepspeed.md", "docs/tutorial/deepspeed.md", "docs/howto/from-deepspeed.md")
+    pages = (
+        "README.md",
+        "docs/howto/deepspeed.md",
+        "docs/tutorial/deepspeed.md",
+        "docs/howto/from-deepspeed.md",
+    )
     session.run("python", "tools/run_documents.py", *pages, env=env)
 
 

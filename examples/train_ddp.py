@@ -4,7 +4,8 @@
     accel run --nproc-per-node 2 examples/train_ddp.py --checkpoint last.pt
 
 A checkpoint is written every few steps, whole or not at all, and a run that finds one goes on from it, as it
-does after a restart by the launcher: bit for bit, when the number of ranks is the same (docs/howto/multinode.md).
+does after a restart by the launcher: bit for bit, when the number of ranks is the same
+(docs/howto/multinode.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write docs/reference/torch-accelerator.md: each member of the interface beside torch's own; `--check` only compares.
+"""Write docs/reference/torch-accelerator.md: each member beside torch's own; `--check` only compares.
 
 Which function of `torch.accelerator` does the same, and since when, stands in torch_accelerator.json beside
 this file; the members, and the section that each is in, are the interface's. `./dev docs` checks,

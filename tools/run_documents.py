@@ -39,7 +39,7 @@ def documents() -> list[Path]:
     return [
         ROOT / "README.md",
         *sorted((ROOT / "docs").rglob("*.md")),
-        *sorted(ROOT.glob("plugins/*/README.md")),
+        *sorted(ROOT.glob("p*/*/README.md")),
     ]
 
 

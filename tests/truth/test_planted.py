@@ -70,7 +70,11 @@ DOCUMENTS = {
     "a session in a sentence": ("in session `lintt`", "in session `lint`", "no session lintt"),
     "an address": ("<https://docs.habana.ai/x>", "<https://docs.habana.ai/>", "https://docs.habana.ai/x"),
     "a link": ("[a](docs/nowhere.md)", "[a](docs/index.md)", "no such file"),
-    "an anchor": ("[a](docs/reference/bench.md#json)", "[a](docs/reference/bench.md#the-json-document)", "no heading for #json"),
+    "an anchor": (
+        "[a](docs/reference/bench.md#json)",
+        "[a](docs/reference/bench.md#the-json-document)",
+        "no heading for #json",
+    ),
     "a file": ("`tests/test_nothing.py`", "`tests/test_backend.py`", "tests/test_nothing.py"),
     "a module": (
         "`python -m benchmarks.nothing`",

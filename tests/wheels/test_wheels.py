@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,13 +35,18 @@ def wheel(distribution: str) -> Path:
 class Environment:
     """A clean virtual environment, and what is run in it."""
 
-    def __init__(self, home: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    def __init__(self, home: Path, python: str = sys.executable) -> None:
+        subprocess.run([python, "-m", "venv", str(home)], check=True)
         self.bin = home / ("Scripts" if os.name == "nt" else "bin")
         self.site = Path(self.python("import sysconfig; print(sysconfig.get_path('purelib'))"))
 
     def pip(self, *arguments: str) -> None:
-        subprocess.run([self.bin / "python", "-m", "pip", "-q", *arguments], check=True)
+        pip = [self.bin / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
+        subprocess.run([*pip, *arguments], check=True)
+
+    def install(self, *requirements: str) -> None:
+        """From the built wheels where they are ours, and else from the index."""
+        self.pip("install", "--find-links", WHEELS, *requirements)
 
     def run(self, *command: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
         clean = {
@@ -86,21 +93,29 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 #: What lies beside a package, in site-packages: Python reads it at its start.
-BESIDE = {"accel_simulated": ("accel_simulated.pth",)}
-PLUGINS = [path.name for path in sorted((Path(__file__).parents[2] / "plugins").iterdir())]
+BESIDE = {"accel_simulated": ("accel_simulated.pth",), "accel_train": ("accel_train_startup",)}
+ROOT = Path(__file__).parents[2]
+PACKAGES = [path.name for path in sorted((ROOT / "packages").iterdir())]
+PLUGINS = [path.name for path in sorted((ROOT / "plugins").iterdir())]
+#: What a wheel must hold beside modules.
+DATA = {
+    "accel_core": ("__init__.pyi", "probing.pyi"),
+    "accel_train": ("ops/csrc/cpu_adam.cpp", "ops/csrc/number_formats.h"),
+    "accel_tools": ("doctor/schema.json",),
+    "accel_testing": ("template/copier.yml", "template/project/pyproject.toml.jinja"),
+}
 
 
-@pytest.mark.parametrize("distribution", ["accel_core", *PLUGINS])
+@pytest.mark.parametrize("distribution", ["accel_core", *PACKAGES, *PLUGINS])
 def test_a_wheel_holds_its_package_its_types_and_its_licence_only(distribution: str) -> None:
     names = zipfile.ZipFile(wheel(distribution)).namelist()
     tops = {name.partition("/")[0] for name in names}
     expected = {distribution, *BESIDE.get(distribution, ())}
     assert {top for top in tops if not top.endswith(".dist-info")} == expected
-    assert f"{distribution}/py.typed" in names
+    assert {f"{distribution}/{file}" for file in ("py.typed", *DATA.get(distribution, ()))} <= set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
-    # Tests that others run or write, and what they write them with.
-    ours = tuple(f"accel_core/{name}/" for name in ("conformance", "template", "testing"))
-    assert not [name for name in names if "test" in name and not name.startswith(ours)]
+    # Tests that others run or write, and what they write them with, are accel-testing's.
+    assert not [n for n in names if "test" in n and "accel_testing" not in n.partition("/")[0]]
 
 
 def test_core_alone_lists_its_own_backends_and_says_that_torch_is_missing(environment: Environment) -> None:
@@ -111,8 +126,87 @@ def test_core_alone_lists_its_own_backends_and_says_that_torch_is_missing(enviro
     assert rows["cpu"]["hint"] == "pip install torch"
 
 
-def test_the_core_does_not_pull_torch_in(environment: Environment) -> None:
-    assert environment.python("from importlib.util import find_spec; print(find_spec('torch'))") == "None"
+def test_the_core_pulls_in_three_small_packages_and_nothing_into_others(environment: Environment) -> None:
+    code = """
+import importlib.metadata as metadata
+print(*sorted(d.name for d in metadata.distributions()), sep=",")
+print(*sorted({e.group for e in metadata.distribution("accel-core").entry_points}), sep=",")
+"""
+    installed, groups = environment.python(code).splitlines()
+    needed = {"accel-core", "click", "packaging", "pluggy"}
+    assert set(installed.split(",")) - {"pip", "setuptools", "wheel"} == needed
+    assert groups == "console_scripts"
+
+
+def test_core_alone_says_where_the_rest_is(environment: Environment) -> None:
+    assert environment.run("accel", "why").stdout.startswith("Nothing can be chosen.")
+    missing = environment.run("accel", "doctor", "--json")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.splitlines()[-1] == (
+        "Error: accel doctor comes with accel-tools, which is not installed: pip install accel-tools"
+    )
+    told = environment.run("accel", "--help").stdout
+    assert re.search(r"run +pip install accel-train", told)
+    for old, step in (
+        ("accel_core.distributed", "pip install accel-train, and import accel_train"),
+        ("accel_core.integrations.deepspeed", "pip install accel-train, and import accel_train"),
+        ("accel_core.testing", "pip install accel-testing, and import accel_testing"),
+        ("accel_core.conformance", "pip install accel-testing, and import accel_testing.conformance"),
+    ):
+        said = environment.run("python", "-c", f"import {old}").stderr.splitlines()[-1]
+        assert said == f"ImportError: {'.'.join(old.split('.')[:2])} moved: {step}"
+    said = environment.run("python", "-c", "from accel_core import OpBuilder").stderr.splitlines()[-1]
+    assert said == "ImportError: accel_core.OpBuilder moved: pip install accel-train, and import accel_train"
+
+
+def pythons() -> list[Any]:
+    """The Pythons that are here, oldest first; those between the oldest and the newest by night."""
+    found = []
+    for version in ("3.10", "3.11", "3.12", "3.13"):
+        pyenv = Path(os.environ.get("PYENV_ROOT", "/nonexistent"), "versions")
+        places = sorted(pyenv.glob(f"{version}.*/bin/python{version}"), reverse=True)
+        if python := next(iter(places), shutil.which(f"python{version}")):
+            found.append((version, str(python)))
+    ends = {found[0][0], found[-1][0]} if found else set()
+    return [
+        pytest.param(python, id=version, marks=() if version in ends else pytest.mark.nightly)
+        for version, python in found
+    ]
+
+
+@pytest.mark.parametrize("python", pythons())
+def test_the_four_work_together_and_say_where_two_releases_meet(python: str, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "env", python)
+    environment.install("accel-train")  # which pins the core
+    assert environment.python("import accel_train; print(accel_train.forwarded.__name__)") == "forwarded"
+    assert "ranks" in environment.run("accel", "run", "--help").stdout
+    environment.install("accel-core[all]")
+    imported = "import sys, accel_train, accel_tools, accel_testing; print('torch' in sys.modules)"
+    assert environment.python(imported) == "False"
+    told = environment.run("accel", "--help").stdout
+    assert "pip install" not in told
+    for command in ("bench", "deepspeed", "doctor", "env", "info", "new", "ops", "run", "simulate", "verify"):
+        assert re.search(rf"(?m)^  {command} ", told)
+    assert json.loads(environment.run("accel", "doctor", "--json").stdout)["topics"]
+    fake = "from accel_testing import fake, installed; installed(fake('acme')); print('made')"
+    assert environment.python(fake) == "made"
+
+    # accel-tools of another release beside this core.
+    (metadata,) = environment.site.glob("accel_tools-*.dist-info/METADATA")
+    text = metadata.read_text("utf-8")
+    (version,) = re.findall(r"(?m)^Version: (.*)$", text)
+    metadata.write_text(text.replace(f"\nVersion: {version}\n", "\nVersion: 9.9\n"), "utf-8")
+    sentence = (
+        f"accel-tools 9.9 is installed beside accel-core {version}, and they are released together: "
+        f"pip install --upgrade 'accel-tools=={version}'"
+    )
+    imported = environment.run("python", "-c", "import accel_tools")
+    assert imported.stderr.splitlines()[-1] == f"ImportError: {sentence}"
+    asked = environment.run("accel", "doctor")
+    assert asked.returncode == 1
+    assert sentence in " ".join(asked.stderr.split())
+    assert environment.run("accel", "list").returncode == 0
+    assert sentence in " ".join(environment.run("accel", "--help").stdout.split())
 
 
 def test_installing_the_plugin_adds_cuda_and_removing_it_takes_it_away(environment: Environment) -> None:
@@ -181,12 +275,11 @@ def test_the_plugin_of_the_page_installs_as_written(tmp_path: Path) -> None:
 
 def test_every_plugin_declares_itself_as_the_checks_want(environment: Environment) -> None:
     """`accel verify NAME --level 0` of each as its wheel installs it: an editable one does not tell."""
-    environment.pip("install", f"{wheel('accel_core')}[verify]")
-    backends = [name for name in PLUGINS if name != "accel_simulated"]  # declares none
-    environment.pip("install", "--no-deps", *(str(wheel(name)) for name in backends))
+    environment.install("accel-testing")
+    environment.pip("install", "--no-deps", *(str(wheel(name)) for name in PLUGINS))
     try:
         names = environment.listed().keys() - {"cpu", "generic"}
-        assert len(names) > len(backends)  # accel-xpu has two
+        assert len(names) > len(PLUGINS)  # accel-xpu has two
         found = {}
         for name in sorted(names):
             card = json.loads(environment.run("accel", "verify", name, "--level", "0", "--json").stdout)
@@ -194,7 +287,7 @@ def test_every_plugin_declares_itself_as_the_checks_want(environment: Environmen
             found |= {f"{name}: {row['name']}": row["message"] for row in bad}
         assert found == {}
     finally:
-        environment.pip("uninstall", "-y", *backends)
+        environment.pip("uninstall", "-y", *PLUGINS)
 
 
 @pytest.mark.skipif(not TORCH_PATHS, reason="ACCEL_TORCH_PATHS names no torch: run `./dev wheels`")
@@ -204,7 +297,7 @@ def test_a_new_plugin_passes_as_it_is_written(environment: Environment, tmp_path
 
     The last test, as it leaves the environment full.
     """
-    environment.pip("install", f"{wheel('accel_core')}[new,verify]", str(wheel("accel_simulated")))
+    environment.install("accel-testing[new]", "accel-simulated")
     names = ["--torch-module", "zpu", "--vendor-import", "zing_sdk.torch"]
     names += ["--author", "O'Zing \\ Sons", "--description", 'Zing "Z" cards – fast']
     written = environment.run("accel", "new", "zing", *names, "--defaults", cwd=tmp_path)

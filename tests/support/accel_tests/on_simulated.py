@@ -21,7 +21,7 @@ __all__ = ["Ended", "Run", "environment", "run_on"]
 
 SUPPORT = Path(__file__).parents[1]
 #: Where `simulated_checks` is: what tests run in such a process.
-CHECKS = SUPPORT.parent / "simulated"
+CHECKS = SUPPORT.parents[1] / "packages/accel_simulated/tests/device"
 #: Calls a function and prints what it gives as JSON.
 _CALL = """
 import importlib, json, sys

@@ -83,7 +83,9 @@ answer(builder=FusedLambBuilder is ours.get_op_builder("FusedLambBuilder") is no
        compatible=deepspeed.ops.__compatible_ops__["deepspeed_not_implemented"])
 """
     refused, looked, again, rest = child(["-c", LOOK + code], on_cpu).answers
-    assert "is not subclass of DeepSpeedAccelerator" in refused["said"], "docs/howto/deepspeed.md has these words"
+    assert "is not subclass of DeepSpeedAccelerator" in refused["said"], (
+        "docs/howto/deepspeed.md has these words"
+    )
     assert looked == again == {"name": "cpu", **GOOD}
     assert rest == {"builder": True, "kept": True, "left": [], "compatible": False}
 

@@ -1,4 +1,4 @@
-"""`accel run` on three hosts over gloo, as in docs/howto/multinode.md, with one host cut off in the middle."""
+"""`accel run` on three hosts over gloo, as docs/howto/multinode.md has it; one is cut off in the middle."""
 
 from __future__ import annotations
 
