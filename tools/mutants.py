@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "tests" / "conformance" / "mutants.json"
+CONFORMANCE = ROOT / "packages/accel_testing/tests/conformance"
+RECORD = CONFORMANCE / "mutants.json"
 PROGRAM = """
 import json, sys
 from conformance_mutants import trying
