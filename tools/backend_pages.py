@@ -240,8 +240,8 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
 
 #: Who needs the fields that no backend of this tree sets.
 OTHERS = {
-    "isolated_probe": "[a package that ends processes](explanation/faults.md)",
-    "count_starts_device": "[a runtime that cannot fork](writing-a-plugin.md#what-accel-core-tells-for-you)",
+    "isolated_probe": "[a package that ends processes](../explanation/faults.md)",
+    "count_starts_device": "[a runtime that cannot fork](../howto/writing-a-plugin.md#what-accel-core-tells-for-you)",
     "provenance": "accel-core itself",
 }
 
@@ -257,13 +257,13 @@ def declaration(all_shipped: list[Shipped]) -> str:
         shown = "required" if field.default is MISSING else f"`{field.default!r}`"
         plugins = [s for s in all_shipped if s.distribution != "accel-core"]
         users = [s for s in plugins if getattr(s.backend, field.name) != field.default]
-        user = f"[{users[0].page}](backends/{users[0].page}.md)" if users else OTHERS[field.name]
+        user = f"[{users[0].page}](../backends/{users[0].page}.md)" if users else OTHERS[field.name]
         lines.append([f"`{field.name}`", " ".join(told[field.name].split()).replace("|", "\\|"), shown, user])
     head = ("field", "set it", "without it", "set by, for example")
     return f"""# What a declaration says
 
 The fields of `Backend`, as `help(accel_core.Backend)` tells them. Most devices need a dozen:
-[Writing and publishing a plugin](writing-a-plugin.md) has an example, [members](members.md) says what the
+[Writing and publishing a plugin](../howto/writing-a-plugin.md) has an example, [members](members.md) says what the
 class may override.
 
 {table(head, lines)}
