@@ -22,14 +22,14 @@ from accel_core.probing import declarers, installed_names, text, vendors
 
 __all__ = ["TORCH_TYPES", "command"]
 
-_TEMPLATE = Path(__file__).parents[2] / "template"
+_TEMPLATE = Path(__file__).parents[1] / "template"
 #: torch 2.13's device types (c10/core/DeviceType.cpp), without the one that may be renamed.
 TORCH_TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia",
 )  # fmt: skip
 #: `accel_…` modules that are there and bring no backend.
-_OURS = ("core", "simulated")
+_OURS = ("core", "simulated", "testing", "tools", "train")
 _ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
 _PIECES = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 #: Of the distribution that is written.
