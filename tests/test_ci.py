@@ -25,8 +25,8 @@ def test_both_run_the_same_sessions() -> None:
     assert len(in_turn) == len(in_jobs) == 1
     # What `site` opens is built by `docs`, which is a part of `test` in `.ci/run`.
     assert sorted(re.findall(r"\w+", in_jobs[0])) == sorted([*ONLY_IN_JOBS, *in_turn[0].split()])
-    assert re.search(r"(?m)^run test\b", run)
-    assert re.search(r"(?m)^ +- run: \./dev test$", workflow)
+    assert re.search(r"(?m)^run test --all\b", run)
+    assert re.search(r"(?m)^ +- run: \./dev test --all$", workflow)
 
 
 def test_what_the_test_session_says_it_leaves_out_is_what_ci_runs_besides() -> None:
@@ -58,9 +58,9 @@ def test_no_second_index_stands_beside_pypi() -> None:
     texts = [
         *ROOT.glob(".github/workflows/*.yml"),
         *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("plugins/*/README.md"),
+        *ROOT.glob("p*/*/README.md"),
     ]
-    texts += [*ROOT.glob("plugins/*/src/**/*.py"), ROOT / "README.md", ROOT / ".ci" / "run"]
+    texts += [*ROOT.glob("p*/*/src/**/*.py"), ROOT / "README.md", ROOT / ".ci" / "run"]
     command = re.compile(r"(?i)PIP_EXTRA_INDEX_URL|UV_INDEX\b|--extra-index-url|--index=")
     assert [str(text) for text in texts if command.search(text.read_text(encoding="utf-8"))] == []
     assert "DEV_TORCH_INDEX: https://download.pytorch.org/whl/cpu" in WORKFLOW.read_text()

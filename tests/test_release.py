@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from types import ModuleType
@@ -19,15 +20,18 @@ def tool() -> ModuleType:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A tree that may be released as 1.2.0, with one plugin."""
+    """A tree that may be released as 1.2.0, with one plugin and one distribution beside the core."""
     for path, text in {
         "src/accel_core/_version.py": '__version__ = "1.2.0"\n',
         "plugins/accel_acme/pyproject.toml": "",
+        "packages/accel_train/pyproject.toml": "",
         "changelog.d/.gitkeep": "",
         "CHANGELOG.md": "# Changelog\n\n## accel-core 1.2.0 (2026-12-01)\n",
         ".gitignore": "/dist/\n",
         **{
-            f"dist/accel_{n}-1.2.0{e}": "" for n in ("core", "acme") for e in ("-py3-none-any.whl", ".tar.gz")
+            f"dist/accel_{n}-1.2.0{e}": ""
+            for n in ("core", "acme", "train")
+            for e in ("-py3-none-any.whl", ".tar.gz")
         },
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -51,10 +55,20 @@ def test_everything_that_stands_against_it_is_said_at_once(tool: ModuleType, tre
     told = "\n".join(tool.faults(tree))
     for words in (
         "dist/accel_acme-1.1.9.tar.gz is not of version 1.2.0",
-        "dist/ has 1 files .tar.gz for 2 distributions",
+        "dist/ has 2 files .tar.gz for 3 distributions",
         "changelog.d has 1 fragments (1.feature.md, …): towncrier build --version 1.2.0",
         "CHANGELOG.md has no heading for 1.2.0",
         "the working tree has changes",
         "the tag v1.2.0 is there already",
     ):
         assert words in told
+
+
+def test_what_is_released_together_has_one_version_and_pins_the_others(tool: ModuleType) -> None:
+    wanted = tool.version()
+    for project in sorted(tool.ROOT.glob("packages/*/pyproject.toml")):
+        text = project.read_text(encoding="utf-8")
+        pins = re.findall(r'"(accel-[a-z]+)(?:\[\w+\])?([^"]*)"', text)
+        assert f'\nversion = "{wanted}"\n' in text, project
+        assert ("accel-core", f"=={wanted}") in pins, project
+        assert {version.partition(";")[0].strip() for _, version in pins} == {f"=={wanted}"}, project

@@ -241,7 +241,8 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
 #: Who needs the fields that no backend of this tree sets.
 OTHERS = {
     "isolated_probe": "[a package that ends processes](../explanation/faults.md)",
-    "count_starts_device": "[a runtime that cannot fork](../howto/writing-a-plugin.md#what-accel-core-tells-for-you)",
+    "count_starts_device": "[a runtime that cannot fork]"
+    "(../howto/writing-a-plugin.md#what-accel-core-tells-for-you)",
     "provenance": "accel-core itself",
 }
 
@@ -263,8 +264,8 @@ def declaration(all_shipped: list[Shipped]) -> str:
     return f"""# What a declaration says
 
 The fields of `Backend`, as `help(accel_core.Backend)` tells them. Most devices need a dozen:
-[Writing and publishing a plugin](../howto/writing-a-plugin.md) has an example, [members](members.md) says what the
-class may override.
+[Writing and publishing a plugin](../howto/writing-a-plugin.md) has an example, [members](members.md) says what
+the class may override.
 
 {table(head, lines)}
 """

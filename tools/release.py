@@ -27,7 +27,7 @@ def version(root: Path = ROOT) -> str:
 def faults(root: Path = ROOT) -> Iterator[str]:
     """What stands against a release, each with the next step."""
     wanted = version(root)
-    projects = 1 + len(list(root.glob("plugins/*/pyproject.toml")))
+    projects = 1 + len(list(root.glob("p*/*/pyproject.toml")))
     built = sorted(path.name for path in (root / "dist").iterdir())
     for name in built:
         if f"-{wanted}" not in name:

@@ -62,6 +62,8 @@ def announced() -> dict[str, Announced]:
 def _read(name: str, entry_point: Any) -> Announced:
     try:
         package = entry_point.load()
+        if name not in package.SUMMARIES:
+            raise LookupError(f"{package.__name__}.SUMMARIES has no line for {name!r}")
         return Announced(str(package.SUMMARIES[name]), package.__name__)
     except CAUGHT as error:
         who = " ".join(filter(None, installed.identity(entry_point.dist)))
