@@ -1,0 +1,68 @@
+"""Commands of other distributions: listed without importing them, and none costs another."""
+
+from __future__ import annotations
+
+import pytest
+
+COMMAND = """
+import click
+
+@click.command("rack")
+@click.argument("number", type=int)
+def command(number):
+    "Say which of the racks has a free device."
+    click.echo(f"rack {number}")
+"""
+SUMMARY = 'SUMMARIES = {"rack": "Say which of the racks has a free device."}'
+
+
+@pytest.fixture
+def rack(accel):
+    """Install a command `rack` of these sources, in distribution acme-commands 1.2."""
+
+    def install(package: str = SUMMARY, module: str = COMMAND, name: str = "rack") -> None:
+        accel.world.distribution("acme-commands", "1.2", {"accel.commands": {name: "acme_commands"}})
+        accel.world.module("acme_commands.__init__", package)
+        accel.world.module("acme_commands.rack", module)
+
+    return install
+
+
+def test_a_third_partys_command_is_listed_and_runs(accel, rack):
+    rack()
+    told = accel("--help", torch=False, watched=frozenset({"acme_commands", "acme_commands.rack"}))
+    assert "rack        Say which of the racks has a free device." in told.stdout
+    assert told.stderr == "loaded: ['acme_commands']"
+    assert accel("rack", "3", torch=False).stdout == "rack 3\n"
+    wrong = accel("rack", "x", torch=False)
+    assert (wrong.returncode, "Usage: accel rack" in wrong.stderr) == (2, True), wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "said"),
+    [
+        ("raise OSError('libacme.so: cannot open')", COMMAND, "libacme.so: cannot open"),
+        ("import sys; sys.exit(3)", COMMAND, "acme-commands 1.2 cannot be used: "),
+        ("SUMMARIES = {}", COMMAND, "acme_commands.SUMMARIES has no line for 'rack'"),
+        (SUMMARY, "import no_such_module_of_acme", "No module named 'no_such_module_of_acme'"),
+        (SUMMARY, "", "acme_commands.rack"),
+    ],
+    ids=["package raises", "package exits", "no summary", "module raises", "no command"],
+)
+def test_one_that_fails_says_so_and_the_others_work(accel, rack, package, module, said):
+    rack(package, module)
+    told = accel("--help", torch=False)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert " list " in told.stdout
+    if package != SUMMARY:
+        assert "rack        acme-commands 1.2 cannot be used" in told.stdout
+    failed = accel("rack", "3", torch=False)
+    assert (failed.returncode, said in failed.stderr, "Traceback" in failed.stderr) == (1, True, False), (
+        failed.stderr
+    )
+
+
+def test_none_takes_the_place_of_the_cores_own(accel, rack):
+    rack('SUMMARIES = {"list": "Mine."}', name="list")
+    assert "Mine." not in accel("--help", torch=False).stdout
+    assert accel("list", torch=False).returncode == 0
