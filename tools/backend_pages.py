@@ -264,8 +264,8 @@ def declaration(all_shipped: list[Shipped]) -> str:
     return f"""# What a declaration says
 
 The fields of `Backend`, as `help(accel_core.Backend)` tells them. Most devices need a dozen:
-[Writing and publishing a plugin](../howto/writing-a-plugin.md) has an example, [members](members.md) says what
-the class may override.
+[Writing and publishing a plugin](../howto/writing-a-plugin.md) has an example, [members](members.md) says
+what the class may override.
 
 {table(head, lines)}
 """
