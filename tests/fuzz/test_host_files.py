@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from accel_core.machine import devices, host
 from accel_core.machine.placement import placement
+from accel_tools.machine import driver_of, last_level_cache, processor_name
+from accel_train.launch.cores import format_ranges, physical_cores
 
 _runs = itertools.count()
 
@@ -107,9 +109,9 @@ def test_any_files_are_a_machine(base, files):
     quota = host.cgroup_cpu_quota(root)
     assert quota is None or quota >= 0
     assert host.numa_node_count(root) >= 1
-    assert sum(map(len, host.physical_cores({0, 1}, root))) == 2
-    assert isinstance(host.processor_name(root), str)
-    assert (host.last_level_cache(root) or 0) >= 0
+    assert sum(map(len, physical_cores({0, 1}, root))) == 2
+    assert isinstance(processor_name(root), str)
+    assert (last_level_cache(root) or 0) >= 0
     placed = placement(root, {})
     assert placed.name
     assert placed.schedulers_step(_BACKEND) is not None
@@ -119,14 +121,14 @@ def test_any_files_are_a_machine(base, files):
             devices.numa_node_of(device.address, root) is None
             or devices.numa_node_of(device.address, root) >= 0
         )
-        assert isinstance(devices.driver_of(device.address, root), str)
+        assert isinstance(driver_of(device.address, root), str)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 @fuzzed(text=RANGES | st.text("0123456789,- \n", max_size=30) | st.text(max_size=20))
 def test_ranges_of_cores_are_numbers_or_nothing(text):
     cores = host.parse_ranges(text)
-    assert cores is None or host.parse_ranges(host.format_ranges(cores)) == cores
+    assert cores is None or host.parse_ranges(format_ranges(cores)) == cores
 
 
 def _backend():

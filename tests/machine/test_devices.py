@@ -11,7 +11,6 @@ from accel_core.machine.devices import (
     Evidence,
     PciDevice,
     device_nodes,
-    driver_of,
     evidence,
     matches_node,
     matches_pci,
@@ -144,17 +143,6 @@ def test_a_device_is_near_the_node_that_the_kernel_says(machine):
     assert numa_node_of("0000:3c:00.0", machine.path) is None
     assert numa_node_of("0000:ff:00.0", machine.path) is None
     assert numa_node_of(None, machine.path) is None
-
-
-def test_a_device_has_the_driver_that_the_kernel_names(machine):
-    bus = "sys/bus/pci/devices"
-    machine.write(f"{bus}/0000:3b:00.0/uevent", "DRIVER=nvidia\nPCI_CLASS=30200\n")
-    machine.write(f"{bus}/0000:3b:00.0/driver/module/version", "550.54.15\n")
-    machine.write(f"{bus}/0000:3c:00.0/uevent", "PCI_CLASS=30000\nDRIVER=xe\n")
-    machine.write(f"{bus}/0000:3d:00.0/uevent", "PCI_CLASS=30000\n")
-    assert driver_of("0000:3B:00.0", machine.path) == "nvidia 550.54.15"
-    assert driver_of("0000:3c:00.0", machine.path) == "xe"
-    assert [driver_of(a, machine.path) for a in ("0000:3d:00.0", "0000:ff:00.0", None)] == ["", "", ""]
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])

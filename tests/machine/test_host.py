@@ -7,8 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from accel_core.machine import host
 
@@ -92,43 +90,6 @@ class TestNuma:
     def test_malformed_lists_count_as_absent(self, machine, text):
         self.write(machine, text)
         assert host.numa_nodes(machine.path) == {}
-
-
-def test_hyper_threads_of_a_core_belong_together(machine):
-    for core in range(8):
-        file = f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        machine.write(file, f"{core % 4},{core % 4 + 4}\n")
-    assert host.physical_cores(range(8), machine.path) == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert host.physical_cores({7, 2, 3}, machine.path) == [(2,), (3, 7)]
-    assert host.physical_cores([9], machine.path) == [(9,)]
-
-
-def test_the_last_level_caches_are_added_up(machine, monkeypatch):
-    monkeypatch.setattr(host, "allowed_cores", lambda: frozenset(range(4)))
-    assert host.last_level_cache(machine.path) is None
-    for core in range(8):
-        for index, (level, size, shared) in enumerate((
-            ("1", "48K", f"{core}"), ("2", "1024K", f"{core}"), ("3", "32768K", "0-1" if core < 2 else "2-7"),
-        )):  # fmt: skip
-            folder = f"sys/devices/system/cpu/cpu{core}/cache/index{index}"
-            for name, text in {"level": level, "size": size, "shared_cpu_list": shared}.items():
-                machine.write(f"{folder}/{name}", f"{text}\n")
-    assert host.last_level_cache(machine.path) == 64 * 2**20  # one of the first two cores, one of the others
-    monkeypatch.setattr(host, "allowed_cores", lambda: frozenset({1}))
-    assert host.last_level_cache(machine.path) == 32 * 2**20
-    machine.write("sys/devices/system/cpu/cpu1/cache/index2/size", "large")
-    assert host.last_level_cache(machine.path) == 2**20
-
-
-def test_the_processor_says_its_name(machine):
-    assert host.processor_name(machine.path)  # where no file says it, Python knows the architecture
-    machine.write("proc/cpuinfo", "processor\t: 0\nmodel name\t: Some 9000: the best\nprocessor\t: 1\n")
-    assert host.processor_name(machine.path) == "Some 9000: the best"
-
-
-@given(st.lists(st.integers(0, 500), unique=True).map(sorted))
-def test_ranges_are_read_as_they_are_written(numbers):
-    assert host.parse_ranges(host.format_ranges(numbers)) == (tuple(numbers) or None)
 
 
 def test_this_process_says_what_it_may_use():

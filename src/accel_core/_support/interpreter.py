@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a child process needs neither
     import subprocess
     from collections.abc import Callable
 
-__all__ = ["command", "end_after", "end_group", "end_group_with_parent", "end_with_parent"]
+__all__ = ["command", "end_after", "end_group", "end_with_parent"]
 
 #: Options by the field of `sys.flags` that tells of them; `-I` implies the last three.
 _FLAGS = (
@@ -27,8 +27,6 @@ _FLAGS = (
     ("safe_path", "-P"),
 )
 _IMPLIED = ("-E", "-s", "-P")
-#: Seconds in which what a child has started must end after SIGTERM.
-_LAST_SECONDS = 2.0
 #: `-X` options that only print: a child's output is not the place for that.
 _PRINTING = ("importtime", "showrefcount")
 
@@ -83,31 +81,6 @@ def end_with_parent(parent: int, *, number: int | None = None) -> None:
         _look_out(above, lambda: os.kill(os.getpid(), chosen))
     if os.getppid() != above or (above == 1 and parent != 1):  # it ended before we had asked
         os.kill(os.getpid(), chosen)
-
-
-def end_group_with_parent(parent: int) -> None:
-    """In the child, a session of its own: at SIGTERM, or the parent's end, end with all that it started.
-
-    That hears SIGTERM first and is given `_LAST_SECONDS`, for ninja starts each compiler in a group of its
-    own, and ends those itself.
-    """
-    if sys.platform == "win32":
-        return
-
-    def end(*_: object) -> None:
-        import time
-
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        os.killpg(0, signal.SIGTERM)
-        until = time.monotonic() + _LAST_SECONDS
-        with contextlib.suppress(ChildProcessError):  # none is left
-            while time.monotonic() < until:
-                if os.waitpid(-1, os.WNOHANG) == (0, 0):
-                    time.sleep(0.01)
-        os.killpg(0, signal.SIGKILL)
-
-    signal.signal(signal.SIGTERM, end)
-    end_with_parent(parent, number=signal.SIGTERM)
 
 
 def _ask_kernel(number: int) -> bool:

@@ -19,7 +19,6 @@ __all__ = [
     "Evidence",
     "PciDevice",
     "device_nodes",
-    "driver_of",
     "enumerated",
     "evidence",
     "matches_node",
@@ -132,20 +131,6 @@ def numa_node_of(pci_address: str | None, root: str = "/") -> int | None:
     """The NUMA node of the PCI device; `None` where the kernel does not know it."""
     text = host.read_text(f"{_BUS}/{pci_address.lower()}/numa_node", root) if pci_address else ""
     return host.parse_number(text)  # the kernel writes -1 for "not known"
-
-
-def driver_of(pci_address: str | None, root: str = "/") -> str:
-    """The kernel's driver of the PCI device, `"nvidia 550.54.15"`; empty where the kernel names none.
-
-    Without a version for a driver that comes with the kernel, which has that of the kernel itself.
-    """
-    if not pci_address:
-        return ""
-    folder = f"{_BUS}/{pci_address.lower()}/driver/module"
-    # The link's target would be the name; read so, as `root` may be a folder of any machine's files.
-    uevent = host.read_text(f"{_BUS}/{pci_address.lower()}/uevent", root).splitlines()
-    name = next((line.partition("=")[2] for line in uevent if line.startswith("DRIVER=")), "")
-    return f"{name} {host.read_text(f'{folder}/version', root)}".strip()
 
 
 # --- Device nodes --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 
 __all__ = [
     "allowed_cores",
@@ -17,8 +17,6 @@ __all__ = [
     "cgroup_cpu_quota",
     "cgroup_memory_available",
     "cgroup_memory_limit",
-    "format_ranges",
-    "last_level_cache",
     "names_in",
     "numa_node_count",
     "numa_nodes",
@@ -26,9 +24,7 @@ __all__ = [
     "parse_number",
     "parse_ranges",
     "path_exists",
-    "physical_cores",
     "platform_matches",
-    "processor_name",
     "read_text",
     "usable_cores",
 ]
@@ -136,48 +132,6 @@ def usable_cores() -> int:
     return max(1, count if quota is None else min(count, math.ceil(quota)))
 
 
-def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
-    """Those of the logical cores `ids` that are hyper-threads of one core together, ordered by the first."""
-    cores: dict[int, list[int]] = {}
-    for core in sorted(ids):
-        file = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        siblings = parse_ranges(read_text(file, root)) or (core,)
-        cores.setdefault(min(siblings), []).append(core)
-    return [tuple(threads) for _, threads in sorted(cores.items())]
-
-
-def processor_name(root: str = "/") -> str:
-    """The processor as it calls itself, `"AMD EPYC 9654 96-Core Processor"`; empty where nothing says it."""
-    for line in read_text("/proc/cpuinfo", root).splitlines():
-        key, colon, value = line.partition(":")
-        if colon and key.strip() in ("model name", "Model"):  # x86; some of Arm's kernels
-            return value.strip()
-    import platform
-
-    return platform.processor() or platform.machine()
-
-
-_CORES = "/sys/devices/system/cpu"
-#: As the kernel writes the size of a cache: `32768K`. Documentation/ABI/testing/sysfs-devices-system-cpu
-_CACHE_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
-
-
-def last_level_cache(root: str = "/") -> int | None:
-    """Bytes of the last-level caches of the cores that this process may use, added up; `None`: not known."""
-    allowed = allowed_cores()
-    caches: dict[int, dict[str, int]] = {}
-    for core in sorted(allowed if allowed is not None else range(os.cpu_count() or 1)):
-        for name in names_in(f"{_CORES}/cpu{core}/cache", root):
-            folder = f"{_CORES}/cpu{core}/cache/{name}"
-            level, size = parse_number(read_text(f"{folder}/level", root)), read_text(f"{folder}/size", root)
-            amount, unit = parse_number(size[:-1]), _CACHE_UNITS.get(size[-1:])
-            if level is not None and amount is not None and unit is not None:
-                # By the cores that share it: each of them shows the same cache.
-                shared = read_text(f"{folder}/shared_cpu_list", root)
-                caches.setdefault(level, {})[shared or str(core)] = amount * unit
-    return sum(caches[max(caches)].values()) if caches else None
-
-
 def parse_ranges(text: str) -> tuple[int, ...] | None:
     """The numbers in `"0-3,8"`, as the kernel writes lists of cores; `None` for anything else."""
     cores: set[int] = set()
@@ -188,17 +142,6 @@ def parse_ranges(text: str) -> tuple[int, ...] | None:
             return None
         cores.update(range(begin, end + 1))
     return tuple(sorted(cores))
-
-
-def format_ranges(cores: Sequence[int]) -> str:
-    """`"0-3,8"` for sorted numbers."""
-    runs: list[list[int]] = []
-    for core in cores:
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
 def parse_number(text: str) -> int | None:

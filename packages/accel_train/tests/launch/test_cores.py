@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel_core.probing import host
+from accel_train.launch.cores import format_ranges, physical_cores
 from accel_train.launch.plan import Cores, share_out
 
 
@@ -85,3 +87,15 @@ def test_no_core_is_lost_and_none_is_given_twice_where_there_are_enough(count, a
         sizes = sorted(len(share.ids) for share in shares)
         assert sizes[-1] - sizes[0] <= 1
     assert all(share.threads >= 1 for share in shares)
+
+
+def test_hyper_threads_of_a_core_belong_together(machine):
+    root = machine(siblings={core: f"{core % 4},{core % 4 + 4}" for core in range(8)})
+    assert physical_cores(range(8), root) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert physical_cores({7, 2, 3}, root) == [(2,), (3, 7)]
+    assert physical_cores([9], root) == [(9,)]
+
+
+@given(st.lists(st.integers(0, 500), unique=True).map(sorted))
+def test_ranges_are_read_as_they_are_written(numbers):
+    assert host.parse_ranges(format_ranges(numbers)) == (tuple(numbers) or None)

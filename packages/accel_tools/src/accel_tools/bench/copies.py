@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from accel_core.errors import UnsupportedError
-from accel_core.probing import host, import_torch
+from accel_core.probing import import_torch
 from accel_tools.bench.records import Effort, Measurement, Step
 from accel_tools.bench.timing import attempted, measured, sampled, wrong
+from accel_tools.machine import last_level_cache
 
 if TYPE_CHECKING:
     import torch
@@ -85,7 +86,7 @@ def buffer_bytes(accelerator: Accelerator, wanted: int) -> int:
 
 def host_bytes(accelerator: Accelerator, effort: Effort) -> int:
     """Bytes of a buffer in host memory that the processor's caches do not hold."""
-    caches = effort.caches * (host.last_level_cache() or _CACHE)
+    caches = effort.caches * (last_level_cache() or _CACHE)
     return buffer_bytes(accelerator, min(max(effort.least_bytes, caches), effort.most_bytes))
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import DeviceProperties
 from accel_core.errors import CAUGHT, BackendUnavailableError, root_cause
-from accel_core.probing import devices, host, import_torch
+from accel_core.probing import host, import_torch
+from accel_tools.machine import driver_of, last_level_cache, processor_name
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -22,9 +23,9 @@ def machine_facts() -> dict[str, Any]:
 
     torch = import_torch()
     return {
-        "cpu": host.processor_name(),
+        "cpu": processor_name(),
         "cores": host.usable_cores(),
-        "last_level_cache": host.last_level_cache(),
+        "last_level_cache": last_level_cache(),
         "memory": int(psutil.virtual_memory().total),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -64,5 +65,5 @@ def device_facts(accelerator: Accelerator) -> dict[str, Any]:
         "device": device,
         "product": properties.name,
         "devices": count,
-        "driver": devices.driver_of(properties.pci_address) or None,
+        "driver": driver_of(properties.pci_address) or None,
     }

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from accel_core import Backend
 from accel_core.probing import devices, host, vendors
+from accel_tools.machine import driver_of
 
 __all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]
 
@@ -38,7 +39,7 @@ def _functions(backend: Backend, root: str) -> str:
     if not backend.pci_ids:
         return ""
     found = [d for d in devices.pci_devices(root) if devices.matches_pci(d, backend.pci_ids)]
-    told = (f"{device} (driver {devices.driver_of(device.address, root) or 'none'})" for device in found)
+    told = (f"{device} (driver {driver_of(device.address, root) or 'none'})" for device in found)
     return devices.enumerated(tuple(told)) or _none_of(backend.pci_ids)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from accel_core.errors import LaunchError
 from accel_core.probing import DS_ACCELERATOR, devices, host
+from accel_train.launch.cores import format_ranges, physical_cores
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
 __all__ = [
@@ -85,7 +86,7 @@ def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/")
         if shares and not os.environ.get("OMP_NUM_THREADS"):
             environment["OMP_NUM_THREADS"] = str(shares[rank].threads)
         device = "cpu" if machine.is_cpu else machine.names[rank]
-        plans.append(RankPlan(device, host.format_ranges(shares[rank].ids) if shares else "", environment))
+        plans.append(RankPlan(device, format_ranges(shares[rank].ids) if shares else "", environment))
     return plans
 
 
@@ -165,11 +166,11 @@ def share_out(
     group lets the whole process use.
     """
     nodes = {
-        node: host.physical_cores(usable, root)
+        node: physical_cores(usable, root)
         for node, ids in host.numa_nodes(root).items()
         if (usable := set(ids) & set(allowed))
     }
-    nodes = nodes or {0: host.physical_cores(allowed, root)}
+    nodes = nodes or {0: physical_cores(allowed, root)}
     order = sorted(nodes)
     homes = [
         node if node in nodes else order[rank * len(order) // len(near)] for rank, node in enumerate(near)

@@ -205,7 +205,7 @@ _LAST_SECONDS = 3.0
 #: The child's program. torch also opens the library that it made, so an undefined symbol shows here.
 _PROGRAM = (
     "import json, sys; job = json.load(sys.stdin); sys.path[:] = job.pop('path'); "
-    "from accel_core._support.interpreter import end_group_with_parent as e; e(job.pop('parent')); "
+    "from accel_train.ops.ending import end_group_with_parent as e; e(job.pop('parent')); "
     "import torch.utils.cpp_extension as c; c.load(**job, is_python_module=False, verbose=True)"
 )
 

@@ -15,6 +15,7 @@ from accel_core import TorchBuild, torch_build
 from accel_core.probing import devices, host, installed_names, placement, vendors
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
+from accel_tools.machine import driver_of, processor_name
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 
@@ -62,7 +63,7 @@ def _seen(present: Sequence[vendors.KnownHardware], root: str, visit: Visit) -> 
     facts = {
         "system": f"{platform.system()} {platform.release()} on {platform.machine()}",
         "Python": platform.python_version(),
-        "processor": host.processor_name(root),
+        "processor": processor_name(root),
         "cores": f"{host.usable_cores()} usable of {os.cpu_count() or 1}",
     }
     if (quota := host.cgroup_cpu_quota(root)) is not None:
@@ -76,7 +77,7 @@ def _seen(present: Sequence[vendors.KnownHardware], root: str, visit: Visit) -> 
     for known in present:
         facts[known.label] = str(known.evidence)
     for function in devices.pci_devices(root):
-        driver = devices.driver_of(function.address, root)
+        driver = driver_of(function.address, root)
         if driver and any(str(function) in known.evidence.pci for known in present):
             facts[f"driver of {function.address}"] = driver
     labels = ", ".join(dict.fromkeys(known.label for known in present))

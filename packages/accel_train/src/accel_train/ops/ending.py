@@ -1,0 +1,40 @@
+"""The end of a build: with its parent, and with every compiler that it has started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+
+from accel_core.probing import interpreter
+
+__all__ = ["end_group_with_parent"]
+
+#: Seconds in which what a child has started must end after SIGTERM.
+_LAST_SECONDS = 2.0
+
+
+def end_group_with_parent(parent: int) -> None:
+    """In the child, a session of its own: at SIGTERM, or the parent's end, end with all that it started.
+
+    That hears SIGTERM first and is given `_LAST_SECONDS`, for ninja starts each compiler in a group of its
+    own, and ends those itself.
+    """
+    if sys.platform == "win32":
+        return
+
+    def end(*_: object) -> None:
+        import time
+
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.killpg(0, signal.SIGTERM)
+        until = time.monotonic() + _LAST_SECONDS
+        with contextlib.suppress(ChildProcessError):  # none is left
+            while time.monotonic() < until:
+                if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                    time.sleep(0.01)
+        os.killpg(0, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end)
+    interpreter.end_with_parent(parent, number=signal.SIGTERM)
