@@ -1,6 +1,6 @@
 """The budgets of the core, which count and measure no time: what finding and choosing may consist of.
 
-Where a bound of issue 21 is missed, the number that was reached is held beside it, so that it does not grow.
+Where a bound of issues 21 and 22 is missed, the number that was reached is held beside it, so that it does not grow.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ def _lines(file: Path) -> int:
         if token.type not in _SILENT:
             code |= {*range(token.start[0], token.end[0] + 1)}
     return len(code - said)
+
+
+def test_the_core_stays_small():
+    """Issue 22 asks for 6,500."""
+    assert lines_of_code(*CORE.rglob("*.py")) <= 7_520
 
 
 def test_finding_and_choosing_stay_small():
@@ -81,8 +86,7 @@ def test_what_the_first_call_can_ever_import_stays_small():
     assert lines_of_code(*set(reached.values())) <= REACHED
 
 
-#: Bound 6,500, missed: operators' builders and staged collectives are reached until they move out.
-REACHED = 8_282
+REACHED = 6_500
 #: Modules of ours after the first call, without a plugin and with one. Bounds 26 and 30: missed.
 LOADED = {False: 35, True: 38}
 
