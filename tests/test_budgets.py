@@ -1,6 +1,6 @@
 """The budgets of the core, which count and measure no time: what finding and choosing may consist of.
 
-Where a bound of issues 21 and 22 is missed, the number that was reached is held beside it, so that it does not grow.
+Where a bound of issues 21 and 22 is missed, what was reached is held beside it, so that it does not grow.
 """
 
 from __future__ import annotations
