@@ -309,7 +309,7 @@ from accel_train.deepspeed import _placing, activate
 first = activate().accelerator
 importlib.reload(_placing)
 activate()
-for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
+for name in [name for name in sys.modules if name.partition(".")[0] in ("accel_core", "accel_train")]:
     del sys.modules[name]
 from accel_train.deepspeed import _placing, activate
 sys.meta_path.insert(0, Somebodys())

@@ -231,7 +231,9 @@ from accel_core import Backend
 from accel_train.deepspeed import op_builders
 from accel_core.ops import catalogue
 cuda = Backend(name="cuda", priority=1, device_type="cuda", accelerator="accel_cuda.accelerator:CUDA")
-lion = catalogue.table([op_builders.accel_op_builders(cuda)])["FusedLionBuilder"]
+from accel_train.ops import provided
+asked = [op_builders.accel_op_builders(cuda), *provided.accel_op_builders(cuda)]
+lion = catalogue.table(asked)["FusedLionBuilder"]
 first = lion.candidates[0]
 answer(used=lion.used.provider, reason=first.reason, first=first.provider)
 """

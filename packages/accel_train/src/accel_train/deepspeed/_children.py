@@ -23,7 +23,7 @@ def obstacle() -> str:
     for group, name in _ENTRY_POINTS:
         if not any(e.name == name for e in plugins.find_entry_points(group)):
             return (
-                f"accel-core's entry point in group {group} is not installed, so torch does not tell child "
-                "processes of the activation. Install accel-core again (pip install, or pip install -e)"
+                f"accel-train's entry point in group {group} is not installed, so torch does not tell child "
+                "processes of the activation. Install accel-train again (pip install, or pip install -e)"
             )
     return ""

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError
-from accel_core.probing import import_torch
+from accel_core.probing import import_torch, providers
 from accel_train.deepspeed import _lists, _placing, op_builders
 
 __all__ = ["adapt", "before_import"]
@@ -47,6 +47,7 @@ def adapt(foreign: object, backend: Backend | None) -> Accelerator | None:
             f"class {_described(kind)} is for {device_type!r}: declare device_type={device_type!r}"
         )
     adapted: Any = _class(kind, device_type)(backend, made)
+    adapted._op_providers = providers  # DeepSpeed is given its operators at once
     _placing.settle(adapted)
     return cast("Accelerator", adapted)
 

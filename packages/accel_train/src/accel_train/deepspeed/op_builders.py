@@ -75,7 +75,7 @@ def accel_op_builders(backend: Backend) -> OpProvider:
         kind="deepspeed",
         package=package(device),
         optional=True,
-        advice="DeepSpeed has none for this device, and accel-core neither",
+        advice="DeepSpeed has none for this device, and accel-train neither",
     )
 
 
