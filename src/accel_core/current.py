@@ -34,6 +34,7 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     RecursiveChoiceError,
     SettingWarning,
+    raise_if_users,
     root_cause,
 )
 from accel_core.settings import Pin, Settings, parse_pin, read
@@ -232,6 +233,7 @@ def _build(choice: Choice) -> Accelerator:
         why = "".join(f". {spoiler}" for spoiler in spoilers(None, read().probe_timeout))
         raise BackendUnavailableError(f"{error}{why}") from error
     except (Exception, SystemExit) as error:
+        raise_if_users(error)
         raise BackendUnavailableError(f"{candidate} cannot be built: {root_cause(error)}") from error
     built._op_providers = _op_providers
     built._by_name = accelerator

@@ -6,7 +6,13 @@ against the built-in keeps working.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from accel_core._text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
 __all__ = [
     "AccelError",
@@ -205,15 +211,50 @@ def root_place(error: BaseException) -> str:
 
 def root(error: BaseException) -> BaseException:
     """The first exception of a chain."""
-    seen = {id(error)}
-    while (
-        inner := error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    ) is not None:
-        if id(inner) in seen:
-            break
+    *_, first = _chain(error)
+    return first
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The exception, and each that it came of."""
+    seen: set[int] = set()
+    inner: BaseException | None = error
+    while inner is not None and id(inner) not in seen:
         seen.add(id(inner))
-        error = inner
-    return error
+        yield inner
+        inner = inner.__cause__ or (None if inner.__suppress_context__ else inner.__context__)
+
+
+def raise_if_users(error: BaseException) -> None:
+    """Raise what a signal handler of the program raised, where `error` is that or comes of it.
+
+    It is meant for the program: a deadline by `SIGALRM`, a scheduler's SIGTERM. Whoever was running when the
+    signal came has nothing to do with it.
+    """
+    import signal  # here, as nearly every process never comes here
+
+    if own := raised_by(map(signal.getsignal, signal.valid_signals()), error):
+        raise own
+
+
+def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException | None:
+    """The exception in the chain of `error` that one of these signal handlers raised; `None` for none."""
+    codes = {_code(handler) for handler in handlers} - {None}
+    for each in _chain(error):
+        trace = each.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in codes:
+                return each
+            trace = trace.tb_next
+    return None
+
+
+def _code(handler: Any) -> object:
+    """The code of a function, a method, a `functools.partial` or an object that is called; else `None`."""
+    while hasattr(handler, "func"):
+        handler = handler.func
+    found = getattr(handler, "__code__", None)
+    return found or getattr(getattr(type(handler), "__call__", None), "__code__", None)  # noqa: B004
 
 
 def _message(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from accel_core.detection import plugins
 from accel_core.detection.discovery import discover
 from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.detection.records import Candidate
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.ops.providers import OpProvider
 from accel_core.settings import normalize_distribution, read
 
@@ -65,6 +65,7 @@ def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]
                 f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
             )
     except CAUGHT as error:
+        raise_if_users(error)
         return [_unanswered(provenance, entry_point.name, error)]
     return _ask(plugin, backend, provenance, entry_point.name)
 
@@ -77,6 +78,7 @@ def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) ->
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(provenance), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:
+        raise_if_users(error)
         return [_unanswered(provenance, kind, error)]
 
 

@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core.errors import raised_by
 
 __all__ = ["Kept", "begin", "captured_stdout", "preserved", "reported", "stdout_to_stderr"]
 
@@ -137,6 +138,8 @@ def preserved(who: object) -> Iterator[Kept]:
     except BaseException as error:
         kept.stays = False
         if isinstance(error, (Exception, SystemExit, KeyboardInterrupt)):
+            raise
+        if raised_by(noted["signal handlers"], error):  # the program's own, as pytest's `fail` in a deadline
             raise
         raise RuntimeError(f"{who} raised {type(error).__name__}") from error
     finally:

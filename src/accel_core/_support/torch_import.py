@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.installed import entry_points, package_folders
-from accel_core.errors import AccelError, BackendUnavailableError
+from accel_core.errors import AccelError, BackendUnavailableError, raise_if_users
 
 __all__ = [
     "AUTOLOAD",
@@ -118,6 +118,7 @@ def _import() -> ModuleType:
     except AccelError:  # which says what helps
         raise
     except Exception as error:
+        raise_if_users(error)
         if again:
             raise BackendUnavailableError(
                 "an earlier `import torch` of this process failed, and torch cannot be imported twice",

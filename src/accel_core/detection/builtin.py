@@ -14,7 +14,7 @@ from accel_core._support.torch_import import (
 )
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.plugins import EntryPoint, find_entry_points
-from accel_core.errors import BackendUnavailableError, DeclinedError, root_cause
+from accel_core.errors import BackendUnavailableError, DeclinedError, raise_if_users, root_cause
 from accel_core.settings import read
 
 CPU = Backend(
@@ -151,6 +151,7 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
         try:
             entry_point.load()()  # type: ignore[operator]
         except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
+            raise_if_users(error)
             reason = fails_in_torch(entry_point, root_cause(error))
             failure = BackendUnavailableError(reason, hint=remedies(entry_point))
             failure.__cause__ = error

@@ -21,7 +21,7 @@ from accel_core.backend import Backend
 from accel_core.detection import builtin, plugins
 from accel_core.detection.builtin import announced
 from accel_core.detection.records import Candidate
-from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError
+from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError, raise_if_users
 
 if TYPE_CHECKING:
     from accel_core.accelerators.interface import Accelerator
@@ -56,6 +56,7 @@ def create(
                 try:
                     importlib.import_module(name)
                 except (Exception, SystemExit) as error:
+                    raise_if_users(error)
                     failure = failure or error
                 else:
                     failure = None

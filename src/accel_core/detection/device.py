@@ -26,6 +26,7 @@ from accel_core.errors import (
     DeclinedError,
     InvalidAcceleratorError,
     InvalidBackendError,
+    raise_if_users,
     root_cause,
 )
 from accel_core.machine import devices
@@ -105,6 +106,7 @@ def ask_device(
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
     except CAUGHT as error:
+        raise_if_users(error)
         begin(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
@@ -130,6 +132,7 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                 with preserved(candidate.provenance):
                     _ = candidate.plugin.imported
             except CAUGHT as error:
+                raise_if_users(error)
                 return plugins.failure(candidate.plugin.entry_point, error)
         step = f"accel_probe() of {candidate.provenance}"
         begin(step)
@@ -139,6 +142,7 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                     candidate.plugin, "accel_probe", backend=candidate.backend, others=others
                 )
         except CAUGHT as error:
+            raise_if_users(error)
             unfit = plugins.misfit(candidate.distribution, error)
             return unfit or _failed(candidate, error, group, step)
         answer = answers[0] if answers else None

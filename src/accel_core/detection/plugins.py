@@ -14,7 +14,7 @@ from accel_core._text import clean, shown
 from accel_core._version import __version__
 from accel_core.backend import PROJECT, Backend, Provenance
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.errors import CAUGHT, InvalidBackendError, root, root_cause
+from accel_core.errors import CAUGHT, InvalidBackendError, raise_if_users, root, root_cause
 from accel_core.settings import normalize_distribution
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
         with stdout_to_stderr(), preserved(provenance(entry_point)):
             return read(entry_point)
     except CAUGHT as error:
+        raise_if_users(error)
         return (unloaded(entry_point, failure(entry_point, error)),)
 
 
@@ -276,7 +277,8 @@ def ask_each(plugins: Iterable[object], hook: str, **arguments: object) -> Itera
         try:
             with preserved(getattr(plugin, "__name__", plugin)):
                 answers = ask(plugin, hook, **arguments)
-        except CAUGHT:
+        except CAUGHT as error:
+            raise_if_users(error)
             continue
         for answer in answers:
             yield plugin, answer
