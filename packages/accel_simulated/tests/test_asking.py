@@ -14,8 +14,9 @@ from click.testing import CliRunner
 
 import accel_core
 from accel_core.cli.app import accel
-from accel_simulated import device, faults
+from accel_simulated import declared, device, faults
 from accel_simulated.asked import MOST, read
+from accel_simulated.detector import blame
 from accel_simulated.vendors import DEVICES
 
 #: A torch that says that it was loaded: none of these tests gets so far.
@@ -101,6 +102,16 @@ def test_bad_memories(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         device._memories()
     assert repr(text) in str(caught.value)
     assert "256,64" in str(caught.value)
+
+
+def test_a_neighbour_whose_metadata_is_broken_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts.dist_info(tmp_path, "aaa", "1.0", {layouts.GROUP: {"x": "y"}})
+    (next(tmp_path.glob("aaa*.dist-info")) / "entry_points.txt").write_bytes(b"[accel.backends]\nx = \xff\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert declared.find("acme") is None
+    assert "accel_cuda" in blame._plugins.__wrapped__()
 
 
 def test_good_faults() -> None:

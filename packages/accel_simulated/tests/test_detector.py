@@ -77,20 +77,6 @@ def test_the_nearest_of_others() -> None:
     assert through("/x/site-packages/torch/random.py", "torch.random") is None
 
 
-def test_damaged_metadata_is_not_for_the_program_to_hear_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    def damaged(group: str) -> None:
-        raise ValueError(group)
-
-    monkeypatch.setattr("accel_core._support.installed.entry_points", damaged)
-    blame._plugins.cache_clear()
-    try:
-        assert (
-            _called_from("/home/me/later.py", "later", lambda: blame.whose(sys._getframe(1))) == blame.USERS
-        )
-    finally:
-        blame._plugins.cache_clear()
-
-
 def test_names_are_the_vendors() -> None:
     """Those that accel-simulated plays, and those that plugins declare."""
     for vendor in VENDORS.values():

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
-from importlib.metadata import Distribution, DistributionFinder, distributions, entry_points
+from importlib.metadata import Distribution, DistributionFinder, distributions
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +59,10 @@ def find(name: str) -> Declared | None:
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
-    if name in DEVICES and (name not in _NOBODYS or not entry_points(group="accel.backends", name=name)):
+    from accel_core.probing import ENTRY_POINT_GROUP, plugins
+
+    announced = any(e.name == name for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
+    if name in DEVICES and (name not in _NOBODYS or not announced):
         return None
     return next((each for each in every() if each.backend == name), None)
 

@@ -116,13 +116,9 @@ def _module(frame: FrameType, file: str) -> str:
 @functools.cache
 def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
-    from importlib import metadata
+    from accel_core.probing import ENTRY_POINT_GROUP, plugins
 
-    try:
-        found = [entry_point.module for entry_point in metadata.entry_points(group="accel.backends")]
-    except Exception:  # what is installed is damaged: not for the program to hear of in a call of its own
-        found = []
-    return frozenset(module.partition(".")[0] for module in found)
+    return frozenset(e.module.partition(".")[0] for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
 
 
 def past_torch(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None]:
