@@ -12,12 +12,10 @@ from accel_core.detection.discovery import installed_names
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Pin, Settings, parse_pin, read
 
 __all__ = [
-    "Launcher",
     "as_json",
     "backend_name",
     "backend_names",
     "backend_option",
-    "launchers_words",
     "probe_timeout",
     "read_settings",
 ]
@@ -58,31 +56,6 @@ def probe_timeout(command: F) -> F:
     """`--timeout`; the command gets a number of seconds or `None`."""
     text = "How long each probe may take [default: ACCEL_PROBE_TIMEOUT, or 10]."
     return click.option("--timeout", metavar="SECONDS", callback=_seconds, help=text)(command)
-
-
-class Launcher(click.Command):
-    """A command whose words, options too, are another parser's: what completes is its argument's to say."""
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the argument says of a word that looks like an option."""
-        return self.params[0].shell_complete(ctx, incomplete)
-
-
-def launchers_words(*offered: str) -> Callable[[F], F]:
-    """All words of a `Launcher`: `offered` options complete, names behind `--backend`, and else files.
-
-    Behind the script everything is the script's, and only files complete.
-    """
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        before: tuple[str, ...] = ctx.params.get("arguments") or ()
-        if before[-1:] == ("--backend",):
-            return _installed(ctx, param, incomplete)
-        if incomplete.startswith("-") and not any(word.endswith(".py") for word in before):
-            return [CompletionItem(name) for name in offered if name.startswith(incomplete)]
-        return [CompletionItem(incomplete, type="file")]
-
-    return click.argument("arguments", nargs=-1, type=click.UNPROCESSED, shell_complete=complete)
 
 
 def read_settings(timeout: float | None = None) -> Settings:

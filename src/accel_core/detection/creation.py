@@ -19,7 +19,6 @@ from accel_core._support.torch_import import (
 )
 from accel_core.backend import Backend
 from accel_core.detection import builtin, plugins
-from accel_core.detection.builtin import announced
 from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError, raise_if_users
 
@@ -162,7 +161,7 @@ def _before(holder: str, others: tuple[Backend, ...]) -> str:
     """What is to be done, beside the pin, so that `holder` does not get the slot first."""
     holders = [b for b in others if b.device_type == holder]
     tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
-    loaded = [e.distribution for e in announced() if not tops or e.module.partition(".")[0] in tops]
+    loaded = [e.distribution for e in builtin.announced() if not tops or e.module.partition(".")[0] in tops]
     if loaded and autoload_is_on() and not imported_by_us():
         return f"and {AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
     return f"before Python starts, and import nothing of {holder}'s"

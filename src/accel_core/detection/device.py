@@ -106,7 +106,6 @@ def ask_device(
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
     except CAUGHT as error:
-        raise_if_users(error)
         begin(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
@@ -132,7 +131,6 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                 with preserved(candidate.provenance):
                     _ = candidate.plugin.imported
             except CAUGHT as error:
-                raise_if_users(error)
                 return plugins.failure(candidate.plugin.entry_point, error)
         step = f"accel_probe() of {candidate.provenance}"
         begin(step)
@@ -142,7 +140,6 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                     candidate.plugin, "accel_probe", backend=candidate.backend, others=others
                 )
         except CAUGHT as error:
-            raise_if_users(error)
             unfit = plugins.misfit(candidate.distribution, error)
             return unfit or _failed(candidate, error, group, step)
         answer = answers[0] if answers else None
@@ -176,7 +173,11 @@ _OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accele
 
 
 def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -> Outcome:
-    """The outcome of an error that was raised in the step `at`, which tells whose it is."""
+    """The outcome of an error that was raised in the step `at`, which tells whose it is.
+
+    What a signal handler of the program's raised is raised anew.
+    """
+    raise_if_users(error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
     if at.startswith(_OF_THE_PLUGIN) and plugins.is_of_another_core(error):
@@ -212,7 +213,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
     def asked(asking: list[object]) -> str:
         with stdout_to_stderr():
             answers = plugins.ask_each(asking, "accel_explain", backend=candidate.backend, error=error)
-            return next((hint for _, hint in answers if isinstance(hint, str) and hint), "")
+            return next((hint for hint in answers if isinstance(hint, str) and hint), "")
 
     installed = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate) and c.plugin}
     others = [

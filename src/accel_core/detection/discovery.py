@@ -6,7 +6,7 @@ exception, so that one broken distribution cannot hide the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from accel_core._text import clean
 from accel_core._version import __version__
@@ -155,12 +155,7 @@ def _place(
     return priority, depth
 
 
-def _impersonated(candidate: Candidate, items: Iterable[Candidate | Unloaded]) -> Iterator[Candidate]:
-    if candidate.backend.impersonates:
-        for other in items:
-            if (
-                other is not candidate
-                and isinstance(other, Candidate)
-                and other.backend.device_type == candidate.backend.impersonates
-            ):
-                yield other
+def _impersonated(candidate: Candidate, items: Iterable[Candidate | Unloaded]) -> list[Candidate]:
+    target = candidate.backend.impersonates
+    others = (other for other in items if isinstance(other, Candidate) and other is not candidate)
+    return [other for other in others if target and other.backend.device_type == target]

@@ -109,7 +109,6 @@ def load(entry_point: EntryPoint) -> tuple[Candidate | Unloaded, ...]:
         with stdout_to_stderr(), preserved(provenance(entry_point)):
             return read(entry_point)
     except CAUGHT as error:
-        raise_if_users(error)
         return (unloaded(entry_point, failure(entry_point, error)),)
 
 
@@ -179,7 +178,11 @@ def unloaded(entry_point: EntryPoint, outcome: Outcome) -> Unloaded:
 
 
 def failure(entry_point: EntryPoint, error: BaseException) -> Outcome:
-    """The outcome of an `error` that loading the plugin raised."""
+    """The outcome of an `error` that loading the plugin raised.
+
+    What a signal handler of the program's raised is raised anew.
+    """
+    raise_if_users(error)
     at = f"entry point {entry_point.name} = {entry_point.value!r}"
     if isinstance(error, InvalidBackendError):
         hint = error.hint or f"report this to the maintainers of {entry_point.distribution}"
@@ -271,14 +274,13 @@ def ask(plugin: object, hook: str, **arguments: object) -> list[Any]:
     return list(answer)
 
 
-def ask_each(plugins: Iterable[object], hook: str, **arguments: object) -> Iterator[tuple[object, Any]]:
-    """Yield each plugin with each answer of its `hook`; a plugin that fails is passed over."""
+def ask_each(plugins: Iterable[object], hook: str, **arguments: object) -> Iterator[Any]:
+    """Yield the answers of the plugins' `hook`; a plugin that fails is passed over."""
     for plugin in plugins:
         try:
             with preserved(getattr(plugin, "__name__", plugin)):
                 answers = ask(plugin, hook, **arguments)
         except CAUGHT as error:
             raise_if_users(error)
-            continue
-        for answer in answers:
-            yield plugin, answer
+        else:
+            yield from answers

@@ -42,12 +42,13 @@ def variables(request, device):
 
 
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "acme"])
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.nightly)])
 def test_workers_use_ours(child, variables, device, method, folder):
     (folder / "main.py").write_text(MAIN.format(method=method))
     assert child([str(folder / "main.py")], variables).answers == [{"looked": [[device, True]]}]
 
 
+@pytest.mark.nightly
 def test_a_subprocess_of_a_subprocess_uses_ours(child, on_acme, folder):
     """The one between imports neither torch nor us."""
     code = """
@@ -126,6 +127,7 @@ def test_a_module_runs_as_python_would_run_it(child, on_acme, folder):
     assert said["arguments"] == [str(script), "--epochs", "2"]
 
 
+@pytest.mark.nightly
 def test_workers_of_a_script_that_was_started_so_use_ours(child, on_acme, folder):
     (folder / "main.py").write_text(MAIN.format(method="spawn").replace("    activate()\n", ""))
     assert child([*MODULE, str(folder / "main.py")], on_acme).answers == [{"looked": [["acme", True]]}]

@@ -71,6 +71,7 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
     assert [a["arguments"] for a in answers] == [[f"--local_rank={n}", "--epochs", "2"] for n in (0, 1)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("device", ["acme"])
 def test_the_launchers_options_are_its_own(launch, variables, device):
     options = ["--include", "localhost:1", "--no_local_rank", "--module"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from accel_core.errors import AccelError
-from accel_core.probing import fallback_in_words, options
+from accel_core.probing import fallback_in_words
+from accel_train.commands import launcher
 
 __all__ = ["command"]
 
@@ -29,8 +30,8 @@ It has no options beside the launcher's, which follow. What it runs on is chosen
 """
 
 
-@click.command("deepspeed", cls=options.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
-@options.launchers_words(*_OFFERED)
+@click.command("deepspeed", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@launcher.words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.
 

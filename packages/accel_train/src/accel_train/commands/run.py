@@ -8,7 +8,8 @@ import sys
 import click
 
 from accel_core.errors import AccelError, IntegrationMissingError, SettingError
-from accel_core.probing import installed, options
+from accel_core.probing import installed
+from accel_train.commands import launcher
 from accel_train.launch import command_line, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
 
@@ -23,8 +24,8 @@ _BEFORE = "accel.before_ranks"
 _UNTOUCHED = {"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []}
 
 
-@click.command("run", cls=options.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
-@options.launchers_words(*_OFFERED)
+@click.command("run", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
+@launcher.words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
     """Start the ranks of a script on this host, as torchrun does.
 
