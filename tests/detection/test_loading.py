@@ -244,3 +244,37 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
     assert found.chosen == "cpu"
     assert found.verdicts[0].status is Status.BROKEN
     assert "the plugin failed to load: OSError: not beside pytest" in found.verdicts[0].reason
+
+
+#: What plugins have done at their import, each with what makes others fail that are imported later.
+SPOILING = {
+    "path": "import sys; sys.path[:] = ['/nowhere']",
+    "finder": "import sys; sys.meta_path.insert(0, None)",
+    "recursion limit": "import sys; sys.setrecursionlimit(60)",
+}
+
+
+@pytest.mark.parametrize("settings", [Settings(), ISOLATED], ids=["here", "isolated"])
+@pytest.mark.parametrize("spoil", SPOILING.values(), ids=SPOILING.keys())
+def test_what_a_plugin_does_to_python_spoils_no_other(torch_world, spoil, settings):
+    torch_world.backend("aaa", 700, extra=f"\n{spoil}\n")
+    for name in ("hpu", "mlu", "npu"):
+        torch_world.backend(name, 500, extra="\nimport colorsys, json.tool\n")
+    found = {each.name: each for each in look(None, settings)}
+    assert [name for name in ("aaa", "hpu", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
+
+
+@posix
+def test_one_that_spoils_others_is_named_and_they_are_not_blamed(torch_world):
+    torch_world.backend("aaa", 900)
+    torch_world.backend("bbb", 700, extra="\nimport warnings; warnings.simplefilter('error')\n")
+    warns = "\nimport warnings; warnings.warn('old', DeprecationWarning)\n"
+    for name in ("mlu", "npu"):
+        torch_world.backend(name, 500, extra=warns)
+    found = {each.name: each for each in look(None, ISOLATED)}
+    assert [name for name in ("aaa", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
+    outcome = found["bbb"].outcome
+    assert outcome.status is Status.BROKEN
+    assert "once it is imported, accel-mlu 1.0 fails to load" in outcome.reason
+    assert "DeprecationWarning: old" in outcome.reason
+    assert outcome.hint == "report this to the maintainers of accel-bbb, or pip uninstall it"

@@ -1,9 +1,9 @@
 """A plugin's and a vendor's code runs guarded: announced, its output and its changes contained.
 
 `begin` says what is about to run, `stdout_to_stderr` keeps its output away from the program's, `preserved`
-puts back what it changes: the working directory, `os.environ`, `sys.path`, `sys.meta_path`, signal handlers,
-`sys.modules["torch"]` and `torch.cuda`. The rest stays as it was left: the umask, the locale, patched
-functions, threads, memory.
+puts back what it changes: the working directory, `os.environ`, `sys.path`, `sys.meta_path`, the recursion
+limit, signal handlers, `sys.modules["torch"]` and `torch.cuda`. The rest stays as it was left: the umask, the
+locale, patched functions, threads, memory.
 """
 
 from __future__ import annotations
@@ -239,6 +239,12 @@ def _complete_finders(before: tuple[list[Any], list[Any]]) -> bool:
     return changed
 
 
+def _set_recursion_limit(before: int) -> bool:
+    changed = sys.getrecursionlimit() != before
+    sys.setrecursionlimit(before)
+    return changed
+
+
 _SIGNALS = range(1, _signal.NSIG)
 
 
@@ -285,6 +291,7 @@ _PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
     "the environment": (_environment, _set_environment),
     "sys.path": (_path, _set_path),
     "sys.meta_path": (_finders, _set_finders),
+    "the recursion limit": (sys.getrecursionlimit, _set_recursion_limit),
     "signal handlers": (_handlers, _set_handlers),
     "sys.modules['torch']": (_torch, _set_torch),
     "torch.cuda": (_cuda, _set_cuda),

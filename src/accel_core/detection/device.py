@@ -186,8 +186,8 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
-    hint = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
-    hint = hint or explain(candidate, error, group)
+    own = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
+    hint = own or explain(candidate, error, group)
     if isinstance(error, BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
     hint = hint or report_to(candidate, at)

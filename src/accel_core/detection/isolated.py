@@ -14,18 +14,9 @@ from typing import TYPE_CHECKING, Any
 from accel_core._support.guarded import reported
 from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
+from accel_core.detection import plugins
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.plugins import (
-    EntryPoint,
-    Unimported,
-    failure,
-    find_entry_points,
-    load,
-    name_of,
-    provenance,
-    steps,
-    unloaded,
-)
+from accel_core.detection.plugins import EntryPoint, Unimported, provenance, unloaded
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import InvalidBackendError, root_cause, root_place
 from accel_core.machine import host
@@ -45,6 +36,9 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
+#: What plugins declare, or why they cannot be loaded.
+Plugins = dict[EntryPoint, tuple[Candidate | Unloaded, ...]]
+
 
 # --- Declarations --------------------------------------------------------------------------------------
 
@@ -59,7 +53,7 @@ class IsolatedLoader:
 
     def __init__(self, timeout: float) -> None:
         self._timeout = timeout
-        self._known: dict[EntryPoint, tuple[Candidate | Unloaded, ...]] = {}
+        self._known: Plugins = {}
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
         """What each of them declares."""
@@ -69,13 +63,25 @@ class IsolatedLoader:
 
             _log.info("load %s plugins in a child process", len(new))
             found = self._in_child(new)
-            left = [e for e in new if e not in found]
+            # One that fails beside others may fail for what another of them has changed.
+            left = {e: e in found for e in new if len(new) > 1 and _fails(found.get(e))}
             for alone in child.each(lambda e: self._in_child([e]), left, host.usable_cores()) if left else ():
                 found |= alone
             self._known |= found
+            for spoiled in [e for e, lived in left.items() if lived and not _fails(found[e])][:1]:
+                self._known |= next(filter(None, (self._spoiling(e, spoiled) for e in new)), {})
         return [self._known[e] for e in entry_points]
 
-    def _in_child(self, entry_points: list[EntryPoint]) -> dict[EntryPoint, tuple[Candidate | Unloaded, ...]]:
+    def _spoiling(self, entry_point: EntryPoint, other: EntryPoint) -> Plugins:
+        """The verdict on a plugin after which another fails to load that loads alone; empty for none."""
+        beside = self._in_child([entry_point, other]).get(other, ())
+        failed = [each.outcome.reason for each in beside if isinstance(each, Unloaded)]
+        reason = f"once it is imported, {provenance(other)} fails to load: {''.join(failed[:1])}"
+        hint = f"report this to the maintainers of {clean(entry_point.distribution)}, or pip uninstall it"
+        spoils = unloaded(entry_point, Outcome(Status.BROKEN, reason, hint))
+        return {entry_point: (spoils,)} if failed else {}
+
+    def _in_child(self, entry_points: list[EntryPoint]) -> Plugins:
         """What each declares; of several in a child that did not live, only the one that hangs is known.
 
         A child that died may have died of another plugin's thread, or patch.
@@ -91,19 +97,23 @@ class IsolatedLoader:
             declared: Any = report.answer["plugins"]
             report.pass_on()
             return {e: _decode_plugin(e, rows) for e, rows in zip(entry_points, declared, strict=True)}
-        hanging = [e for e in entry_points if report.timed_out and report.stage == steps(e)[0]]
+        hanging = [e for e in entry_points if report.timed_out and report.stage == plugins.steps(e)[0]]
         guilty = entry_points if len(entry_points) == 1 else hanging
         return {e: (unloaded(e, self._outcome(e, report)),) for e in guilty}
 
     def _outcome(self, entry_point: EntryPoint, report: ChildReport) -> Outcome:
         step = f"report this to the maintainers of {clean(entry_point.distribution)}"
-        return _ended(report, self._timeout, "loaded its plugin", step, name_of(entry_point))
+        return _ended(report, self._timeout, "loaded its plugin", step, plugins.name_of(entry_point))
+
+
+def _fails(rows: tuple[Candidate | Unloaded, ...] | None) -> bool:
+    return not rows or any(isinstance(c, Unloaded) and c.outcome.status is Status.BROKEN for c in rows)
 
 
 def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each entry point; what each declares, or why it cannot be loaded."""
     with reported(stage):
-        loaded = [load(EntryPoint(*fields)) for fields in job["entry_points"]]
+        loaded = [plugins.load(EntryPoint(*fields)) for fields in job["entry_points"]]
     return {"plugins": [list(map(encode_candidate, candidates)) for candidates in loaded]}
 
 
@@ -119,7 +129,7 @@ def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple
         )
     except (InvalidBackendError, KeyError, TypeError, ValueError) as error:
         wrong = error if isinstance(error, InvalidBackendError) else InvalidBackendError(root_cause(error))
-        return (unloaded(entry_point, failure(entry_point, wrong)),)
+        return (unloaded(entry_point, plugins.failure(entry_point, wrong)),)
 
 
 # --- A probe -------------------------------------------------------------------------------------------
@@ -173,9 +183,9 @@ def _probed(job: dict[str, Any]) -> Outcome:
 
 def _loaded_again(candidate: Candidate) -> Candidate | Outcome:
     """The same candidate with its plugin loaded; or why it is missing here."""
-    installed = find_entry_points(ENTRY_POINT_GROUP)
+    installed = plugins.find_entry_points(ENTRY_POINT_GROUP)
     entry_point = next((e for e in installed if provenance(e) == candidate.provenance), None)
-    for found in load(entry_point) if entry_point is not None else ():
+    for found in plugins.load(entry_point) if entry_point is not None else ():
         if isinstance(found, Unloaded):
             return found.outcome
         if (found.name, found.priority) == (candidate.name, candidate.priority):

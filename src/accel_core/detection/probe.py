@@ -111,9 +111,8 @@ class Prober:
 
     def _is_risky(self, backend: Backend, others: tuple[Backend, ...], pinned: bool) -> bool:
         """Whether a child process comes first: it is asked for, or this process could be spoilt."""
-        if self._settings.isolated or backend.isolated_probe or backend.count_starts_device:
-            return True
-        if builtin.loads_unclaimed(backend, others):
+        asked_for = self._settings.isolated or backend.isolated_probe or backend.count_starts_device
+        if asked_for or builtin.loads_unclaimed(backend, others):
             return True
         return not pinned and self._takes_the_slot(backend, others)
 

@@ -74,6 +74,5 @@ def survey(
 
 def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:
     """Whether probing says more of a candidate than the verdict that was had without."""
-    return first.status is Status.NOT_PROBED or (
-        first.status is Status.NO_DEVICE and can_be_broken(candidate)
-    )
+    doubtful = first.status is Status.NO_DEVICE and can_be_broken(candidate)
+    return doubtful or first.status is Status.NOT_PROBED
