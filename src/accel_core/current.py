@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         Accelerator | None, Selection | None, dict[Backend, Accelerator], dict[Pin, Accelerator], bool
     ]
 
-__all__ = ["accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"]
+__all__ = ["accelerator", "get_accelerator", "overriding", "selection", "set_accelerator", "use_accelerator"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +76,8 @@ class _Override:
         self.ended = False
 
 
-def _overriding() -> Accelerator | None:
-    """The accelerator of the innermost block of this context that has not ended."""
+def overriding() -> Accelerator | None:
+    """The accelerator of the innermost `use_accelerator` of this context; `None` outside of all."""
     override = _override.get()
     while override is not None and override.ended:
         override = override.around
@@ -94,7 +94,7 @@ def get_accelerator() -> Accelerator:
     current = _fast
     if current is not None:
         return current
-    return _overriding() or _chosen or _choose()
+    return overriding() or _chosen or _choose()
 
 
 def selection() -> Selection:

@@ -24,7 +24,7 @@ _HOMES = {
     "ops.providers": ("is_host_code",),
     # An accelerator, asked in a child process; the process's own choice, exchanged.
     "asking": ("Step", "Subject", "ask as ask_accelerator"),
-    "current": ("exchange",),
+    "current": ("exchange", "overriding"),
     "accelerators._devices": ("missing_defaults",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.

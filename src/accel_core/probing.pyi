@@ -33,6 +33,7 @@ from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.render import to_text as to_text
 from accel_core.current import exchange as exchange
+from accel_core.current import overriding as overriding
 from accel_core.detection import builtin as builtin
 from accel_core.detection import messages as messages
 from accel_core.detection import plugins as plugins
@@ -120,6 +121,7 @@ __all__ = [
     "normalize_distribution",
     "options",
     "origin",
+    "overriding",
     "page",
     "parse_pin",
     "placement",

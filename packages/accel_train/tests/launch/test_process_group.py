@@ -211,6 +211,33 @@ def test_a_rank_that_fails_otherwise_is_named_too(ranks):
     assert message == f"rank 1 (host {HOST}) cannot start: OSError: the driver is gone"
 
 
+def test_a_rank_that_has_a_group_already_tells_the_others(ranks):
+    code = """
+if os.environ["RANK"] == "1":
+    alone = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=alone, rank=0, world_size=1)
+try:
+    init_process_group(timeout=seconds(600))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    first, second = ranks(code, 2)
+    there = "torch.distributed has a process group already. Call init_process_group() once."
+    assert first.stdout == f"RankMismatchError rank 1 (host {HOST}) cannot start: {there}\n", first.stderr
+    assert second.stdout == f"LaunchError {there}\n", second.stderr
+
+
+def test_what_a_block_overrides_is_not_chosen_for_the_group(ranks):
+    """Nor does a pin that cannot be honoured, which the block is there to get around, keep a rank away."""
+    code = """
+import accel_core, accel_core.current
+with accel_core.use_accelerator("cpu"), init_process_group() as rank:
+    print(rank.backend, accel_core.current._chosen)
+"""
+    ended = ranks(code, 2, [{}, {"DS_ACCELERATOR": "nowhere"}])
+    assert [(end.stdout, end.returncode) for end in ended] == [("gloo None\n", 0)] * 2, ended
+
+
 def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
     ended = ranks("if os.environ['RANK'] != '1':\n    init_process_group(timeout=seconds(3))", 2)
     assert ended[0].returncode == 1

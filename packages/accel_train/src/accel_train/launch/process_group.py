@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
 from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
-from accel_core.probing import DS_ACCELERATOR, import_torch
+from accel_core.probing import DS_ACCELERATOR, import_torch, overriding
 from accel_train.launch import arguments
 from accel_train.launch import line as lines
 from accel_train.launch.agreement import OldStoreError, Record, Round, agree
@@ -177,17 +177,26 @@ def init_process_group(
     distributed = torch.distributed
     if not distributed.is_available():
         raise LaunchError("this build of torch has no torch.distributed. Install one that has.")
-    if distributed.is_initialized():
-        raise LaunchError("torch.distributed has a process group already. Call init_process_group() once.")
     given = arguments.duration("timeout", timeout)
     arguments.seconds("silence", silence)
     arguments.of_type("backend", backend, str, "a name of torch.distributed's, such as 'gloo'")
     arguments.of_type("init_method", init_method, str, "a URL such as 'tcp://host:port'")
     arguments.of_type("rank", rank, int, "this process's number, from 0")
     arguments.of_type("world_size", world_size, int, "the number of ranks")
-    me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
     wait = given or distributed.constants.default_pg_timeout
-    meeting, chosen, agreed, listener = _start_together(me, init_method, store, wait, backend, fault)
+    there = None
+    if distributed.is_initialized():  # the others wait for this rank: it tells them before it raises
+        there = LaunchError("torch.distributed has a process group already. Call init_process_group() once.")
+        wait = min(wait, _TELLING)
+    try:
+        me, fault = _read_rank(rank, world_size, rendezvous=store is None and init_method is None)
+        meeting, chosen, agreed, listener = _start_together(
+            me, init_method, store, wait, backend, there or fault
+        )
+    except AccelError as error:
+        if there is None:
+            raise
+        raise there from error
     line = None if me.rank == 0 else _line(me, agreed, meeting, wait)
     watch = Watch(
         me.rank, agreed.hosts, silence,
@@ -228,6 +237,8 @@ def _read_rank(
 
 #: Whether this process was in a job before.
 _again = False
+#: The longest that a rank which has a group already tries to reach the others, to tell them.
+_TELLING = timedelta(seconds=10)
 
 
 def _start_together(
@@ -342,7 +353,8 @@ def _device(chosen: _Chosen) -> torch.device:
 def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Record:
     if chosen is None:
         return Record(me.rank, me.host, problem=str(problem))
-    selection = accel_core.selection()
+    # What `use_accelerator` set is no choice of the process's, which is not made for its sake.
+    selection = None if overriding() else accel_core.selection()
     provenance = chosen.accelerator.backend.provenance
     return Record(
         rank=me.rank,
@@ -351,8 +363,8 @@ def _record(me: Rank, chosen: _Chosen | None, problem: AccelError | None) -> Rec
         distribution=provenance.distribution if provenance else "",
         version=provenance.version if provenance else "",
         communication=chosen.communication,
-        how=_HOW[selection.how.value].format(asked=_asked(selection)),
-        others={v.name: v.reason for v in selection.verdicts if v.reason},
+        how=_HOW[selection.how.value].format(asked=_asked(selection)) if selection else _HOW["set"],
+        others={v.name: v.reason for v in selection.verdicts if v.reason} if selection else {},
     )
 
 
