@@ -1,4 +1,4 @@
-"""What DeepSpeed reports of memory and time on Metal, as torch had it before 2.13: nothing of it raises."""
+"""DeepSpeed on Metal: what it reports of memory and time, as torch had it before 2.13; its fused Adam."""
 
 from __future__ import annotations
 
@@ -24,12 +24,20 @@ timers("step").start()
 torch.ones(8, device="mps").sum().item()
 timers("step").stop()
 elapsed = timers("step").elapsed()
-print("ANSWER", json.dumps([type(deepspeed.get_accelerator()).__name__, elapsed > 0, timers.memory_usage()]))
+adam = deepspeed.get_accelerator().operators()["FusedAdamBuilder"]
+from deepspeed.ops.adam import FusedAdam
+weight = torch.nn.Parameter(torch.ones(8, device="mps"))
+optimizer = FusedAdam([weight], lr=0.1)
+weight.sum().backward()
+optimizer.step()
+operator = [adam.candidates[0].reason, adam.used.provider, round(weight.detach().cpu()[0].item(), 3)]
+name = type(deepspeed.get_accelerator()).__name__
+print("ANSWER", json.dumps([name, elapsed > 0, timers.memory_usage(), operator]))
 """
 
 
 @pytest.mark.slow
-def test_memory_and_time_are_reported(child, tmp_path):
+def test_memory_and_time_are_reported_and_adam_steps(child, tmp_path):
     try:
         build(VENDORS["mps"].kind)
     except CannotBuildError as error:
@@ -37,7 +45,11 @@ def test_memory_and_time_are_reported(child, tmp_path):
     install_real_plugin(tmp_path, "mps")
     wanted = {"DS_ACCELERATOR": "mps", "ACCEL_SIMULATE_OLD_METAL": "1", "OMP_NUM_THREADS": "1"}
     ended = child(["-c", REPORTS], children.untraced(environment("mps", wanted, path=[tmp_path])))
-    [[name, positive, usage]] = ended.answers
+    [[name, positive, usage, operator]] = ended.answers
+    missing = (
+        "DeepSpeed's wheel lacks its source csrc/mps/fused_adam.metal: install DeepSpeed from its repository"
+    )
+    assert operator == [missing, "accel-train portable", 0.9]
     assert (name, positive) == ("MPSAccelerator", True)
     assert "here" in ended.stdout
     assert "Max_MA" in ended.stdout

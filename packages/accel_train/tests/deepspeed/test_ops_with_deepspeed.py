@@ -243,6 +243,24 @@ answer(used=lion.used.provider, reason=first.reason, first=first.provider)
     assert found["used"] == "accel-train portable"
 
 
+def test_xpu_without_its_compiler_has_the_portable_operators(child, on_cpu):
+    """DeepSpeed's builders for SYCL set CXX to icpx, whatever the user has."""
+    code = """
+from accel_core import Backend
+from accel_core.ops import catalogue
+from accel_train.deepspeed import op_builders
+from accel_train.ops import provided
+xpu = Backend(name="xpu", priority=1, device_type="xpu")
+asked = [op_builders.accel_op_builders(xpu), *provided.accel_op_builders(xpu)]
+adam = catalogue.table(asked)["FusedAdamBuilder"]
+answer(used=adam.used.provider, reason=adam.candidates[0].reason, first=adam.candidates[0].provider)
+"""
+    found = ran(child, code, on_cpu)
+    assert found["first"].startswith("deepspeed 0.")
+    assert "there is no icpx: install Intel's DPC++" in found["reason"]
+    assert found["used"] == "accel-train portable"
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("acme", marks=pytest.mark.nightly)])
 def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     variables = request.getfixturevalue(f"on_{device}")

@@ -113,16 +113,26 @@ def compatibility(builder: Any) -> str:
     """
     if not builder.is_compatible(verbose=False):
         return _complaint(builder)
+    if missing := _missing_source(builder):
+        return f"DeepSpeed's wheel lacks its source {missing}: install DeepSpeed from its repository"
     if is_built(builder):
         return ""
-    compiler = (os.environ.get("CXX", "").split() or ["c++"])[0]
-    if shutil.which(compiler) is None:
+    if any(base.__name__ == "SYCLOpBuilder" for base in type(builder).__mro__):  # it sets CXX=icpx itself
+        if shutil.which("icpx") is None:
+            return "it has to be compiled, and there is no icpx: install Intel's DPC++, source its setvars.sh"
+    elif shutil.which(compiler := (os.environ.get("CXX", "").split() or ["c++"])[0]) is None:
         return f"it has to be compiled, and there is no C++ compiler {compiler!r}: install one, or set CXX"
     if shutil.which("ninja") is None:
         return "it has to be compiled, and there is no ninja: pip install ninja"
     if any(str(source).endswith(".cu") for source in builder.sources()) and not _has_device_compiler():
         return "it has to be compiled, and there is no CUDA toolkit: install it, and set CUDA_HOME"
     return ""
+
+
+def _missing_source(builder: Any) -> str:
+    """The first shader of a builder for Metal that is not installed, which it only reads when it is used."""
+    shaders = builder.metal_sources() if hasattr(builder, "metal_sources") else []
+    return next((str(path) for path in shaders if not Path(_folder("deepspeed.ops"), path).is_file()), "")
 
 
 def is_built(builder: Any) -> bool:
