@@ -425,7 +425,8 @@ def wheels(session: nox.Session) -> None:
     torch_paths = os.pathsep.join(torch_home(session).paths)
     env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
     # The other tests' conftest.py imports the project, which is not installed here on purpose.
-    session.run("python", *PYTEST, "--confcutdir=tests/wheels", "tests/wheels", *session.posargs, env=env)
+    found = session.posargs or BY_DAY
+    session.run("python", *PYTEST, "--confcutdir=tests/wheels", "tests/wheels", *found, env=env)
 
 
 @nox.session

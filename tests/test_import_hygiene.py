@@ -171,7 +171,7 @@ def test_import_linter_knows_every_plugin():
     plugins = {path.parent.name for path in (SOURCE.parents[2] / "plugins").glob("*/pyproject.toml")}
     (contract,) = re.findall(r'id = "plugins"\n.*?source_modules = \[(.*?)\]', project, re.DOTALL)
     (roots,) = re.findall(r"root_packages = \[(.*?)\]", project, re.DOTALL)
-    assert set(re.findall(r'"(\w+)"', contract)) == plugins | {"accel_simulated"}
+    assert set(re.findall(r'"(\w+)"', contract)) == plugins
     beside = {path.name for path in (SOURCE.parents[2] / "packages").glob("*/src/*")}
     assert set(re.findall(r'"(\w+)"', roots)) == {"accel_core", *beside, *plugins}
 

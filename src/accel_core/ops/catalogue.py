@@ -8,7 +8,6 @@ is asked for.
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -107,9 +106,8 @@ class OpCandidate:
 
     @cached_property
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
-        module, _, attribute = self.source.partition(":")
         try:
-            return self.origin.adapted(getattr(importlib.import_module(module), attribute)), None
+            return self.origin.adapted(self.origin.load(self.source)), None
         except _ERRORS as error:
             return None, error
 

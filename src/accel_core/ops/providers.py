@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,12 @@ class OpProvider:
     def compiles_for_host(self, builder: Any) -> bool:
         """Whether what its first use would compile is C++ alone, which the processor runs."""
         return is_host_code(builder.sources())
+
+    def load(self, source: str) -> type[Any]:
+        """The class that `"module:Class"` names; raises what its import raises."""
+        module, _, attribute = source.partition(":")
+        found: type[Any] = getattr(importlib.import_module(module), attribute)
+        return found
 
     def adapted(self, builder_class: type[Any]) -> type[Any]:
         """The class that is handed out for a builder's; itself, unless a provider adds to it."""

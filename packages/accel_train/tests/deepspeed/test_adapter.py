@@ -118,6 +118,25 @@ answer(ours=isinstance(acc, accel_core.Accelerator), name=acc.name, stream=acc.c
     }  # fmt: skip
 
 
+def test_the_communication_backend_that_a_half_written_class_keeps_is_used(child, on_cpu):
+    code = """
+from accel_core import Backend
+from accel_train.deepspeed.adapter import adapt
+from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator, DeepSpeedAccelerator
+
+left_out = ("communication_backend_name", "__init__", "__abstractmethods__", "_abc_impl")
+members = {n: v for n, v in vars(CPU_Accelerator).items() if n not in left_out}
+def begin(self):
+    self._name, self._communication_backend_name, self._compile_backend = "cpu", "gloo", "inductor"
+
+Half = type("Half", (DeepSpeedAccelerator,), {**members, "__init__": begin})
+backend = Backend(name="cpu", priority=1, device_type="cpu", communication_backend="nobodys")
+answer(kept=adapt(Half, backend).communication_backend_name())
+"""
+    ended = child(["-c", START + code], on_cpu)
+    assert ended.answers == [{"kept": "gloo"}], ended.stderr
+
+
 def test_a_class_for_another_device_than_the_plugin_declares_is_refused(child, on_cpu):
     code = """
 from accel_core import Backend, InvalidAcceleratorError

@@ -130,17 +130,25 @@ import deepspeed, deepspeed.comm.ccl, deepspeed.env_report
 from deepspeed.comm.torch import build_shm_op
 from deepspeed.ops.op_builder import AsyncIOBuilder
 deepspeed.env_report.op_report()
+import contextlib, io
+with contextlib.redirect_stdout(io.StringIO()) as printed:
+    deepspeed.env_report.debug_report()
+told = [line for line in printed.getvalue().splitlines() if line.startswith("accelerator ")]
 try:
     AsyncIOBuilder().load()
 except NotImplementedError as error:
     said = str(error)
-answer(ccl=deepspeed.comm.ccl.build_ccl_op(), shm=build_shm_op(), said=said)
+answer(ccl=deepspeed.comm.ccl.build_ccl_op(), shm=build_shm_op(), said=said, told=told)
 """
     found = ran(child, ACTIVATE + code, on_acme)
     assert found["ccl"] is found["shm"] is None
     assert found["said"].startswith(
         "acme: no installed distribution provides AsyncIOBuilder; DeepSpeed has none"
     )
+    (told,) = found["told"]
+    assert told.startswith(f"accelerator {'.' * 22} <")
+    assert "'acme'" in told
+    assert told.endswith(", by accel-train")
 
 
 def test_its_optimizers_run_on_a_device_that_it_does_not_know(child, on_acme):
@@ -199,7 +207,8 @@ table = dict(acc.op_builders())
 assert "deepspeed" not in sys.modules
 found = acc.get_op_builder("CPUAdamBuilder")
 answer(found=found.__module__, first=table["CPUAdamBuilder"], dir=acc.op_builder_dir(),
-       same=found is sys.modules["deepspeed"].ops.op_builder.CPUAdamBuilder)
+       same=found is sys.modules["deepspeed"].ops.op_builder.CPUAdamBuilder,
+       ours=sys.modules["deepspeed"].accelerator.get_accelerator() is acc)
 """
     for before in ("", ACTIVATE):
         assert ran(child, before + code, asked) == {
@@ -207,6 +216,7 @@ answer(found=found.__module__, first=table["CPUAdamBuilder"], dir=acc.op_builder
             "first": "deepspeed.ops.op_builder.cpu.cpu_adam:CPUAdamBuilder",
             "dir": "deepspeed.ops.op_builder.cpu",
             "same": True,
+            "ours": True,  # DeepSpeed did not choose for itself, which sets variables on Gaudi
         }
 
 

@@ -26,6 +26,8 @@ _LAUNCHERS = ("deepspeed.launcher.runner", "deepspeed.launcher.launch")
 _BUILDERS = "deepspeed.ops.op_builder"
 _NPU_BUILDERS = f"{_BUILDERS}.npu"
 _NPU = "torch_npu"
+#: What `ds_report` prints.
+_REPORT = "deepspeed.env_report"
 #: In a source checkout the files of `_BUILDERS` are a top-level package too, for DeepSpeed's build.
 _BUILDERS_OF_BUILD = "op_builder"
 _MISSING = object()
@@ -191,6 +193,22 @@ def _serving_one(module: ModuleType) -> Iterator[None]:
     _alone.serve(module)
 
 
+@contextlib.contextmanager
+def _telling(module: Any) -> Iterator[None]:
+    """`ds_report` says whose accelerator it reports on."""
+    yield
+    report = module.debug_report
+
+    def with_ours() -> None:
+        report()
+        accelerator = kept_by_deepspeed()
+        if isinstance(accelerator, Accelerator):
+            dots = "." * 22  # to the column of DeepSpeed's own lines
+            sys.stdout.write(f"accelerator {dots} {accelerator!r}, by accel-train\n")
+
+    module.debug_report = with_ours
+
+
 _hook = ImportHook(
     around={
         **dict.fromkeys(_HOMES, _placing),
@@ -198,6 +216,7 @@ _hook = ImportHook(
         _NPU_BUILDERS: _without_npu,
         _lists.ALL_OPS: _listing,
         _alone.COMM: _serving_one,
+        _REPORT: _telling,
     },
     before=dict.fromkeys(_LAUNCHERS, _placing_in_launcher),
 )

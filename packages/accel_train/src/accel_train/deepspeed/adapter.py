@@ -163,6 +163,11 @@ class _Adapted:
             raise AttributeError(name)
         return getattr(self._foreign, name)
 
+    def communication_backend_name(self) -> str | None:
+        """Where the class has no such member: the name that DeepSpeed's own classes keep, else ours."""
+        kept: str | None = getattr(self._foreign, "_communication_backend_name", None)
+        return kept or cast("str | None", super().communication_backend_name())  # type: ignore[misc]
+
     def __reduce__(self) -> Any:
         if (
             self.backend.provenance is not None

@@ -51,6 +51,13 @@ class DeepSpeedProvider(OpProvider):
         """As `is_built` below: DeepSpeed's builders do not say."""
         return is_built(builder)
 
+    def load(self, source: str) -> type[Any]:
+        """The class, imported: DeepSpeed, which asks for an accelerator at once, is given ours."""
+        from accel_train.deepspeed import _placing  # which imports what this module is imported by
+
+        _placing.prepare()
+        return super().load(source)
+
     def adapted(self, builder_class: type[Any]) -> type[Any]:
         """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked."""
         if hasattr(builder_class, "load"):
