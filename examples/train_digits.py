@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import pickle
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -157,7 +156,9 @@ class Trainer:
         """
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
-        except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+        except OSError:
+            raise
+        except Exception as error:  # whatever the bytes lead torch's reader to: struct.error, IndexError, …
             raise SystemExit(f"--resume {path}: this is no checkpoint of this program ({error})") from None
         self.epoch = saved["epoch"]
         self.model.load_state_dict(saved["model"])

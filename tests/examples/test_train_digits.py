@@ -98,7 +98,9 @@ def test_bad_arguments_are_named(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", [b"", b"no checkpoint", b"PK\x03\x04 torn off"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no checkpoint", b"PK\x03\x04 torn off", b"\x80\x02J\x01", b"\x80\x02\x8a"]
+)
 def test_a_corrupt_checkpoint_is_one_message(example: Any, tmp_path: Path, content: bytes) -> None:
     checkpoint = tmp_path / "torn.pt"
     checkpoint.write_bytes(content)

@@ -57,6 +57,8 @@ def _from_cache(fit: Fit) -> Path:
     try:
         command = _command(kind)
     except CannotBuildError as error:
+        if (built := _built_before(fit)) is not None:
+            return built
         named = os.environ.get(LIBRARY, "")
         raise CannotBuildError(f"{error}{_nothing_fits(named, fit) if named else ''}") from None
     place = _place(fit, command)
@@ -98,7 +100,14 @@ def _torch_here() -> str:
 def find(kind: str) -> Path | None:
     """The library for a device type where it is built already; compiles nothing. Raises as `build` does."""
     fit = _fit(kind)
-    return prebuilt.find(fit) or _place(fit, _command(kind)).find()
+    if (found := prebuilt.find(fit)) is not None:
+        return found
+    try:
+        return _place(fit, _command(kind)).find()
+    except CannotBuildError:
+        if (built := _built_before(fit)) is None:
+            raise
+        return built
 
 
 def ahead(kind: str, folder: Path) -> Path:
@@ -124,7 +133,10 @@ def compiler() -> list[str]:
 
     Raises `CannotBuildError` where there is none.
     """
-    given = shlex.split(os.environ.get("CXX", ""))
+    try:
+        given = shlex.split(named := os.environ.get("CXX", ""))
+    except ValueError as error:
+        raise CannotBuildError(f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'.") from None
     names = given[:1] or ["g++", "c++", "clang++"]
     found = next(filter(None, map(shutil.which, names)), None)
     if found is None:
@@ -154,6 +166,14 @@ def _place(fit: Fit, command: list[str]) -> cache.Entry:
     options = [word for word in command if word != str(_MAIN)]
     inputs = {"command": options, "torch": fit.torch, "sources": fit.sources}
     return cache.entry(f"simdev_{fit.kind.lower()}", inputs)
+
+
+def _built_before(fit: Fit) -> Path | None:
+    """What was built of these sources for this torch while there was a compiler, whichever it was."""
+    for kept in cache.entries(f"simdev_{fit.kind.lower()}"):
+        if (kept.inputs.get("torch"), kept.inputs.get("sources")) == (fit.torch, fit.sources):
+            return kept.find()
+    return None
 
 
 def _fit(kind: str) -> Fit:

@@ -55,6 +55,25 @@ def test_without_a_compiler(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         build("HPU")
 
 
+def test_what_was_built_is_taken_when_its_compiler_is_gone(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = build("HPU")
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    assert build("HPU") == find("HPU") == library
+    manifest = library.with_name("manifest.json")
+    manifest.write_text(manifest.read_text().replace('"torch": "', '"torch": "9.'))
+    for ask in (build, find):
+        with pytest.raises(CannotBuildError, match="no-such-compiler is not on PATH"):
+            ask("HPU")
+
+
+def test_a_compiler_that_is_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", 'g++ "')
+    with pytest.raises(CannotBuildError, match=r"CXX='g\+\+ \"' is no command line: No closing"):
+        building.compiler()
+
+
 def test_a_compiler_with_arguments(compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script = os.environ["CXX"]
     monkeypatch.setenv("CXX", f"{script} -m64")

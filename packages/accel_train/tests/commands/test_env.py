@@ -50,6 +50,14 @@ def test_json_and_deepspeeds_file_hold_the_same(login_node):
     assert dict(line.split("=", 1) for line in written.splitlines()) == document
 
 
+def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
+    variables = {"CARD_LOG": "é", "PYTHONIOENCODING": "ascii"}
+    assert "export CARD_LOG=\"$(printf '\\303\\251')\"" in login_node("env", "card", **variables).stdout
+    refused = login_node("env", "card", "--format", "deepspeed", **variables)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "stdout's encoding cannot hold every value" in refused.stderr
+
+
 def test_without_a_name_it_is_the_chosen_one_and_a_fall_back_is_told(accel):
     accel.install("npu")
     assert "export DS_ACCELERATOR=npu" in accel("env").stdout

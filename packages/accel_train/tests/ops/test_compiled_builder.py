@@ -259,7 +259,7 @@ def test_a_compile_error_shows_its_first_line_and_keeps_the_log(
 
 
 @POSIX
-@pytest.mark.parametrize("how", ["CXX", "PATH", "broken", "ninja"])
+@pytest.mark.parametrize("how", ["CXX", "quotes", "PATH", "broken", "ninja"])
 def test_without_a_compiler_the_reason_is_told(
     builder: OpBuilder,
     how: str,
@@ -276,6 +276,9 @@ def test_without_a_compiler_the_reason_is_told(
     if how == "CXX":
         monkeypatch.setenv("CXX", "/nonexistent/c++ -m64")
         expected = "there is no C++ compiler '/nonexistent/c++ -m64' on PATH (CXX names it)"
+    elif how == "quotes":
+        monkeypatch.setenv("CXX", 'g++ "')
+        expected = "CXX='g++ \"' is no command line: No closing quotation."
     elif how == "PATH":
         monkeypatch.setenv("PATH", "")
         expected = "there is no C++ compiler 'c++' on PATH (set CXX"

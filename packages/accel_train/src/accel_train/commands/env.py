@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from accel_core import Backend, Candidate
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import BackendUnavailableError, LaunchError
 from accel_core.probing import (
     ACCEL_PROBE,
     IsolatedLoader,
@@ -61,7 +61,13 @@ def command(name: Pin | None, *, form: str) -> None:
             output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
         else:
             write = environment.as_shell if form == "shell" else environment.as_deepspeed
-            output.write(write(variables))
+            text = write(variables)
+            if not output.can_write(text):
+                raise LaunchError(
+                    "stdout's encoding cannot hold every value, and would alter it: set "
+                    "PYTHONIOENCODING=utf-8, or use --format shell"
+                )
+            output.write(text)
 
 
 def _variables(

@@ -110,14 +110,14 @@ def pin_of(accelerator: Accelerator | Backend) -> str:
 def as_shell(variables: Mapping[str, str]) -> str:
     """Lines for a POSIX shell: `export NAME='any value'`.
 
-    ASCII and UTF-8 stand as they are. Bytes that are not UTF-8 stand as octal for `printf`, which gives them
-    back: a file of text cannot hold them.
+    All of it is ASCII, so that no locale on the way alters it: other bytes stand as octal for `printf`, which
+    gives them back.
     """
     return "\n".join(f"export {name}={_for_shell(value)}" for name, value in variables.items())
 
 
 def _for_shell(value: str) -> str:
-    if _text_of(value) is not None:
+    if value.isascii():
         return shlex.quote(value)
     parts = re.split(rb"([\x80-\xff]+)", os.fsencode(value))  # at odd places what is beyond ASCII
     octal = ["".join(f"\\{byte:03o}" for byte in part) for part in parts]

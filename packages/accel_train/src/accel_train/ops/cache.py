@@ -30,7 +30,7 @@ from accel_core.errors import OpCacheError
 from accel_train.ops.folders import user_cache
 from accel_train.ops.ownership import check, check_above, check_opened, elsewhere
 
-__all__ = ["Entry", "Library", "default_root", "entry", "has_any"]
+__all__ = ["Entry", "Library", "default_root", "entries", "entry", "has_any"]
 
 _MANIFEST = "manifest.json"
 
@@ -53,6 +53,20 @@ def entry(name: str, inputs: Mapping[str, object]) -> Entry:
     text = json.dumps(inputs, sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:20]
     return Entry(default_root(os.environ), f"{name}-{key}", dict(inputs))
+
+
+def entries(name: str) -> Iterator[Entry]:
+    """Everything that is kept as `name`, with what it was built from, as its manifest says.
+
+    Raises `OpCacheError` as `default_root` does.
+    """
+    root = default_root(os.environ)
+    for manifest in sorted((root / "ops").glob(f"{name}-*/{_MANIFEST}")):
+        try:
+            inputs = dict(json.loads(manifest.read_text(encoding="utf-8"))["inputs"])
+        except (OSError, ValueError, KeyError, TypeError):  # nobody's that we know; nobody loads it
+            continue
+        yield Entry(root, manifest.parent.name, inputs)
 
 
 def has_any(name: str) -> bool:

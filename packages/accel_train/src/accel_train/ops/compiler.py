@@ -83,9 +83,9 @@ def fault(language: Language) -> str:
     """Why nothing in this language can be compiled here, as one sentence; empty where it can."""
     try:
         cpp_extension = extensions()
+        compiler = _cxx(cpp_extension)
     except (BackendUnavailableError, OpBuildError) as error:
         return str(error)
-    compiler = _cxx(cpp_extension)
     if not compiler or shutil.which(compiler[0]) is None:
         named = "CXX names it" if "CXX" in os.environ else "set CXX to name another"
         return (
@@ -288,8 +288,14 @@ def first_error(log: str) -> str:
 
 
 def _cxx(cpp_extension: ModuleType) -> list[str]:
-    """The compiler that torch takes, with its arguments: `CXX`, else the platform's."""
-    return shlex.split(cpp_extension.get_cxx_compiler())
+    """The compiler that torch takes, with its arguments: `CXX`, else the platform's.
+
+    Raises `OpBuildError` for what is no command line.
+    """
+    try:
+        return shlex.split(named := cpp_extension.get_cxx_compiler())
+    except ValueError as error:
+        raise OpBuildError(f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'.") from None
 
 
 def _ninja() -> str | None:
