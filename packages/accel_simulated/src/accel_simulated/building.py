@@ -133,8 +133,9 @@ def compiler() -> list[str]:
 
     Raises `CannotBuildError` where there is none.
     """
+    named = os.environ.get("CXX", "")
     try:
-        given = shlex.split(named := os.environ.get("CXX", ""))
+        given = shlex.split(named)
     except ValueError as error:
         raise CannotBuildError(f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'.") from None
     names = given[:1] or ["g++", "c++", "clang++"]

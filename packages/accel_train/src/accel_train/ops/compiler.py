@@ -292,8 +292,9 @@ def _cxx(cpp_extension: ModuleType) -> list[str]:
 
     Raises `OpBuildError` for what is no command line.
     """
+    named: str = cpp_extension.get_cxx_compiler()
     try:
-        return shlex.split(named := cpp_extension.get_cxx_compiler())
+        return shlex.split(named)
     except ValueError as error:
         raise OpBuildError(f"CXX={named!r} is no command line: {error}. Write CXX='g++ -m64'.") from None
 
