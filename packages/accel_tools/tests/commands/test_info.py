@@ -68,6 +68,28 @@ def test_a_device_that_fails_hides_nothing_else(accel):
     assert document["how"] is None
 
 
+def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
+    lies = """
+    def device_name(self, device_index=None): return {"index": device_index}
+    def available_memory(self, device_index=None): return float("nan")
+    def device_properties(self, device_index=None):
+        return DeviceProperties(name="Card", total_memory=float("inf"))
+    def device_count(self): return 100_000
+"""
+    accel.install_card(more=lies)
+    document = accel.json("info", "card", status=1)
+    assert document["device_count"] == 100_000
+    assert len(document["devices"]) == 128
+    assert document["devices"][0]["available_memory"] is None
+    problems = document["problems"]
+    assert problems["device_name(0)"] == "TypeError: it gave {'index': 0} (dict), expected str"
+    assert problems["available_memory(0)"] == "TypeError: it gave nan (float), expected int"
+    assert problems["device_properties(0)"] == "TypeError: its total_memory is inf (float)"
+    page = accel("info", "card").stdout
+    assert "100000 devices" in page
+    assert "99872 more, of which nothing was asked." in page
+
+
 def test_capabilities_that_cannot_be_asked_are_not_known(accel):
     accel.install_card(more="def is_bf16_supported(self): raise OSError('driver gone')")
     done = accel("info")

@@ -21,6 +21,7 @@ from accel_core.probing import (
     import_torch,
     options,
     page,
+    shown,
     spoilers,
     text,
 )
@@ -29,6 +30,15 @@ __all__ = ["command"]
 
 T = TypeVar("T")
 
+#: Of how many devices each is asked; no host has more.
+_MOST = 128
+#: The kinds of a device's facts that are not texts.
+_FACTS: dict[str, type] = {
+    "total_memory": int,
+    "multiprocessors": int,
+    "capability": tuple,
+    "integrated": bool,
+}
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
 #: The capabilities that have no line of their own on the page, in words; `capabilities` in JSON has all.
 _IN_WORDS = {
@@ -94,15 +104,16 @@ class _Questions:
         self._step = step
         self._skipped = skipped
 
-    def __call__(self, what: str, ask: Callable[[], T]) -> T | None:
-        """The answer; `None` where the device has none, or where the vendor's code fails."""
+    def __call__(self, what: str, ask: Callable[[], T], *kinds: type) -> T | None:
+        """The answer; `None` where the device has none, the vendor's code fails, or it is none of `kinds`."""
         if what in self._skipped:
             self.problems[what] = self._skipped[what]
             return None
         self._step(what)
         try:
             with guarded.preserved(what):
-                return ask()
+                answer = ask()
+            return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:
             return None
         except CAUGHT as error:
@@ -110,13 +121,25 @@ class _Questions:
             return None
 
 
+def _checked(answer: T, kinds: tuple[type, ...]) -> T:
+    """The answer, which is one of these kinds and, of a device's facts, each of its own; plugins give any."""
+    if type(answer) not in kinds:
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"it gave {shown(answer)} ({type(answer).__name__}), expected {expected}")
+    if isinstance(answer, DeviceProperties):
+        for name, fact in answer.to_dict().items():
+            if fact is not None and not isinstance(fact, _FACTS.get(name, str)):
+                raise TypeError(f"its {name} is {shown(fact)} ({type(fact).__name__})")
+    return answer
+
+
 def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
     """What the accelerator is and can do, as JSON can hold it; may initialise the device."""
     backend = accelerator.backend
     source = backend.provenance
-    count = ask("device_count()", accelerator.device_count)
+    count = ask("device_count()", accelerator.device_count, int) or 0
     capabilities = ask("capabilities()", accelerator.capabilities)
-    version = ask("communication_backend_version()", accelerator.communication_backend_version)
+    version = ask("communication_backend_version()", accelerator.communication_backend_version, tuple)
     visible = ask("visible_device_ids()", accelerator.visible_device_ids)
     return {
         "name": accelerator.name,
@@ -128,11 +151,14 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
         "device_type": ask("device()", lambda: accelerator.device().type),
         "vendor_import": list(backend.vendor_imports),
         "torch": str(import_torch().__version__),
-        "devices": [_device_document(accelerator, index, ask) for index in range(count or 0)],
+        "device_count": count,
+        "devices": [_device_document(accelerator, index, ask) for index in range(min(count, _MOST))],
         "dtypes": ask("supported_dtypes()", lambda: [_dtype(d) for d in accelerator.supported_dtypes()]),
-        "communication_backend": ask("communication_backend_name()", lambda: _communication_of(accelerator)),
+        "communication_backend": ask(
+            "communication_backend_name()", lambda: _communication_of(accelerator), str
+        ),
         "communication_backend_version": None if version is None else list(version),
-        "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend),
+        "compile_backend": ask("get_compile_backend()", accelerator.get_compile_backend, str),
         "streams": ask("Stream", lambda: not _is_host_stream(accelerator.Stream)),
         "capabilities": capabilities.to_dict() if capabilities else {},
         "op_builders": dict(ask("op_builders()", accelerator.op_builders) or {}),
@@ -145,14 +171,19 @@ def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
 
 def _device_document(accelerator: Accelerator, index: int, ask: _Questions) -> dict[str, Any]:
     nothing = DeviceProperties(name="")
-    properties = ask(f"device_properties({index})", lambda: accelerator.device_properties(index)) or nothing
+    properties = (
+        ask(f"device_properties({index})", lambda: accelerator.device_properties(index), DeviceProperties)
+        or nothing
+    )
     capability = properties.capability
     return {
         "index": index,
-        "torch_device": ask(f"device_name({index})", lambda: accelerator.device_name(index)),
+        "torch_device": ask(f"device_name({index})", lambda: accelerator.device_name(index), str),
         **properties.to_dict(),
         "capability": None if capability is None else list(capability),
-        "available_memory": ask(f"available_memory({index})", lambda: accelerator.available_memory(index)),
+        "available_memory": ask(
+            f"available_memory({index})", lambda: accelerator.available_memory(index), int
+        ),
     }
 
 
@@ -197,7 +228,7 @@ def _identity(doc: dict[str, Any]) -> list[page.Part]:
 
 def _devices(doc: dict[str, Any]) -> list[page.Part]:
     devices = doc["devices"]
-    parts: list[page.Part] = [page.Heading(text.count(len(devices), "device"))]
+    parts: list[page.Part] = [page.Heading(text.count(doc["device_count"], "device"))]
     rows = [
         [
             (str(device["index"]), ""),
@@ -208,7 +239,9 @@ def _devices(doc: dict[str, Any]) -> list[page.Part]:
         ]
         for device in devices
     ]
-    return [*parts, page.Table(_TITLES, rows)] if rows else parts
+    more = doc["device_count"] - len(devices)
+    rest = [page.paragraph((f"{more} more, of which nothing was asked.", ""))] if more else []
+    return [*parts, page.Table(_TITLES, rows), *rest] if rows else parts
 
 
 def _product(device: dict[str, Any]) -> str:
