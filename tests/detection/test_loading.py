@@ -250,6 +250,7 @@ def test_a_plugin_that_fails_here_after_it_lived_in_a_child_is_broken(torch_worl
 SPOILING = {
     "path": "import sys; sys.path[:] = ['/nowhere']",
     "finder": "import sys; sys.meta_path.insert(0, None)",
+    "stdout": "import sys; sys.stdout = None",
     "recursion limit": "import sys; sys.setrecursionlimit(60)",
 }
 

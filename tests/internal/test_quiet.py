@@ -116,6 +116,13 @@ def test_a_program_that_puts_its_own_stdout_in_meanwhile_keeps_it(capsys):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_stdout_that_was_taken_away_is_back(capsys):
+    before = sys.stdout
+    with stdout_to_stderr():
+        sys.stdout = None
+    assert sys.stdout is before
+
+
 def test_a_fork_amid_it_leaves_a_child_that_works():
     held = threading.Event()
     done = threading.Event()

@@ -46,6 +46,8 @@ def state():
         "environment": dict(os.environ),
         "path": [*sys.path],
         "finders": [*sys.meta_path],
+        "limit": sys.getrecursionlimit(),
+        "timer": signal.getitimer(signal.ITIMER_REAL),
         "handler": signal.getsignal(signal.SIGTERM),
         "torch": torch,
         "cuda": torch.cuda,
@@ -60,6 +62,8 @@ def disturb():
     del os.environ["GONE"]
     sys.path[:] = ["/nowhere"]
     sys.meta_path.insert(0, None)
+    sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+    signal.setitimer(signal.ITIMER_REAL, 1000)
     signal.signal(signal.SIGTERM, lambda *_: None)
     sys.modules["torch"].cuda = None
     sys.modules["torch"] = types.ModuleType("torch")
@@ -78,8 +82,9 @@ def test_everything_is_put_back_and_the_log_says_whose_it_was(torch, raises, cap
     except OSError:
         pass
     assert state() == before
-    parts = "the working directory, the environment, sys.path, sys.meta_path, signal handlers, "
-    assert f"accel-faulty 1.2 changed {parts}sys.modules['torch'], torch.cuda: put back" in caplog.text
+    parts = "the working directory, the environment, sys.path, sys.meta_path, the recursion limit, "
+    more = "the interval timer, signal handlers, "
+    assert f"accel-faulty 1.2 changed {parts}{more}sys.modules['torch'], torch.cuda: put back" in caplog.text
 
 
 def test_objects_that_were_replaced_are_the_old_ones_again(torch):
@@ -183,3 +188,16 @@ def test_what_callers_expect_passes(error):
     with pytest.raises(type(error)) as raised, preserved("accel-faulty 1.2"):
         raise error
     assert raised.value is error
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers")
+def test_a_timer_of_the_programs_comes_back():
+    try:
+        for change in ((0,), (5000, 1)):
+            signal.setitimer(signal.ITIMER_REAL, 1000, 7)
+            with preserved("accel-faulty 1.2"):
+                signal.setitimer(signal.ITIMER_REAL, *change)
+            left, interval = signal.getitimer(signal.ITIMER_REAL)
+            assert (900 < left <= 1000, interval) == (True, 7)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -311,6 +311,14 @@ def test_a_new_plugin_passes_as_it_is_written(environment: Environment, tmp_path
             "--vendor-import 'z.1': expected the name of a mod",
         ),
         (
+            ["zang", "--defaults", "--torch-module", "class"],
+            "--torch-module 'class': that is a word of",
+        ),
+        (
+            ["zang", "--defaults", "--vendor-import", "z.for"],
+            "--vendor-import 'z.for': a word of Python",
+        ),
+        (
             ["zang", "--defaults", "--no-private-use1"],
             "--torch-module, which is not given: torch has no such",
         ),

@@ -2,8 +2,8 @@
 
 `begin` says what is about to run, `stdout_to_stderr` keeps its output away from the program's, `preserved`
 puts back what it changes: the working directory, `os.environ`, `sys.path`, `sys.meta_path`, the recursion
-limit, signal handlers, `sys.modules["torch"]` and `torch.cuda`. The rest stays as it was left: the umask, the
-locale, patched functions, threads, memory.
+limit, the interval timer, signal handlers, `sys.modules["torch"]` and `torch.cuda`. The rest stays as it was
+left: the umask, the locale, patched functions, threads, memory.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def _redirected(target: Callable[[], Any]) -> Iterator[None]:
         _active += 1
         if not isinstance(sys.stdout, _Router):
             sys.stdout = _Router(sys.stdout)
+        router: Any = sys.stdout
     _thread.target = target
     try:
         yield
@@ -101,8 +102,8 @@ def _redirected(target: Callable[[], Any]) -> Iterator[None]:
         _thread.target = before
         with _lock:
             _active -= 1
-            if not _active and isinstance(sys.stdout, _Router):
-                sys.stdout = sys.stdout._stream
+            if not _active and (sys.stdout is None or isinstance(sys.stdout, _Router)):
+                sys.stdout = router._stream
 
 
 def _count_again() -> None:
@@ -262,6 +263,19 @@ def _set_handlers(before: list[Any]) -> bool:
     return changed
 
 
+def _timer() -> tuple[float, float] | None:
+    return _signal.getitimer(_signal.ITIMER_REAL) if hasattr(_signal, "getitimer") else None
+
+
+def _set_timer(before: tuple[float, float]) -> bool:
+    """Disarm one that was armed, and arm again what was stopped; one that runs on is left alone."""
+    left, interval = _signal.getitimer(_signal.ITIMER_REAL)
+    changed = interval != before[1] or bool(left) != bool(before[0])
+    if changed:
+        _signal.setitimer(_signal.ITIMER_REAL, *before)
+    return changed
+
+
 def _torch() -> Any:
     return sys.modules.get("torch")
 
@@ -292,6 +306,7 @@ _PARTS: dict[str, tuple[Callable[[], Any], Callable[[Any], bool]]] = {
     "sys.path": (_path, _set_path),
     "sys.meta_path": (_finders, _set_finders),
     "the recursion limit": (sys.getrecursionlimit, _set_recursion_limit),
+    "the interval timer": (_timer, _set_timer),
     "signal handlers": (_handlers, _set_handlers),
     "sys.modules['torch']": (_torch, _set_torch),
     "torch.cuda": (_cuda, _set_cuda),

@@ -49,8 +49,8 @@ def main() -> None:
     from importlib import import_module
 
     say(answer=getattr(import_module(module), name)(job["arguments"], stage))
-    sys.stdout.flush()  # what was printed, on its way to stderr
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a plugin may have taken one away
+        stream.flush()  # what was printed, on its way to stderr
     os._exit(0)  # a vendor's exit handlers have nothing to say any more, and may hang
 
 

@@ -91,3 +91,10 @@ def test_torchs_own_names_are_taken() -> None:
     assert tuple(listed[1].split(", ")) == TORCH_TYPES
     assert refused("nn")[1].startswith("torch.nn is a module of torch's own")
     assert refused("zing", "--torch-module", "nn")[1].startswith("torch.nn is a module of torch's own")
+
+
+def test_the_folder_that_one_is_in_may_be_gone() -> None:
+    Path.cwd().rmdir()
+    done = CliRunner().invoke(accel, ["new", "zing", "--defaults"])
+    assert done.exit_code == 2
+    assert "The folder that you are in was deleted. Change to another, or give --output" in done.stderr

@@ -152,7 +152,12 @@ def _require_room(output: Path) -> None:
     """Raise `click.UsageError` where the folder is there, or cannot be."""
     if os.path.lexists(output):
         raise click.UsageError(f"{output} is there already, and was left alone. Give another with --output.")
-    parent = output.absolute().parent
+    try:
+        parent = output.absolute().parent
+    except FileNotFoundError:
+        raise click.UsageError(
+            "The folder that you are in was deleted. Change to another, or give --output with its whole path."
+        ) from None
     if not parent.is_dir():
         raise click.UsageError(f"{output}: there is no folder {parent}. Make it first: mkdir -p {parent}")
     if not os.access(parent, os.W_OK):
@@ -173,6 +178,7 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
         "class": "".join(map(str.capitalize, name.split("_"))),
         "core": f">={major}.{minor},<{major + 1}",
         "torch_types": list(TORCH_TYPES),
+        "keywords": keyword.kwlist,
         "year": dt.datetime.now(dt.timezone.utc).year,
     }
     with _beside(output) as folder, warnings.catch_warnings():
