@@ -251,7 +251,13 @@ SPOILING = {
     "path": "import sys; sys.path[:] = ['/nowhere']",
     "finder": "import sys; sys.meta_path.insert(0, None)",
     "stdout": "import sys; sys.stdout = None",
-    "recursion limit": "import sys; sys.setrecursionlimit(60)",
+    "recursion limit": """
+import sys
+depth, frame = 0, sys._getframe()
+while frame is not None:
+    depth, frame = depth + 1, frame.f_back
+sys.setrecursionlimit(depth + 100)
+""",
 }
 
 
@@ -259,8 +265,9 @@ SPOILING = {
 @pytest.mark.parametrize("spoil", SPOILING.values(), ids=SPOILING.keys())
 def test_what_a_plugin_does_to_python_spoils_no_other(torch_world, spoil, settings):
     torch_world.backend("aaa", 700, extra=f"\n{spoil}\n")
+    deep = "\nimport colorsys\ndef deep(n): return n and deep(n - 1)\ndeep(200)\n"
     for name in ("hpu", "mlu", "npu"):
-        torch_world.backend(name, 500, extra="\nimport colorsys, json.tool\n")
+        torch_world.backend(name, 500, extra=deep)
     found = {each.name: each for each in look(None, settings)}
     assert [name for name in ("aaa", "hpu", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
 
