@@ -19,6 +19,8 @@ from importlib import metadata
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from packaging.version import Version
+
 from accel_core import OpBuildError
 from accel_simulated import prebuilt
 from accel_simulated.prebuilt import LIBRARY, Fit
@@ -29,6 +31,9 @@ __all__ = ["CannotBuildError", "ahead", "build", "compiler", "find", "ready", "r
 SOURCES = Path(__file__).with_name("cpp")
 _MAIN = SOURCES / "simdev.cpp"
 _FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-shared", "-w")
+#: The first torch whose headers have all that the sources need: graphs and allocators of any device. Sources
+#: were checked against the headers of 2.8 to 2.14, and run with 2.13.
+OLDEST = (2, 12)
 #: torch's libraries that it is linked to.
 _NEEDED = ("c10", "torch_cpu", "torch_python")
 #: Built-in device types other than these bring rules for autocast in torch itself.
@@ -198,6 +203,13 @@ def _torch_folder() -> Path:
     spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
         raise CannotBuildError("the simulated device needs torch, which is not installed: pip install torch")
+    here = _torch_here()
+    if here and Version(here).release < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise CannotBuildError(
+            f"the simulated device is compiled with torch {wanted} or newer, and this is torch {here}: pip "
+            f"install 'torch>={wanted}'"
+        )
     folder = Path(spec.origin).resolve().parent
     if not (folder / "include" / "ATen").is_dir():
         raise CannotBuildError(

@@ -68,6 +68,15 @@ def test_what_was_built_is_taken_when_its_compiler_is_gone(
             ask("HPU")
 
 
+def test_a_torch_that_is_too_old_is_said_before_compiling(
+    cache: Path, compiler: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "_torch_here", lambda: "2.11.0+cpu")
+    with pytest.raises(CannotBuildError, match=r"torch 2\.12 or newer, and this is torch 2\.11\.0\+cpu"):
+        build("HPU")
+    assert not compiler.exists()
+
+
 def test_a_compiler_that_is_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", 'g++ "')
     with pytest.raises(CannotBuildError, match=r"CXX='g\+\+ \"' is no command line: No closing"):

@@ -40,4 +40,5 @@ def test_a_device_without_memory_left_is_asked_again(
     assert "acme" in first[1][0] or "generic" in first[1][0]
     assert "could not be tried" in first[1][0]
     assert "OutOfMemoryError" in first[1][0]
+    assert "ACCEL_SIMULATE_MEMORY_MB=" in first[1][0]
     assert second == remembered == [True, []]

@@ -130,7 +130,8 @@ class DeviceMemory final : public c10::DeviceAllocator {
     if (reserved(pool) + size <= limit) return;
     pool.stats.num_ooms++;
     TORCH_CHECK_WITH(OutOfMemoryError, false, "simulated device ", int(device), " out of memory: tried to allocate ", size,
-        " bytes, ", pool.stats.allocated_bytes[0].current, " of ", limit, " are in use");
+        " bytes, ", pool.stats.allocated_bytes[0].current, " of ", limit, " are in use. ACCEL_SIMULATE_MEMORY_MB=",
+        memory_limits[device] >> 20, " is what it has: more for a test that needs more");
   }
 
   void drop_cache(Pool& pool) {
