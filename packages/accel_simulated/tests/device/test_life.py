@@ -34,21 +34,6 @@ def test_sizes(simulated: Callable[..., Any]) -> None:
     assert simulated("mlu", code, environ={"MLU_VISIBLE_DEVICES": ""}).answer == 0
 
 
-def test_fork(simulated: Callable[..., Any]) -> None:
-    code = """
-import os, torch, torch_mlu
-torch.ones(1, device="mlu")
-if not (pid := os.fork()):
-    try:
-        torch.mlu.current_device()
-    except RuntimeError as error:
-        os._exit(7 if "forked" in str(error) else 8)
-    os._exit(9)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-    assert simulated("mlu", code).answer == 7
-
-
 def test_gaudi_has_graphs_in_lazy_mode_only(simulated: Callable[..., Any]) -> None:
     code = "import habana_frameworks.torch.hpu as m; print(hasattr(m, 'HPUGraph'), hasattr(m, 'graph'))"
     assert simulated("hpu", code).ended[0].stdout.split() == ["True", "True"]

@@ -1,6 +1,8 @@
 // What goes wrong on request: an allocation, a kernel, the whole device, and how slow and how many devices are.
 #pragma once
 
+#include <pthread.h>
+
 #include <chrono>
 #include <thread>
 
@@ -25,7 +27,19 @@ struct Request {
 inline Request requests[kFaults];
 inline std::atomic<bool> is_lost{false};
 
+inline std::atomic<bool> is_forked{false};
+
+// A process that was forked after its parent's first use has the parent's memory, and no threads for its streams:
+// vendors' runtimes refuse it. What is asked for here first is not so.
+inline void check_not_forked() {
+  static const int followed = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
+  TORCH_CHECK(!followed && !is_forked, "Cannot re-initialize ", c10::DeviceTypeName(kType, false),
+      " in forked subprocess. To use ", c10::DeviceTypeName(kType, false),
+      " with multiprocessing, you must use the 'spawn' start method");
+}
+
 inline void check_not_lost() {
+  check_not_forked();
   TORCH_CHECK(!is_lost, "simulated device: the device is lost (requested); only a new process gets it back");
 }
 
