@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ else:
     import tomli as tomllib
 
 WILD = """
-import os, time
+import ctypes, os, time
 import torch
 from accel_core.accelerators.cpu import CPUAccelerator
 
@@ -37,6 +38,8 @@ class Wild(CPUAccelerator):
         torch.use_deterministic_algorithms(True)
     def device_uuid(self, device_index=None):
         os._exit(7)
+    def get_compile_backend(self):
+        return ctypes.string_at(0)
     def pin_memory_alignment(self):
         time.sleep(600)
     def export_envs(self):
@@ -68,7 +71,9 @@ def wild(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_what_hangs_and_what_dies_leaves_the_rest(wild: Path) -> None:
     pytest.importorskip("torch")
-    kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "random_module")
+    kinds = (
+        "identity", "identifiers", "forwarded_variables", "host_memory", "random_module", "compile_backend",
+    )  # fmt: skip
     named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
     done = verify("wild", "--json", "--timeout", "8", *named, folder=wild)
     assert done.returncode == 1, done.stderr
@@ -78,10 +83,27 @@ def test_what_hangs_and_what_dies_leaves_the_rest(wild: Path) -> None:
     assert told["interface.answers.identifiers"][0] == "died"
     assert "exited with status 7" in told["interface.answers.identifiers"][1]
     assert told["interface.answers.host_memory"][0] == "hung"
+    died = told["interface.answers.compile_backend"]
+    assert died[0] == "died"
+    assert re.search(r"killed by SIGSEGV|died of SIGSEGV", died[1]), died
+    assert re.search(r" in string_at \(.*ctypes.__init__\.py, line \d+\)$", died[1]), died
     assert told["interface.answers.forwarded_variables"] == (
         "failed",
         "export_envs() has ['A']; expected prefixes of three letters or more",
     )
+
+
+@pytest.mark.slow
+def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    source = declaring(arguments("crash", device_type="crash", vendor_import="crash_sdk", install_hint="x"))
+    modules = {"accel_crash": source, "crash_sdk": "import ctypes; ctypes.string_at(0)"}
+    folder = dist_info(tmp_path, "accel-crash", "1.0", {GROUP: {"crash": "accel_crash"}}, modules)
+    done = verify("crash", "--json", "--level", "1", folder=folder)
+    outcome, why = outcomes(done)["interface.answers.identity"]
+    assert (done.returncode, outcome) == (2, "not run"), done.stderr
+    assert "importing crash_sdk (accel-crash 1.0)" in why
+    assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Candidate, Unloaded, __version__
-from accel_core.probing import interpreter
+from accel_core.probing import interpreter, read_settings, survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
 from accel_testing.conformance.records import Card, Outcome, Result
@@ -26,6 +27,8 @@ __all__ = ["run"]
 _PAUSE = 0.02
 #: Seconds in which a child must have begun its first check: it imports torch, on a machine under load too.
 _START = 180.0
+#: Of checks that their process did not survive, or that had none.
+_ENDED = (Outcome.NOT_RUN, Outcome.DIED, Outcome.HUNG)
 #: Children in a row that may end before a single check has: more would tell nothing new.
 _MOST_IN_VAIN = 2
 
@@ -55,6 +58,9 @@ def run(
             results += [Result(check, Outcome.NOT_RUN, obstacle) for check in members]
             continue
         found = list(_of_process(members, _Order(pin, expected, seconds, begins)))
+        # No check came to its end: the package is to blame, or what it needs, and not each check in turn.
+        if members[0].level and all(r.outcome in _ENDED for r in found) and (why := _failing(candidate)):
+            found = [r._replace(outcome=Outcome.NOT_RUN, message=why) for r in found]
         results += found
         reasons = {result.message for result in found}
         if members[0].level and len(reasons) == 1 and all(r.outcome is Outcome.NOT_RUN for r in found):
@@ -212,12 +218,31 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
+#: As Python's faulthandler writes the thread that died, its innermost call first.
+_DIED_IN = re.compile(r'Current thread .*\n(?:  .*<invalid frame>\n)?  File "(.+)", line (\d+) in (.+)')
+#: How much of a child's output is read: faulthandler ends with the names of all extension modules.
+_OUTPUT = 1 << 17
+
+
 def _how(code: int, output: Any) -> str:
-    """How a child that did not come to its end ended, and its last words."""
+    """How a child that did not come to its end ended, and in which call, or else its last words."""
     from accel_core.probing import child
 
     size = output.seek(0, os.SEEK_END)
-    output.seek(max(0, size - 1500))
+    output.seek(max(0, size - _OUTPUT))
     said = output.read().decode("utf-8", "replace").strip()
+    ending = f"its process {child.ChildReport(returncode=code).ending}"
+    if calls := _DIED_IN.findall(said):
+        file, line, function = calls[-1]
+        return f"{ending} in {function} ({file}, line {line})"
     lines = [line for line in said.splitlines() if line.strip()]
-    return f"its process {child.ChildReport(returncode=code).ending}" + (f": {lines[-1]}" if lines else "")
+    return ending + (f": {lines[-1]}" if lines else "")
+
+
+def _failing(candidate: Candidate | Unloaded) -> str:
+    """What `accel why` says of a candidate that fails, and the next step; empty for any other."""
+    for verdict in survey(read_settings(), autoload=False).verdicts:
+        same = (verdict.name, verdict.provenance) == (candidate.name, candidate.provenance)
+        if same and verdict.status.is_failure:
+            return f"{verdict.reason}. {verdict.hint}".strip()
+    return ""
