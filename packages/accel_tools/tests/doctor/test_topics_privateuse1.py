@@ -67,3 +67,36 @@ def test_torchs_autoload_may_give_it_to_another_one(torch_world):
     assert autoload.step == "export TORCH_DEVICE_BACKEND_AUTOLOAD=0, or pip uninstall torch-aurora"
     [only] = said(DS_ACCELERATOR="aurora")
     assert only.code == "privateuse1.several"
+
+
+def registers(world, name: str, source: str, *, requires: str = "torch>=2.4") -> None:
+    """Install a package as pip does, with its list of files."""
+    world.distribution(f"torch-{name}", "0.2")
+    world.module(f"torch_{name}.__init__", source)
+    info = next(world.site.glob(f"torch*{name}-0.2.dist-info"))
+    headers = {
+        "Metadata-Version": "2.1",
+        "Name": f"torch-{name}",
+        "Version": "0.2",
+        "Requires-Dist": requires,
+    }
+    (info / "METADATA").write_text("".join(f"{key}: {value}\n" for key, value in headers.items()))
+    (info / "RECORD").write_text(f"torch_{name}/__init__.py,,\n{info.name}/METADATA,,\n")
+
+
+RENAMES = "import torch\ntorch.utils.rename_privateuse1_backend('zpu')\n"
+
+
+def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world):
+    """As torch-directml 0.2.5 does."""
+    registers(torch_world, "zpu", RENAMES)
+    registers(torch_world, "tools", "import torch\n")
+    registers(torch_world, "searching", RENAMES, requires="torch-zpu")
+    finding, _ = said()
+    assert (finding.level, finding.code, finding.about) == (
+        Level.WARNING, "privateuse1.unannounced", "torch_zpu",
+    )  # fmt: skip
+    assert finding.what.startswith("torch-zpu 0.2 registers a device with torch when it is imported (torch_")
+    assert finding.step == "import torch_zpu before the accelerator is chosen, or write its plugin: accel new"
+    torch_world.backend("zpu", 600, vendor_import="torch_zpu", private_use1=True)
+    assert [finding.code for finding in said()] == ["privateuse1.one"]

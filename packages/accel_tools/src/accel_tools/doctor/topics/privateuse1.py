@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from accel_core import Candidate
 from accel_core.probing import AUTOLOAD, builtin, installed_imports, plugins
+from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC"]
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
+    yield from _unannounced(visit)
     wanting = [c for c in visit.declared() if c.backend.private_use1 and installed_imports(c.backend)]
     loaded = builtin.announced()
     names = list(dict.fromkeys(c.name for c in wanting))
@@ -54,6 +56,18 @@ def _examine(visit: Visit) -> Iterator[Finding]:
         )
     if visit.environ.get(AUTOLOAD, "1") == "1":  # as torch reads it
         yield from _first_of_torch(winner, wanting, loaded)
+
+
+def _unannounced(visit: Visit) -> Iterator[Finding]:
+    """Packages that register a device when they are imported, of which neither torch nor a plugin tells."""
+    claimed = {m.partition(".")[0] for c in visit.declared() for m in c.backend.vendor_imports}
+    for package in unannounced.found(claimed):
+        what = (
+            f"{package.distribution} {package.version} registers a device with torch when it is imported "
+            f"({package.file}), and neither torch nor a plugin knows of it"
+        )
+        step = f"import {package.module} before the accelerator is chosen, or write its plugin: accel new"
+        yield Finding(Level.WARNING, "privateuse1.unannounced", what, step, package.module)
 
 
 def _first_of_torch(

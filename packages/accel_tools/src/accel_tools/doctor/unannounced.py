@@ -1,0 +1,76 @@
+"""Packages that bring a device into torch and tell nobody: neither torch, by an entry point, nor accel.
+
+Whoever imports one has its device; nobody who chooses hears of it. Found by what a package has to call, read
+in its files: nothing is imported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import NamedTuple
+
+from accel_core.probing import TORCH_GROUP, clean, installed
+
+__all__ = ["Unannounced", "found"]
+
+#: What a package calls to give torch's PrivateUse1 a name and a module (torch 2.13,
+#: torch/utils/backend_registration.py, torch/__init__.py), or to register its hooks from C++
+#: (ATen/detail/PrivateUse1HooksInterface.h).
+_CALLS = (
+    b"rename_privateuse1_backend", b"_register_device_module", b"register_privateuse1_backend",
+    b"RegisterPrivateUse1HooksInterface",
+)  # fmt: skip
+#: These name the calls because they are torch's, or look for them.
+_PASSED_OVER = frozenset(
+    ("torch", "accel-core", "accel-tools", "accel-train", "accel-testing", "accel-simulated")
+)
+_LARGEST = 1 << 28
+
+
+class Unannounced(NamedTuple):
+    """A distribution that registers a device, and the module to import for it."""
+
+    distribution: str
+    version: str
+    module: str
+    #: The file that makes the call, below its folder.
+    file: str
+
+
+def found(claimed: Iterable[str]) -> list[Unannounced]:
+    """Those whose modules no backend claims; `claimed`: the top modules of the declared vendor imports."""
+    known = set(claimed)
+    packages = (package for distribution in installed.distributions() for package in _of(distribution))
+    return [package for package in packages if package.module not in known]
+
+
+def _of(distribution: metadata.Distribution) -> Iterator[Unannounced]:
+    name, version = installed.identity(distribution)
+    try:
+        if name.lower().replace("_", "-") in _PASSED_OVER or not _needs_torch(distribution):
+            return
+        if any(entry_point.group == TORCH_GROUP for entry_point in distribution.entry_points):
+            return
+        calling = next(filter(_calls, distribution.files or ()), None)
+    except Exception:  # damaged metadata is no finding of this topic
+        return
+    if calling is not None:
+        yield Unannounced(clean(name), clean(version), clean(calling.parts[0]), clean(str(calling)))
+
+
+def _needs_torch(distribution: metadata.Distribution) -> bool:
+    return any(re.match(r"torch\b(?![-_.\w])", required) for required in distribution.requires or ())
+
+
+def _calls(file: metadata.PackagePath) -> bool:
+    """Whether a package's own code makes one of the calls."""
+    if len(file.parts) < 2 or file.suffix not in (".py", ".so", ".pyd", ".dylib") or "tests" in file.parts:
+        return False
+    path = Path(str(file.locate()))
+    if not path.is_file() or path.stat().st_size > _LARGEST:
+        return False
+    content = path.read_bytes()
+    return any(call in content for call in _CALLS)
