@@ -108,7 +108,7 @@ def test_lightning_finds_a_registered_backend_by_string(lightnings_own: dict[str
     assert AcceleratorRegistry["cpu"]["accelerator"] is lightnings
     assert set(names) <= AcceleratorRegistry.available_accelerators()
     model, trainer = fit(accelerator="cpu", devices=1, strategy="accel")
-    assert type(trainer.strategy).__module__.startswith("accel_core.")
+    assert type(trainer.strategy).__module__.startswith("accel_train.")
     assert told(model) == lightnings_own
 
 

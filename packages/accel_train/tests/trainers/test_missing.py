@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 import accel_core
+import accel_train
 
-#: accel_core, and of what is installed nothing else.
+#: Ours, and of what is installed nothing else.
 ALONE = """
 import sys
-sys.path.append(sys.argv[1])
+sys.path += sys.argv[1:]
 try:
     {code}
 except ImportError as error:
@@ -39,8 +40,8 @@ except ImportError as error:
     ],
 )
 def test_a_missing_framework_is_named_with_the_command(code: str, said: str) -> None:
-    source = str(Path(accel_core.__file__).parents[1])
-    command = [sys.executable, "-S", "-c", ALONE.format(code=code), source]
+    sources = [str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)]
+    command = [sys.executable, "-S", "-c", ALONE.format(code=code), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"IntegrationMissingError {said}"
 

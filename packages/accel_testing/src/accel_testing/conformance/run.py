@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accel_core import Candidate, Unloaded, __version__
+from accel_core.errors import OURS
 from accel_core.probing import interpreter, read_settings, survey
 from accel_testing.conformance import simulated
 from accel_testing.conformance.catalogue import Check, checks
@@ -84,7 +85,8 @@ def run(
 def _frameworks(results: list[Result]) -> Iterator[str]:
     """Those that passed a check, with their versions."""
     passed = dict.fromkeys(result.check.group for result in results if result.outcome is Outcome.PASSED)
-    for row in dict.fromkeys(row for group in passed for row in group.needs):
+    needed = dict.fromkeys(row for group in passed for row in group.needs)
+    for row in (row for row in needed if row[0] not in OURS):
         yield next((f"{name} {version}" for name in row if (version := _version(name))), row[0])
 
 
