@@ -95,6 +95,10 @@ def test_what_others_read_is_not_misspelt():
     assert read(dict.fromkeys(settings._ELSEWHERE, "1")).misspelt == ()
 
 
+def test_what_is_to_be_imported_is_modules_by_comma():
+    assert settings.ACCEL_IMPORT.read({"ACCEL_IMPORT": " torch_acme, a.b ,"}) == ("torch_acme", "a.b")
+
+
 def test_the_probe_mode():
     assert read({"ACCEL_PROBE": " Isolated "}).isolated is True
     assert read({"ACCEL_PROBE": "inline"}).isolated is False

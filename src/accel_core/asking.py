@@ -151,10 +151,8 @@ def _passed_over(verdict: Verdict) -> str:
 
 def _epitaph(who: str, at: str, report: ChildReport) -> str:
     asked = f"{who}: the process that asked it" if who else "the process that builds the accelerator"
-    words = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
-    return (
-        f"{asked} {report.ending} at: {at}{words}. `accel why` tries every backend in a process of its own."
-    )
+    ended = f"{report.ending} at: {at}{report.last_words}"
+    return f"{asked} {ended}. `accel why` tries every backend in a process of its own."
 
 
 def _asked(told: Any, died: list[str]) -> Asked:

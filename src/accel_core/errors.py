@@ -15,31 +15,12 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
-    "AccelError",
-    "AcceleratorFallbackWarning",
-    "BackendConflictError",
-    "BackendNotFoundError",
-    "BackendUnavailableError",
-    "ChildError",
-    "CommunicationError",
-    "DeclinedError",
-    "IntegrationError",
-    "IntegrationMissingError",
-    "InvalidAcceleratorError",
-    "InvalidArgumentError",
-    "InvalidBackendError",
-    "InvalidDeviceError",
-    "LaunchError",
-    "OpBuildError",
-    "OpCacheError",
-    "OpInputError",
-    "RankLostError",
-    "RankMismatchError",
-    "RecursiveChoiceError",
-    "SettingError",
-    "SettingWarning",
-    "UnsupportedError",
-]
+    "AccelError", "AcceleratorFallbackWarning", "BackendConflictError", "BackendNotFoundError",
+    "BackendUnavailableError", "ChildError", "CommunicationError", "DeclinedError", "IntegrationError",
+    "IntegrationMissingError", "InvalidAcceleratorError", "InvalidArgumentError", "InvalidBackendError",
+    "InvalidDeviceError", "LaunchError", "OpBuildError", "OpCacheError", "OpInputError", "RankLostError",
+    "RankMismatchError", "RecursiveChoiceError", "SettingError", "SettingWarning", "UnsupportedError",
+]  # fmt: skip
 
 #: Packages whose lines of code are neither a user's nor a plugin's.
 OURS = ("accel_core", "accel_train", "accel_tools", "accel_testing")
@@ -251,10 +232,14 @@ def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException
 
 def _code(handler: Any) -> object:
     """The code of a function, a method, a `functools.partial` or an object that is called; else `None`."""
-    while hasattr(handler, "func"):
+    from functools import partial  # as in `raise_if_users`
+
+    while isinstance(handler, partial):
         handler = handler.func
+    if not callable(handler):  # `SIG_DFL`: the type of an enum has a `__call__` too, which is no handler's
+        return None
     found = getattr(handler, "__code__", None)
-    return found or getattr(getattr(type(handler), "__call__", None), "__code__", None)  # noqa: B004
+    return found or getattr(type(handler).__call__, "__code__", None)
 
 
 def _message(error: BaseException) -> str:

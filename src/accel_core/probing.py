@@ -26,6 +26,7 @@ _HOMES = {
     "asking": ("Step", "Subject", "ask as ask_accelerator"),
     "current": ("exchange", "overriding"),
     "accelerators._devices": ("missing_defaults",),
+    "accelerators._torch_memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("child", "forks", "guarded", "installed", "interpreter", "log"),

@@ -16,6 +16,7 @@ from accel_core._text import clean as clean
 from accel_core._text import printable as printable
 from accel_core._text import shown as shown
 from accel_core.accelerators._devices import missing_defaults as missing_defaults
+from accel_core.accelerators._torch_memory import lacks_page_locks as lacks_page_locks
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
 from accel_core.asking import Step as Step
 from accel_core.asking import Subject as Subject
@@ -115,6 +116,7 @@ __all__ = [
     "interpreter",
     "is_host_code",
     "is_variable_prefix",
+    "lacks_page_locks",
     "log",
     "messages",
     "missing_defaults",

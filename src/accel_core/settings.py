@@ -93,6 +93,10 @@ def _strictness(text: str) -> str:
         raise ValueError("1, 0 or always") from None
 
 
+def _modules(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, map(str.strip, text.split(","))))
+
+
 def _probe_mode(text: str) -> str:
     if (value := text.lower()) in ("inline", "isolated"):
         return value
@@ -160,10 +164,17 @@ ACCEL_PROBE = Variable(
 ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
 )
+ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
+    "ACCEL_IMPORT",
+    _modules,
+    (),
+    "Packages, by comma, to import after torch: their device is announced to nobody.",
+)
 
 #: What steers a choice, in the order in which the documentation lists it.
 VARIABLES: tuple[Variable[object], ...] = (
     DS_ACCELERATOR, ACCEL_ALLOW, ACCEL_BLOCK, ACCEL_STRICT, ACCEL_PROBE, ACCEL_PROBE_TIMEOUT,
+    ACCEL_IMPORT,
 )  # type: ignore[assignment]  # fmt: skip
 #: Names that others read, so that what is nearly one of them is told of as misspelt, and they are not.
 _ELSEWHERE = (

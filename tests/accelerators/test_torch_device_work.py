@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +11,52 @@ import pytest
 import torch
 
 from accel_core import Backend, TorchAccelerator, UnsupportedError
+from accel_core.accelerators._torch_memory import lacks_page_locks
 from accel_core.accelerators._trial import computes_in
 
 Build = Callable[..., TorchAccelerator]
 
 
 # Memory
+
+#: A device that packages of PrivateUse1's simplest kind bring: a name and a module, and no hooks from C++.
+BARE = """
+import types, torch
+torch.utils.rename_privateuse1_backend("bare")
+module = types.ModuleType("torch.bare")
+told = {"is_available": True, "device_count": 1, "current_device": 0, "_is_in_bad_fork": False}
+for name, value in told.items():
+    setattr(module, name, lambda value=value: value)
+torch._register_device_module("bare", module)
+from accel_core import Backend, TorchAccelerator
+acc = TorchAccelerator(Backend(name="bare", priority=1, device_type="bare"))
+pinned = acc.pin_memory(torch.ones(2))
+print(pinned.tolist(), acc.is_pinned(pinned), acc.pin_empty(3, dtype=torch.int8).shape)
+"""
+
+
+def test_a_device_without_hooks_has_ordinary_memory_for_page_locked() -> None:
+    """docs/howto/writing-a-plugin.md, "A device that has less than a GPU": torch raises RuntimeError."""
+    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=False)
+    assert done.stdout == "[1.0, 1.0] False torch.Size([3])\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "lacks"),
+    [
+        (NotImplementedError("You should override `getPinnedMemoryAllocator`"), True),
+        (RuntimeError("Backend doesn't support getPinnedMemoryAllocator()"), True),
+        (
+            RuntimeError(
+                "pin_memory=True requires …; no pinned memory allocator is available on this system."
+            ),
+            True,
+        ),
+        (RuntimeError("CUDA error: out of memory"), False),
+    ],
+)
+def test_a_full_host_is_no_device_without_page_locked_memory(error: RuntimeError, lacks: bool) -> None:
+    assert lacks_page_locks(error) is lacks
 
 
 def test_old_names_call_the_new_functions(simulated: TorchAccelerator, vendor: Any) -> None:

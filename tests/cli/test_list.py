@@ -38,6 +38,28 @@ def test_the_cpu_is_what_is_left(accel):
     assert (document["chosen"], document["how"]) == ("cpu", "fallback")
 
 
+BRINGS = """
+import torch, types
+torch.foo = types.ModuleType("torch.foo")
+torch.foo.device_count = lambda: 3
+torch.accelerator.current = "foo"
+"""
+
+
+def test_a_package_that_announces_nothing_is_imported_first_for_every_command(accel, backend):
+    """Issue 23: nothing but the package's import brings its device, and nobody knew of it."""
+    accel.world.module("torch_foo", BRINGS)
+    assert accel.json("list")["chosen"] == "cpu"
+    document = accel.json("--import", "torch_foo", "list")
+    assert (document["chosen"], backend(document, "generic")["devices"]) == ("generic", 3)
+    for words in (["why", "generic"], ["info"], ["doctor", "--topic", "candidates"]):
+        done = accel("--import", "torch_foo", *words)
+        assert "generic" in done.stdout.partition("\n")[0], done.stdout + done.stderr
+    wrong = accel("--import", "torch_fooo", "list")
+    assert wrong.returncode == 2
+    assert "no module 'torch_fooo' is installed here" in wrong.stderr
+
+
 BROKEN = {
     "raises": ("raise RuntimeError('libhccl.so: cannot open')", "broken", "libhccl.so: cannot open"),
     "imports": ("import no_such_module_of_ours", "broken", "no_such_module_of_ours"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from accel_tests import layouts
 from accel_tests.plugins import NO_DEVICE
 
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
@@ -168,17 +169,29 @@ def test_what_breaks_import_torch_is_named_by_every_command(accel):
     accel.world.module("torch_bad", "raise ImportError('libbad.so')")
     accel.world.distribution("torch-bad", "2.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
-    said = (
-        "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload): ImportError: "
-        "libbad.so. `import torch` fails with it: pip uninstall torch-bad, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
-    )
-    for words in (["list"], ["why", "cpu"], ["info", "cpu"]):
+    fails = "torch-bad 2.0 fails when torch loads it (torch.backends: bad = torch_bad:autoload)"
+    helps = "`import torch` fails with it: pip uninstall torch-bad, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+    cause, same = ": ImportError: libbad.so", ", for the same reason as bad"
+    for words, why in ((["list"], same), (["why"], same), (["why", "bad"], same), (["info", "cpu"], cause)):
         done = accel(*words, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
-        assert said in done.stdout, words
+        assert f"{fails}{why}. {helps}" in done.stdout, words
+        assert done.stdout.count("libbad.so") == 1, words  # once a page: it may be long
         assert "no package announces" not in done.stdout
     assert "besides, torch_bad failed: ImportError: libbad.so" in accel("why").stdout
-    assert said not in accel("why", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+    assert fails not in accel("why", TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout
+
+
+def test_a_torch_that_breaks_every_backend_is_told_once_a_page(accel):
+    """Issue 23: "one finding once"."""
+    layouts._write(
+        accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12: no such file')\n"}
+    )
+    for name in ("npu", "mlu", "sdaa"):
+        accel.world.backend(name, 900)
+    for words in (["list"], ["why"]):
+        said = accel(*words).stdout
+        assert said.count("libcudart.so.12") == 1, said
+        assert said.count("torch fails to import, for the same reason as mlu. Reinstall torch") == 2, said
 
 
 def test_whose_word_it_is(accel):

@@ -74,6 +74,24 @@ def test_the_program_gets_what_its_handler_raised(torch_world, handler, seen, wh
     assert ended.answer == seen, ended.stderr
 
 
+#: Both are called "handlers" by what Python shows of them: an enum's lookup is not `SIG_DFL`'s doing.
+LOOKUP = """
+import enum
+class Card(enum.Enum):
+    A = 1
+Card(5)
+"""
+ANY_ATTRIBUTE = "handler = __import__('unittest.mock').mock.Mock()"
+
+
+@pytest.mark.parametrize("handler", ["handler = signal.SIG_DFL", ANY_ATTRIBUTE], ids=["default", "mock"])
+def test_what_no_handler_raised_is_the_plugins_fault(torch_world, handler):
+    torch_world.backend("acme", 900, extra=LOOKUP)
+    ended = torch_world.child(PROGRAM.format(handler=handler), strict=False)
+    assert ended.answer == "cpu"
+    assert "5 is not a valid Card" in ended.stderr
+
+
 def test_a_handler_of_the_plugins_own_is_the_plugins_fault(torch_world):
     own = f"""
 import signal

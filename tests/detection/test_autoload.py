@@ -7,7 +7,7 @@ import sys
 import pytest
 from accel_tests import layouts
 from accel_tests.asking import chosen, error, only
-from accel_tests.plugins import NO_DEVICE
+from accel_tests.plugins import NO_DEVICE, hook
 
 import accel_core
 from accel_core._support import child, torch_import
@@ -150,6 +150,27 @@ def test_who_takes_over_the_namespace_of_the_chosen_one_is_to_blame(world):
     assert said.startswith("torch-supa 2.13, which torch loads (torch_supa:autoload), ")
     assert "puts torch_supa.cuda in the place of torch.cuda" in said
     assert "`import torch` loads it: pip uninstall torch-supa, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+
+
+def test_a_package_that_was_built_for_another_torch_is_told_so(world):
+    announce(world, "npu", "raise ImportError('libnpu.so: undefined symbol: _ZN3c104getEv')")
+    said = (
+        "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload): built for "
+        "another torch (yours is 2.99.0+simulated): ImportError: libnpu.so: undefined symbol: _ZN3c104getEv"
+    )
+    assert told() == [f"{said}. {HELPS}"]
+    assert chosen().verdicts[0].reason == said
+
+
+def test_a_cause_that_a_verdict_tells_is_told_once(world):
+    """Issue 23: the same 500 characters stood in the table and in the note below it."""
+    announce(world, "npu", BROKEN)
+    world.backend("npu", vendor_import="torch_npu", extra=hook("accel_probe", "backend, others", BROKEN))
+    [said] = chosen().autoload
+    assert said == (
+        "torch-npu 2.13 fails when torch loads it (torch.backends: npu = torch_npu:autoload), for the same "
+        f"reason as npu. {HELPS}"
+    )
 
 
 # --- ACCEL_STRICT --------------------------------------------------------------------------------------

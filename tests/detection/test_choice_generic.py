@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 
+import pytest
 from accel_tests import layouts
 from accel_tests.asking import chosen, statuses
 from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core.detection.records import Status
+from accel_core.detection.select import select
+from accel_core.settings import read
 
 
 def announce(world, source: str, name: str = "foo") -> None:
@@ -39,6 +42,37 @@ def test_a_broken_announcement_leaves_the_next_its_turn(torch_world):
     torch_world.module("torch_aaa", "import sys; sys.exit(1)")
     torch_world.set_path([first, torch_world.site])
     assert accel_core.get_accelerator().name == "generic"
+
+
+#: The same of a package without an entry point: importing it is all that it takes.
+BRINGS_AT_IMPORT = f"{BRINGS}\nautoload()\n"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_a_package_that_announces_nothing_can_be_named(torch_world, monkeypatch, isolated):
+    """`accel --import` sets it, for the children that try the device."""
+    torch_world.module("torch_foo", BRINGS_AT_IMPORT)
+    monkeypatch.setenv("ACCEL_IMPORT", " torch_foo ,")
+    found = select(read(), isolated=isolated).selection
+    assert (found.chosen, found.verdicts[0].devices) == ("generic", 3)
+    assert ("torch_foo" in sys.modules) is not isolated
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("raise OSError('libfoo.so')", "OSError: libfoo.so"),
+        ("raise SystemExit(3)", "SystemExit: it tried to end the process with 3"),
+    ],
+    ids=["raises", "exits"],
+)
+def test_a_package_that_is_named_and_fails_is_named_in_the_verdict(torch_world, monkeypatch, source, told):
+    torch_world.module("torch_foo", source)
+    monkeypatch.setenv("ACCEL_IMPORT", "torch_foo")
+    generic = select(read(), isolated=True).selection.verdicts[0]
+    assert generic.status is Status.BROKEN
+    assert generic.reason == f"torch_foo, which ACCEL_IMPORT names, fails to import: {told}"
+    assert generic.hint == "take torch_foo out of ACCEL_IMPORT"
 
 
 def test_a_package_that_a_plugin_claims_is_left_to_the_plugin(torch_world):

@@ -105,6 +105,8 @@ def test_hardware_without_its_plugin_is_named_with_the_command(torch_world, monk
     assert chosen().missing_plugins == (
         "NVIDIA GPU is present (/dev/nvidia0) and its plugin is not installed: pip install accel-cuda",
     )
+    monkeypatch.setenv("ACCEL_BLOCK", "cuda")  # whose plugin would not be let in
+    assert chosen().missing_plugins == ()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sessions")

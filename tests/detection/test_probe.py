@@ -310,3 +310,49 @@ def test_a_verdict_is_printable_and_json(torch_world):
         str(verdict(candidate, Outcome(Status.NO_DEVICE, "none", "look again")))
         == "npu (accel-npu 1.0): no device: none. look again"
     )
+
+
+# --- A library that was built for another torch ----------------------------------------------------------
+
+LACKS = "/site/torch_npu/lib/libtorch_npu.so: undefined symbol: "
+
+
+@pytest.mark.parametrize(
+    "symbol",
+    [
+        "_ZN3c1021throwNullDataPtrErrorEv",
+        "_ZNK2at10TensorBase4sizeEl",
+        "_ZN5torch8autograd4Node4nameEv",
+        "_ZTIN3c105ErrorE",
+    ],
+)
+def test_a_library_that_lacks_a_symbol_of_torch_was_built_for_another_torch(torch_world, symbol):
+    vendor(torch_world, f"raise ImportError({LACKS + symbol!r})")
+    found = judge()
+    assert found.status is Status.BROKEN
+    assert found.reason == (
+        f"torch_npu failed: built for another torch (yours is 2.99.0+simulated): ImportError: {LACKS}{symbol}"
+    )
+    assert found.hint == "install the vendor's wheel for this torch"
+    assert found.cause == f"ImportError: {LACKS}{symbol}"
+
+
+@pytest.mark.parametrize("symbol", ["aclInit", "_ZN4acme4opensERKN2at6TensorE", "_ZN6c10_npu3getEv"])
+def test_a_symbol_of_anybody_else_tells_nothing_of_torch(torch_world, symbol):
+    vendor(torch_world, f"raise ImportError({LACKS + symbol!r})")
+    found = judge()
+    assert found.reason == f"torch_npu failed: ImportError: {LACKS}{symbol}"
+    assert found.hint == ""
+
+
+def test_a_hint_of_the_plugins_own_comes_before_that(torch_world):
+    vendor(torch_world, f"raise ImportError('{LACKS}_ZN3c104getEv')", hints=(("undefined", "update CANN"),))
+    assert judge().hint == "update CANN"
+
+
+def test_a_torch_that_lacks_its_own_symbols_is_to_be_reinstalled(torch_world):
+    torch_world.module("torch", f"raise ImportError('{LACKS}_ZN3c104getEv')")
+    vendor(torch_world, "")
+    found = judge()
+    assert found.reason.endswith("Reinstall torch")
+    assert (found.hint, "another torch" in found.reason) == ("", False)

@@ -57,8 +57,12 @@ def test_a_probe_for_a_listing_imports_nothing_here(torch_world):
             "import os, sys; sys.stderr.write('fatal: no CANN\\n'); sys.stderr.flush(); os._exit(3)",
             "exited with status 3 at: importing torch_npu (accel-npu 1.0); last words: fatal: no CANN",
         ),
+        (
+            "import os; os.write(2, b'Failed: no CANN (\\n  3\\n)\\n'); os._exit(3)",
+            "exited with status 3 at: importing torch_npu (accel-npu 1.0); last words: Failed: no CANN (",
+        ),
     ],
-    ids=["_exit", "SIGSEGV", "last words"],
+    ids=["_exit", "SIGSEGV", "last words", "a bracket last"],
 )
 def test_a_vendor_that_takes_its_process_down_is_a_verdict(torch_world, source, said):
     vendor(torch_world, source, isolated_probe=True)

@@ -76,6 +76,11 @@ def test_without_probing_it_starts_one_process_which_reads_the_declarations(torc
     assert found["mlu"] == ("not_probed", "installed, and not probed")
     assert found["npu"] == ("not_installed", "torch_npu is not installed")
     assert ran == [isolated._declare_in_child]
+    load = isolated.IsolatedLoader(60)
+    for pins, pinned in (("mlu", ["mlu"]), ("mlu,npu", []), ("", [])):
+        again = survey.survey(read({"DS_ACCELERATOR": pins}), probing=False, load=load)
+        assert [candidate.name for candidate in again.pinned] == pinned
+    assert len(ran) == 2  # whoever has read the declarations lends them
     assert not {"accel_mlu", "accel_npu"} & set(sys.modules)
 
 

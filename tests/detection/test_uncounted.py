@@ -66,6 +66,12 @@ def test_several_numbers_and_one_of_them_there(nodes, monkeypatch):
     assert said(nodes)[0].startswith("ACME_VISIBLE_DEVICES='2,1,7' names devices 2, 7, counted from 0")
 
 
+def test_a_variable_that_another_overrules_is_not_blamed(nodes, monkeypatch):
+    monkeypatch.setenv("ACME_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("CARD_VISIBLE_DEVICES", "99")
+    assert said(nodes)[0] == "the vendor's runtime counts no device with ACME_VISIBLE_DEVICES='1'"
+
+
 @pytest.mark.parametrize(("grammar", "value"), BEYOND.items(), ids=BEYOND)
 def test_in_every_grammar(nodes, monkeypatch, grammar, value):
     monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)

@@ -345,3 +345,37 @@ def test_after_the_end_no_child_starts(job, monkeypatch):
     isolation.end_all(for_good=True)
     with pytest.raises(OSError, match="starts no other any more"):
         job("return {}")
+
+
+FRAMES = """Traceback (most recent call last):
+  File "/site/torch_npu/errors.py", line 3, in <module>
+    raise RuntimeError(
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        ("fatal: no CANN", "fatal: no CANN"),
+        (
+            "ERROR! IPEX needs PyTorch 2.8.*, but PyTorch 2.13.0 is found.\n)",
+            "ERROR! IPEX needs PyTorch 2.8.*",
+        ),
+        (f"{FRAMES}acme.NoLicence: expired (\n)\n", "acme.NoLicence: expired ("),
+        (f"{FRAMES}RuntimeError: no runtime\n[\n  'hint'\n]\nINFO: bye", "RuntimeError: no runtime"),
+        ("error 3: no licence\nlibacme was built on Monday", "error 3: no licence"),
+        ("no licence\n)\n", "no licence"),
+        (
+            "Fatal Python error: Segmentation fault\n\nExtension modules: numpy (total: 5)",
+            "Fatal Python error",
+        ),
+        ("}\n)", ")"),
+    ],
+)
+def test_last_words_are_the_last_error_and_not_the_last_line(stderr, said):
+    """Of a process that a package ended: a message of several lines ends in a bracket, a log says goodbye."""
+    assert ChildReport(returncode=3, stderr=stderr).last_words.startswith(f"; last words: {said}")
+
+
+def test_who_says_nothing_has_no_last_words():
+    assert ChildReport(returncode=3, stderr="").last_words == ""

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -188,6 +189,35 @@ def test_what_callers_expect_passes(error):
     with pytest.raises(type(error)) as raised, preserved("accel-faulty 1.2"):
         raise error
     assert raised.value is error
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers")
+def test_a_timer_that_rang_while_the_plugin_ran_stays_silent():
+    rung = []
+    before = signal.signal(signal.SIGALRM, lambda *_: rung.append(1))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with preserved("accel-faulty 1.2"):
+            until = time.monotonic() + 10
+            while not rung and time.monotonic() < until:
+                time.sleep(0.01)
+        assert (rung, signal.getitimer(signal.ITIMER_REAL)) == ([1], (0, 0))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers")
+def test_a_timer_that_the_plugin_stopped_runs_on_with_what_is_left():
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1000)
+        with preserved("accel-faulty 1.2"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            time.sleep(0.2)
+        left, interval = signal.getitimer(signal.ITIMER_REAL)
+        assert (900 < left <= 999.8, interval) == (True, 0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no such timers")

@@ -42,6 +42,9 @@ def test_a_pci_device_that_cannot_be_read_is_left_out(machine):
     machine.write("sys/bus/pci/devices/0000:00:01.0/modalias", "of:NgpuT(null)Cnvidia,ga10b\n")
     machine.write("sys/bus/pci/devices/0000:00:02.0/modalias", "")
     (machine.root / "sys/bus/pci/devices/0000:00:03.0/modalias").mkdir(parents=True)
+    later = "pci:v000010DEd00002335sv000010DEsd000016C1bc03sc02i00"
+    machine.write("sys/bus/pci/devices/0000:00:04.0/modalias", f"{later}p01\n")
+    machine.write("sys/bus/pci/devices/0000:00:05.0/modalias", later.replace("bc", "kc"))
     assert pci_devices(machine.path) == ()
 
 
@@ -111,7 +114,16 @@ class TestEvidence:
         machine.write("dev/nvidia0")
         assert str(evidence(backend(device_nodes=("/dev/nvidia[0-9]*",)), machine.path)) == "/dev/nvidia0"
 
+    def test_pci_ids_alone(self, machine):
+        machine.pci(H200.address, H200.vendor, H200.device, H200.class_code)
+        found = str(evidence(backend(pci_ids=("10de",)), machine.path))
+        assert found == "PCI 10de:2335 at 0000:00:04.0"
+
     def test_many_cards_are_counted_not_listed(self, machine):
+        for i in range(4):
+            machine.write(f"dev/xpu{i}")
+        found = evidence(backend(device_nodes=("/dev/xpu[0-9]*",)), machine.path)
+        assert str(found) == "/dev/xpu0, /dev/xpu1, /dev/xpu2, /dev/xpu3"
         for i in range(16):
             machine.write(f"dev/davinci{i}")
         found = evidence(backend(device_nodes=("/dev/davinci[0-9]*",)), machine.path)

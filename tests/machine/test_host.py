@@ -29,6 +29,40 @@ def test_what_cannot_be_read_is_absent(machine, path):
     assert not host.path_exists(path, machine.path)
 
 
+def test_a_file_of_many_reads_is_whole_and_leaves_nothing_open(machine):
+    lines = [f"{number} mounted somewhere" for number in range(5000)]
+    machine.write("proc/self/mountinfo", "\n".join(lines))
+
+    def read():
+        assert host.read_text("/proc/self/mountinfo", machine.path).splitlines() == lines
+        return os.dup(0)  # the lowest number that is free
+
+    first, second = read(), read()
+    os.close(first)
+    os.close(second)
+    assert second == first + 1
+
+
+@pytest.mark.parametrize(
+    ("allowed", "there", "quota", "cores"),
+    [
+        (frozenset(range(4, 7)), 8, None, 3),
+        (None, 8, None, 8),  # a system on which processes are not bound
+        (None, None, None, 1),
+        (frozenset(range(4, 7)), 8, 1.5, 2),
+        (frozenset(range(4, 7)), 8, 5.0, 3),
+        (frozenset(range(4, 7)), 8, 0.0, 1),
+    ],
+)
+def test_as_many_cores_as_this_process_may_use_and_its_quota_is_worth(
+    monkeypatch, allowed, there, quota, cores
+):
+    monkeypatch.setattr(host, "allowed_cores", lambda: allowed)
+    monkeypatch.setattr(os, "cpu_count", lambda: there)
+    monkeypatch.setattr(host, "cgroup_cpu_quota", lambda: quota)
+    assert host.usable_cores() == cores
+
+
 def test_a_folder_that_may_not_be_searched_is_absent(machine):
     if not hasattr(os, "geteuid") or os.geteuid() == 0:
         pytest.skip("root may search every folder")

@@ -19,8 +19,8 @@ ACME = Backend(
     container_hint="start it with its cards: docker run --device /dev/acme0",
 )  # fmt: skip
 
-#: A line of /proc/self/mountinfo: what of the host lies where.
-MOUNT = "1 0 8:1 {} {} rw,relatime - ext4 /dev/sda1 rw"
+#: /proc/self/mountinfo: where the whole disk is, and what else of the host lies where.
+MOUNT = "2 1 8:1 / / rw - ext4 /dev/sda1 rw\n1 0 8:1 {} {} rw,relatime - ext4 /dev/sda1 rw"
 
 
 @pytest.mark.parametrize(

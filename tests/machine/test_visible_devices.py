@@ -139,7 +139,7 @@ def test_level_zero(value, ids):
     assert parse_visible_devices("level-zero", value).ids == ids
 
 
-@pytest.mark.parametrize("value", ["x", "0,", "0.1.2", ",", "0.", " "])
+@pytest.mark.parametrize("value", ["x", "0,", "0.1.2", ",", "0.", " ", "-x"])
 def test_level_zero_refuses_the_rest(value):
     with pytest.raises(SettingError, match=r"device\.tile"):
         parse_visible_devices("level-zero", value)
@@ -209,6 +209,7 @@ def test_format(grammar, ids, value):
         ("modules", [], "cannot be written .* one or more module ids"),
         ("mlu", [MLU, 0], "cannot be written"),
         ("mlu", [MLU[:20]], "is not a device"),
+        ("mlu", [MLU.replace("-", "0")], "is not a device"),
         ("level-zero", [], "cannot be written .* one or more devices"),
         ("level-zero", ["0.1.2"], "is not a device"),
         ("indices", ["0.1"], "is not a device"),

@@ -103,6 +103,17 @@ def test_ipex_for_processors(install, judge):
     assert imported == []
 
 
+@pytest.mark.parametrize("version", ["2.8.0", "2.99.0"])
+def test_ipex_for_processors_is_named_also_where_something_else_decides(install, judge, version):
+    """Without a GPU, and beside another torch: what `accel why xpu` says that it is."""
+    install(version, library="libintel-ext-pt-cpu.so")
+    said, imported = judge("xpu")
+    assert by_way(said)[800]["status"] == ("incompatible" if version == "2.8.0" else "no_device")
+    assert by_way(said)[800]["description"].endswith("; what is installed is IPEX's CPU build, without XPU")
+    assert by_way(said)[790]["description"] == NATIVE.description
+    assert imported == []
+
+
 @pytest.mark.parametrize(
     ("source", "reason", "hint"),
     [

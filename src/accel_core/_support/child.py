@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,9 @@ _LARGEST = 16 << 20
 _ANSWER_KEPT = 4 << 20
 _WORDS_KEPT = 8 << 10
 
+#: A line that tells an error: one at the margin, as frames of a traceback are not, and no line of a log.
+_ERROR = re.compile(r"(?!\s|INFO|DEBUG|WARN|NOTE)(.*(error|fatal)|[\w.]+: \S)", re.IGNORECASE)
+
 #: The child's program: the parent's path before any import but that of `sys`, which is built in. The job is
 #: on stdin: a command line has its limits, and everybody can read it.
 _PROGRAM = (
@@ -93,6 +97,13 @@ class ChildReport(NamedTuple):
         with contextlib.suppress(ValueError):
             return f"died of {signal.Signals(-code).name}"
         return f"died of signal {-code}"
+
+    @property
+    def last_words(self) -> str:
+        """The last error that it printed, as a clause, else the last line with a word; empty for none."""
+        lines = self.stderr.splitlines()
+        told = [*filter(_ERROR.match, lines)] or [s for s in lines if re.search(r"\w\w", s)] or lines
+        return f"; last words: {told[-1].strip()}" if told else ""
 
     def pass_on(self) -> None:
         """Print on our stderr the end of what the child printed; one that is closed or full is no matter."""

@@ -16,6 +16,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -263,16 +264,20 @@ def _set_handlers(before: list[Any]) -> bool:
     return changed
 
 
-def _timer() -> tuple[float, float] | None:
-    return _signal.getitimer(_signal.ITIMER_REAL) if hasattr(_signal, "getitimer") else None
+def _timer() -> tuple[float, float, float] | None:
+    """Seconds that are left, the interval, and when that was."""
+    if not hasattr(_signal, "getitimer"):
+        return None
+    return (*_signal.getitimer(_signal.ITIMER_REAL), time.monotonic())
 
 
-def _set_timer(before: tuple[float, float]) -> bool:
-    """Disarm one that was armed, and arm again what was stopped; one that runs on is left alone."""
+def _set_timer(before: tuple[float, float, float]) -> bool:
+    """Disarm one that was armed, arm again what was stopped; one that runs on, or rang, is left alone."""
     left, interval = _signal.getitimer(_signal.ITIMER_REAL)
-    changed = interval != before[1] or bool(left) != bool(before[0])
+    due = before[0] and max(0.0, before[0] - (time.monotonic() - before[2]))
+    changed = bool(left) != bool(due or before[1]) or interval != before[1]
     if changed:
-        _signal.setitimer(_signal.ITIMER_REAL, *before)
+        _signal.setitimer(_signal.ITIMER_REAL, due or before[1], before[1])
     return changed
 
 

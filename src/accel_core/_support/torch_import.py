@@ -9,7 +9,9 @@ user imported torch before, what is there is taken as it is.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
@@ -18,28 +20,17 @@ from typing import NamedTuple
 
 from accel_core._support.forks import ForkSafeLock
 from accel_core._support.installed import entry_points, package_folders
-from accel_core.errors import AccelError, BackendUnavailableError, raise_if_users
+from accel_core.errors import CAUGHT, AccelError, BackendUnavailableError, raise_if_users, root_cause
 
 __all__ = [
-    "AUTOLOAD",
-    "BUILDS",
-    "FREE_SLOT",
-    "OWN_ENTRY_POINT",
-    "TORCH_GROUP",
-    "TorchBuild",
-    "autoload_is_on",
-    "autoload_restored",
-    "failed_before",
-    "import_torch",
-    "imported_by_us",
-    "is_running",
-    "namespace_taken_by",
-    "origin",
-    "private_use1_is_free",
-    "torch_build",
-]
+    "AUTOLOAD", "BUILDS", "FREE_SLOT", "IMPORTED", "OWN_ENTRY_POINT", "TORCH_GROUP", "TorchBuild",
+    "autoload_is_on", "autoload_restored", "cause_and_step", "failed_before", "import_torch",
+    "imported_by_us", "is_running", "namespace_taken_by", "origin", "private_use1_is_free", "torch_build",
+]  # fmt: skip
 
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+#: Packages, by comma, that are imported after torch: they bring a device, and announce it to nobody.
+IMPORTED = "ACCEL_IMPORT"
 #: Entry points of this group torch calls while it is imported.
 TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, accel-train's: it follows what a parent process activated.
@@ -49,20 +40,33 @@ _ours = False
 
 
 def import_torch() -> ModuleType:
-    """Return torch, imported with autoload off when it is not there yet.
+    """Return torch, imported with autoload off when it is not there yet, and with what `ACCEL_IMPORT` names.
 
     Raises `BackendUnavailableError` with the next step when torch is missing or broken.
     """
     if sys.modules.get("torch") is not None:
         # Somebody else's import, perhaps still under way in another thread. It is waited for without our
         # lock, since that thread may come here from a package that torch loads.
-        return _import()
+        return _with_named(_import())
     global _ours
     with _lock, autoload_restored():
         os.environ[AUTOLOAD] = "0"
         torch = _import()
         _ours = True
     _follow_activations()
+    return _with_named(torch)
+
+
+def _with_named(torch: ModuleType) -> ModuleType:
+    """torch, once the packages that `ACCEL_IMPORT` names are imported."""
+    for name in filter(None, map(str.strip, os.environ.get(IMPORTED, "").split(","))):
+        try:
+            importlib.import_module(name)
+        except CAUGHT as error:
+            raise_if_users(error)
+            told, step = cause_and_step(error)
+            reason = f"{name}, which {IMPORTED} names, fails to import: {told}"
+            raise BackendUnavailableError(reason, hint=step or f"take {name} out of {IMPORTED}") from error
     return torch
 
 
@@ -216,6 +220,20 @@ def _assignments(source: str) -> dict[str, str]:
             ):
                 assigned[target.id] = value.value
     return assigned
+
+
+#: What the loader says of a C++ symbol of torch's own namespaces that a library needs and torch has not.
+_LACKS = re.compile(r"symbol\b.*?\b_{1,2}Z(?:T[ISV])?NK?(?:3c10|2at|5torch)\d", re.IGNORECASE)
+
+
+def cause_and_step(error: BaseException) -> tuple[str, str]:
+    """`root_cause`, and what to do about a library that was built for another torch; empty for all else."""
+    cause = root_cause(error)
+    build = torch_build() if _LACKS.search(cause) else None
+    if build is None:
+        return cause, ""
+    told = f"built for another torch (yours is {build.version}): {cause}"
+    return told, "install the vendor's wheel for this torch"
 
 
 # --- What torch's namespaces tell ----------------------------------------------------------------------

@@ -15,9 +15,16 @@ if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-__all__ = ["TorchMemory", "TorchRuntime"]
+__all__ = ["TorchMemory", "TorchRuntime", "lacks_page_locks"]
 
 _T = TypeVar("_T")
+#: torch's words (2.13) where a device has no allocator of such memory, or no hooks that could name one.
+_NO_LOCKS = ("no pinned memory allocator", "register PrivateUse1HooksInterface", "getPinnedMemoryAllocator")
+
+
+def lacks_page_locks(error: RuntimeError) -> bool:
+    """Whether torch refuses page-locked memory as the device has none, and not as the host's is full."""
+    return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
 
 
 class TorchMemory(Pinning, Memory):
@@ -42,10 +49,8 @@ class TorchMemory(Pinning, Memory):
         """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
         try:
             tried: torch.Tensor = self._torch.empty(1, device="cpu", pin_memory=True)
-        except NotImplementedError:
-            return False
-        except RuntimeError:  # such as of a host whose memory is full: whoever asked is told
-            return True
+        except RuntimeError as error:
+            return not lacks_page_locks(error)  # whoever asked is told of all else
         return tried.device.type == "cpu"
 
     def _where_pages_lock(self, function: Callable[[], None]) -> Callable[[], None]:

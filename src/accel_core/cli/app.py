@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core._support import log
+from accel_core._support.installed import is_installed
+from accel_core._support.torch_import import IMPORTED
 from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
 from accel_core.errors import CAUGHT, root_cause
@@ -121,6 +124,17 @@ class _Group(click.Group):
                 formatter.write_dl(list(rows))
 
 
+def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
+    """Name the packages where this process and its children look for them."""
+    for name in names:
+        if not is_installed(name):
+            raise click.BadParameter(
+                f"no module {name!r} is installed here; install it, or correct its name."
+            )
+    if names:
+        os.environ[IMPORTED] = ",".join([*names, os.environ.get(IMPORTED, "")]).rstrip(",")
+
+
 @click.group(
     cls=_Group,
     commands=_Commands(),
@@ -128,6 +142,10 @@ class _Group(click.Group):
 )
 @click.version_option(__version__, message="accel-core %(version)s")
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when.")
+@click.option(
+    "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False, callback=_import_first,
+    help="Import it after torch: a package that brings a device and announces it to nobody; may be repeated.",
+)  # fmt: skip
 @click.pass_context
 def accel(ctx: click.Context, *, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,42 +20,7 @@ __all__ = [
     "read_settings",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-
-
-def as_json(command: F) -> F:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command)
-
-
-def backend_name(command: F) -> F:
-    """`[NAME]`, written as `DS_ACCELERATOR` writes one; the command gets a `Pin` or `None`."""
-    argument = click.argument(
-        "name", required=False, metavar="[NAME]", callback=_pin, shell_complete=_installed
-    )
-    return argument(command)
-
-
-def backend_names(command: F) -> F:
-    """`[NAME]...`; the command gets a tuple of `Pin`s, empty where none is given."""
-    argument = click.argument(
-        "names", nargs=-1, metavar="[NAME]...", callback=_pins, shell_complete=_installed
-    )
-    return argument(command)
-
-
-def backend_option(command: F) -> F:
-    """`--backend NAME`; the command gets a `Pin` or `None`."""
-    text = "This backend, instead of the chosen one."
-    option = click.option("--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=text)
-    return option(command)
-
-
-def probe_timeout(command: F) -> F:
-    """`--timeout`; the command gets a number of seconds or `None`."""
-    text = "How long each probe may take [default: ACCEL_PROBE_TIMEOUT, or 10]."
-    return click.option("--timeout", metavar="SECONDS", callback=_seconds, help=text)(command)
 
 
 def read_settings(timeout: float | None = None) -> Settings:
@@ -87,3 +52,27 @@ def _parsed(parse: Callable[[str], T], value: str) -> T:
 def _installed(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names that are installed, from metadata: no plugin is imported for a press of the tab key."""
     return [CompletionItem(name) for name in installed_names() if name.startswith(incomplete.lower())]
+
+
+#: `--json`.
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+#: `[NAME]`, written as `DS_ACCELERATOR` writes one; the command gets a `Pin` or `None`.
+backend_name = click.argument(
+    "name", required=False, metavar="[NAME]", callback=_pin, shell_complete=_installed
+)
+
+#: `[NAME]...`; the command gets a tuple of `Pin`s, empty where none is given.
+backend_names = click.argument(
+    "names", nargs=-1, metavar="[NAME]...", callback=_pins, shell_complete=_installed
+)
+
+_THIS = "This backend, instead of the chosen one."
+#: `--backend NAME`; the command gets a `Pin` or `None`.
+backend_option = click.option(
+    "--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=_THIS
+)
+
+_HOW_LONG = "How long each probe may take [default: ACCEL_PROBE_TIMEOUT, or 10]."
+#: `--timeout`; the command gets a number of seconds or `None`.
+probe_timeout = click.option("--timeout", metavar="SECONDS", callback=_seconds, help=_HOW_LONG)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from accel_core._text import clean
 from accel_core.detection import messages
@@ -79,7 +79,16 @@ def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
         if absent[0] is v and all(w in absent or messages.is_uninstalled(w) for w in alike):
             rows.append(v._replace(reason=messages.none_found(w.hardware for w in absent)))
     told = {_key(v) for v in rows}
-    return rows, [v for v in shared if _key(v) not in told]
+    return [*_once(rows)], [v for v in shared if _key(v) not in told]
+
+
+def _once(rows: Iterable[Verdict]) -> Iterator[Verdict]:
+    """The rows, each cause in full where it stands first: it may be long, and a broken torch breaks all."""
+    told: dict[str, str] = {"": ""}
+    for v in rows:
+        same = f", for the same reason as {told[v.cause]}" if told.get(v.cause) else ""
+        yield v._replace(reason=v.reason.replace(f": {v.cause}", same)) if same else v
+        told.setdefault(v.cause, v.name)
 
 
 def _is_only_absent(verdict: Verdict) -> bool:

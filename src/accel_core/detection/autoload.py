@@ -12,14 +12,20 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support.torch_import import autoload_is_on, failed_before, import_torch, imported_by_us
+from accel_core._support.torch_import import (
+    autoload_is_on,
+    cause_and_step,
+    failed_before,
+    import_torch,
+    imported_by_us,
+)
 from accel_core._text import clean
 from accel_core.backend import Backend
 from accel_core.detection.builtin import announced, fails_in_torch, remedies
 from accel_core.detection.facts import impersonator
 from accel_core.detection.isolated import decode_backend, encode_backend
 from accel_core.detection.plugins import EntryPoint
-from accel_core.errors import CAUGHT, root_cause
+from accel_core.errors import CAUGHT
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
@@ -94,7 +100,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int,
         try:
             package.load()()  # type: ignore[operator]  # as torch calls it, whatever it is
         except CAUGHT as error:
-            wrong[index] = Spoiler(fails_in_torch(package, root_cause(error)), remedies(package))
+            wrong[index] = Spoiler(fails_in_torch(package, cause_and_step(error)[0]), remedies(package))
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:
             continue

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from accel_core._support.guarded import begin
 from accel_core._support.torch_import import (
     AUTOLOAD,
+    IMPORTED,
     OWN_ENTRY_POINT,
     TORCH_GROUP,
+    cause_and_step,
     import_torch,
     torch_build,
 )
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.plugins import EntryPoint, find_entry_points
-from accel_core.errors import BackendUnavailableError, DeclinedError, raise_if_users, root_cause
+from accel_core.errors import BackendUnavailableError, DeclinedError, raise_if_users
 from accel_core.settings import read
 
 CPU = Backend(
@@ -44,7 +47,7 @@ def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     """What can be said without importing torch or a vendor's package; for the CPU that is everything."""
     if backend.name == CPU.name:
         return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
-    if unclaimed(others):
+    if unclaimed(others) or os.environ.get(IMPORTED):
         return None
     if sys.modules.get("torch") is not None:
         torch = import_torch()  # another thread may still be importing it
@@ -152,7 +155,7 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
             entry_point.load()()  # type: ignore[operator]
         except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
             raise_if_users(error)
-            reason = fails_in_torch(entry_point, root_cause(error))
+            reason = fails_in_torch(entry_point, cause_and_step(error)[0])
             failure = BackendUnavailableError(reason, hint=remedies(entry_point))
             failure.__cause__ = error
         else:

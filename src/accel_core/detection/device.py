@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._support.guarded import begin, preserved, stdout_to_stderr
-from accel_core._support.torch_import import import_torch
+from accel_core._support.torch_import import cause_and_step, import_torch
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import builtin, plugins
 from accel_core.detection.creation import create
@@ -27,7 +27,6 @@ from accel_core.errors import (
     InvalidAcceleratorError,
     InvalidBackendError,
     raise_if_users,
-    root_cause,
 )
 from accel_core.machine import devices
 
@@ -190,11 +189,12 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     hint = own or explain(candidate, error, group)
     if isinstance(error, BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
-    hint = hint or report_to(candidate, at)
+    cause, step = cause_and_step(error)
+    hint = hint or step or report_to(candidate, at)
     if isinstance(error, InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
     failed = at if at.startswith(_OF_THE_PLUGIN) else " or ".join(candidate.backend.vendor_imports)
-    return Outcome(Status.BROKEN, f"{failed} failed: {root_cause(error)}", hint, error=error)
+    return Outcome(Status.BROKEN, f"{failed} failed: {cause}", hint, error=error)
 
 
 def report_to(candidate: Candidate, at: str) -> str:

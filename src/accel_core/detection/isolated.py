@@ -26,13 +26,9 @@ if TYPE_CHECKING:
     from accel_core._support.child import ChildReport
 
 __all__ = [
-    "IsolatedLoader",
-    "decode_backend",
-    "decode_candidate",
-    "encode_backend",
-    "encode_candidate",
+    "IsolatedLoader", "decode_backend", "decode_candidate", "encode_backend", "encode_candidate",
     "probe_isolated",
-]
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -68,8 +64,9 @@ class IsolatedLoader:
             for alone in child.each(lambda e: self._in_child([e]), left, host.usable_cores()) if left else ():
                 found |= alone
             self._known |= found
-            for spoiled in [e for e, lived in left.items() if lived and not _fails(found[e])][:1]:
-                self._known |= next(filter(None, (self._spoiling(e, spoiled) for e in new)), {})
+            # Of those that another one spoils, the first tells who.
+            spoiled = [e for e, lived in left.items() if lived and not _fails(found[e])][:1]
+            self._known |= next(filter(None, (self._spoiling(e, s) for s in spoiled for e in new)), {})
         return [self._known[e] for e in entry_points]
 
     def _spoiling(self, entry_point: EntryPoint, other: EntryPoint) -> Plugins:
@@ -208,8 +205,7 @@ def _ended(report: ChildReport, timeout: float, did: str, step: str, name: str) 
     if report.timed_out:
         reason = f"no answer within {timeout:g} s; it was at: {report.stage}"
         return Outcome(Status.TIMED_OUT, reason, hint)
-    last_line = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
-    reason = f"the process that {did} {report.ending} at: {report.stage}{last_line}"
+    reason = f"the process that {did} {report.ending} at: {report.stage}{report.last_words}"
     return Outcome(Status.CRASHED, reason, hint)
 
 

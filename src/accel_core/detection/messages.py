@@ -14,21 +14,9 @@ from accel_core.machine import vendors
 from accel_core.settings import Pin, Settings
 
 __all__ = [
-    "MANY",
-    "conflict",
-    "fallback",
-    "is_uninstalled",
-    "merely_absent",
-    "merged",
-    "none_found",
-    "not_found",
-    "nothing_usable",
-    "pin_not_honoured",
-    "reason",
-    "reasons",
-    "refused_cpu",
-    "unknown",
-]
+    "MANY", "conflict", "fallback", "is_uninstalled", "merely_absent", "merged", "none_found", "not_found",
+    "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
+]  # fmt: skip
 
 # --- Verdicts ------------------------------------------------------------------------------------------
 

@@ -21,24 +21,10 @@ if TYPE_CHECKING:
     import pluggy
 
 __all__ = [
-    "EntryPoint",
-    "Unimported",
-    "ask",
-    "ask_each",
-    "declarations",
-    "failure",
-    "find_entry_points",
-    "implements",
-    "is_of_another_core",
-    "load",
-    "misfit",
-    "name_of",
-    "of_another_core",
-    "provenance",
-    "read",
-    "steps",
-    "unloaded",
-]
+    "EntryPoint", "Unimported", "ask", "ask_each", "declarations", "failure", "find_entry_points",
+    "implements", "is_of_another_core", "load", "misfit", "name_of", "of_another_core", "provenance", "read",
+    "steps", "unloaded",
+]  # fmt: skip
 
 
 class EntryPoint(NamedTuple):

@@ -133,16 +133,13 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> Choice:
     how = How.FALLBACK if fallback else How.RANKED
     missing = missing_plugins(c.name for c in candidates) if fallback else ()
     spoiled = _untold(judge.autoload(chosen, fallback=fallback), verdicts)
+    more = (*missing, *spoiled)
     error: AccelError | None = None
-    if chosen is None or (fallback and _refuses_cpu(settings, verdicts, (*missing, *spoiled))):
+    if chosen is None or (fallback and _refuses_cpu(settings, verdicts, more)):
         from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
-        message = (
-            messages.refused_cpu(settings, verdicts, (*missing, *spoiled))
-            if chosen
-            else messages.nothing_usable(verdicts)
-        )
-        error = BackendUnavailableError(message)
+        why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
+        error = BackendUnavailableError(why)
     return _choice(chosen, candidates, verdicts, how, error, missing, spoiled)
 
 
@@ -153,9 +150,11 @@ def _refuses_cpu(settings: Settings, verdicts: Iterable[Verdict], more: tuple[st
     return bool(settings.strict) and bool(more or any(v.needs_mending for v in verdicts))
 
 
-def _untold(spoilers: Iterable[Spoiler], verdicts: Iterable[Verdict]) -> tuple[str, ...]:
-    """What torch's autoload spoils, but for what a verdict says already."""
-    return tuple(str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts))
+def _untold(spoilers: Iterable[Spoiler], verdicts: list[Verdict]) -> tuple[str, ...]:
+    """What torch's autoload spoils, but for what a verdict says already: its cause, or all of it."""
+    told = [(f": {v.cause}. ", f", for the same reason as {v.name}. ") for v in verdicts if v.cause]
+    lines = [str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts)]
+    return tuple(functools.reduce(lambda line, said: line.replace(*said), told, line) for line in lines)
 
 
 def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:

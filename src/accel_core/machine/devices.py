@@ -16,16 +16,9 @@ from accel_core.backend import Backend
 from accel_core.machine import host
 
 __all__ = [
-    "Evidence",
-    "PciDevice",
-    "device_nodes",
-    "enumerated",
-    "evidence",
-    "matches_node",
-    "matches_pci",
-    "numa_node_of",
-    "pci_devices",
-]
+    "Evidence", "PciDevice", "device_nodes", "enumerated", "evidence", "matches_node", "matches_pci",
+    "numa_node_of", "pci_devices",
+]  # fmt: skip
 
 
 class PciDevice(NamedTuple):

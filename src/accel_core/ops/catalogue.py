@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.ops.providers import OpProvider
 from accel_core.settings import Variable, flag
 
@@ -21,8 +22,6 @@ __all__ = ["OpCandidate", "Operator", "choose", "table"]
 
 #: Whether operators are compiled for the processor at their first use; else what starts at once serves.
 ACCEL_COMPILE = Variable("ACCEL_COMPILE", flag, False)
-
-_ERRORS = (Exception, SystemExit)
 
 
 @dataclass(frozen=True)
@@ -67,20 +66,15 @@ class OpCandidate:
     def reason(self) -> str:
         """Why it cannot be used here, as one sentence; empty where its builder says that it is compatible."""
         if self.error is not None:
-            return f"{self.source} fails to import: {_described(self.error)}"
+            return f"{self.source} fails to import: {root_cause(self.error)}"
+        failing = "cannot be made"
         try:
             builder = self._builder
-        except _ERRORS as error:
-            return f"{self.source} cannot be made: {_described(error)}"
-        try:
+            failing = "fails when it is asked whether it is compatible"
             return self.origin.compatibility(builder)
-        except _ERRORS as error:
-            return f"{self.source} fails when it is asked whether it is compatible: {_described(error)}"
-
-    @property
-    def passed_over(self) -> str:
-        """Why another is used before it, as one sentence: `reason`, or that it would be compiled first."""
-        return self.reason or ("it would be compiled first" if self.has_to_be_compiled else "")
+        except CAUGHT as error:
+            raise_if_users(error)
+            return f"{self.source} {failing}: {root_cause(error)}"
 
     @cached_property
     def has_to_be_compiled(self) -> bool:
@@ -93,7 +87,8 @@ class OpCandidate:
             return False
         try:
             return not self.origin.is_built(self._builder) and self.origin.compiles_for_host(self._builder)
-        except _ERRORS:  # `reason` tells
+        except CAUGHT as error:  # `reason` tells
+            raise_if_users(error)
             return False
 
     @cached_property
@@ -101,14 +96,16 @@ class OpCandidate:
         """Whether nothing is left to compile; `None` where the builder does not say."""
         try:
             return self.origin.is_built(self._builder)
-        except _ERRORS:  # broken, which `reason` tells, or not a builder of ours
+        except CAUGHT as error:  # broken, which `reason` tells, or not a builder of ours
+            raise_if_users(error)
             return None
 
     @cached_property
     def _imported(self) -> tuple[type[Any] | None, BaseException | None]:
         try:
-            return self.origin.adapted(self.origin.load(self.source)), None
-        except _ERRORS as error:
+            return self.origin.load(self.source), None
+        except CAUGHT as error:
+            raise_if_users(error)
             return None, error
 
     @cached_property
@@ -137,12 +134,6 @@ class Operator:
         chosen = choose(self.candidates)
         assert chosen is not None  # it is an operator because somebody provides it
         return chosen
-
-    @property
-    def to_build(self) -> OpCandidate:
-        """The candidate that is used once it is compiled; `used` where there is none to compile before it."""
-        before = self.candidates[: self.candidates.index(self.used)]
-        return next((c for c in before if c.has_to_be_compiled and not c.reason), self.used)
 
     @property
     def failed_to_import(self) -> bool:
@@ -184,7 +175,3 @@ def choose(candidates: Sequence[OpCandidate]) -> OpCandidate | None:
     compatible = (candidate for candidate in waiting if not candidate.reason)
     importable = (candidate for candidate in candidates if candidate.error is None)
     return next(compatible, None) or next(importable, None) or (candidates[0] if candidates else None)
-
-
-def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"

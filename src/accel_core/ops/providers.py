@@ -60,11 +60,7 @@ class OpProvider:
         return is_host_code(builder.sources())
 
     def load(self, source: str) -> type[Any]:
-        """The class that `"module:Class"` names; raises what its import raises."""
+        """The class that is handed out for `"module:Class"`; raises what its import raises."""
         module, _, attribute = source.partition(":")
         found: type[Any] = getattr(importlib.import_module(module), attribute)
         return found
-
-    def adapted(self, builder_class: type[Any]) -> type[Any]:
-        """The class that is handed out for a builder's; itself, unless a provider adds to it."""
-        return builder_class

@@ -67,11 +67,25 @@ def on_record(name: str) -> dict[str, Any]:
     return record
 
 
+#: Checks that a card leaves out: the stand-in for CANN lacks kernels of theirs, and that spoils the rest.
+LEFT_OUT = {
+    ("npu-real", f"compute.numbers.{check}")
+    for check in (
+        "every_device_computes", "indices_that_come_twice", "large_integers", "long_rows", "nan_and_infinity",
+        "nothing_in_it", "strides", "ties_and_rounding",
+    )
+}  # fmt: skip
+
+
 def require_as_recorded(card: Mapping[str, Any], name: str) -> None:
     """Raise `AssertionError` where a check is not good, or ends otherwise than the docs say."""
     good = ("passed", "not claimed", "expected failure")
-    bad = [name for name, outcome in card["outcomes"].items() if outcome not in good]
-    assert not bad, "\n".join(f"{name}: {card['reasons'][name]}" for name in bad)
+    bad = [
+        check
+        for check, outcome in card["outcomes"].items()
+        if outcome not in good and not (outcome == "skipped" and (name, check) in LEFT_OUT)
+    ]
+    assert not bad, "\n".join(f"{check}: {card['reasons'][check]}" for check in bad)
     said = on_record(name)["outcomes"]
     other = {check: how for check, how in card["outcomes"].items() if said.get(check) != how}
     assert (other, said.keys() - card["outcomes"].keys()) == ({}, set()), "`./dev cards` writes the records"

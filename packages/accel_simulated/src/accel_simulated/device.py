@@ -1,7 +1,8 @@
 """The simulated device in this process: loading it, giving it a name, and what only a test may do to it.
 
 Imported by the vendors' simulated packages. The environment says how many devices there are
-(`ACCEL_SIMULATE`), how much memory each has, `ACCEL_SIMULATE_MEMORY_MB`, and with
+(`ACCEL_SIMULATE`), how much memory each has, `ACCEL_SIMULATE_MEMORY_MB`, with
+`ACCEL_SIMULATE_RACE=1` that missing waits are looked for (cpp/races.h), and with
 `ACCEL_SIMULATE_RANDOM=host` that kernels draw random numbers from the host's generator, so that a run with
 dropout can be compared with one on CPU.
 """
@@ -58,6 +59,7 @@ def prepare(found: Asked) -> None:
     global _prepared
     faults.asked()
     _memories()
+    _check_race()
     check(found)
     _prepared = found, ready(found.vendor.kind)
     if found.vendor.package == "torch" or found.vendor.plays:
@@ -119,6 +121,8 @@ def load(name: str) -> None:
         library.sim_be_plain()
     library.sim_init.argtypes = [ctypes.c_int]
     library.sim_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    library.sim_lock_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    library.sim_unlock_pages.argtypes = [ctypes.c_void_p]
     library.sim_set_fraction.argtypes = [ctypes.c_int, ctypes.c_double]
     library.sim_sleep.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
     library.sim_hold.argtypes = [ctypes.c_int, ctypes.c_long]
@@ -237,6 +241,13 @@ def _memories() -> tuple[int, ...]:
         )
     given = [int(part) << 20 for part in parts][:MOST]
     return (*given, *given[-1:] * (MOST - len(given)))
+
+
+def _check_race() -> None:
+    """The device's library reads the variable itself, as it is loaded."""
+    given = os.environ.get("ACCEL_SIMULATE_RACE", "0")
+    if given not in ("", "0", "1"):
+        raise SettingError(f"ACCEL_SIMULATE_RACE={given!r}: expected 1, to look for missing waits, or 0")
 
 
 def _visible(vendor: Vendor, present: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from accel_simulated import device
+
 __all__ = ["HostMemory"]
 
 
@@ -16,6 +18,7 @@ class HostMemory:
         if address in self._registered:
             return 712
         self._registered.add(address)
+        device.library.sim_lock_pages(address, size)
         return 0
 
     def unregister(self, address: int) -> int:
@@ -23,4 +26,5 @@ class HostMemory:
         if address not in self._registered:
             return 713
         self._registered.remove(address)
+        device.library.sim_unlock_pages(address)
         return 0

@@ -15,13 +15,14 @@ from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 pytestmark = pytest.mark.slow
 
 
-#: Plugins that hold little beside their declaration: what breaks them breaks another's card too.
-THIN = ("mlu", "sdaa", "supa", "klxpu")
+#: Plugins that hold little beside their declaration: what breaks them breaks another's card too; and npu's,
+#: which runs by day on the real torch_npu.
+BY_NIGHT = ("mlu", "sdaa", "supa", "klxpu", "npu")
 
 
 @pytest.mark.parametrize(
     "device",
-    [pytest.param(name, marks=pytest.mark.nightly) if name in THIN else name for name in SIMULATED],
+    [pytest.param(name, marks=pytest.mark.nightly) if name in BY_NIGHT else name for name in SIMULATED],
 )
 def test_card(device: str, simulated: Callable[..., Any]) -> None:
     simulated(device, "print(0)")  # builds the device, or skips

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +14,7 @@ from accel_tests import layouts
 from click.testing import CliRunner
 
 from accel_core.cli.app import accel
-from accel_testing.commands.new import TORCH_TYPES
+from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +50,17 @@ def test_names_that_are_none(name: str) -> None:
         (
             ["mtia"],
             "'mtia' is taken: torch has a device type of that name; for the plugin of that",
+        ),
+        (
+            ["mtia", "--private-use1"],
+            "'mtia' is taken: torch renames PrivateUse1 to no device type that it serves itself; for",
+        ),
+        (
+            ["vulkan"],
+            (
+                "'vulkan' is taken: torch has a device type of that name; for the plugin of that very device "
+                "add --no-private-use1, or --private-use1 where a package renames PrivateUse1 to it."
+            ),
         ),
         (["zing"], "'zing' is taken: other-zing brings this backend, and is installed"),
     ],
@@ -91,6 +103,39 @@ def test_torchs_own_names_are_taken() -> None:
     assert tuple(listed[1].split(", ")) == TORCH_TYPES
     assert refused("nn")[1].startswith("torch.nn is a module of torch's own")
     assert refused("zing", "--torch-module", "nn")[1].startswith("torch.nn is a module of torch's own")
+
+
+#: torch renames it once in a process: each name in a fork of its own.
+RENAMING = """
+import os, torch
+for name in NAMES:
+    if os.fork() == 0:
+        try:
+            torch.utils.rename_privateuse1_backend(name)
+        except RuntimeError as error:
+            assert "with in-tree device name" in str(error)
+            print(name, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("torch") is None or not hasattr(os, "fork"), reason="needs torch and forks")
+def test_torch_renames_its_slot_to_all_but_what_it_serves_itself() -> None:
+    code = RENAMING.replace("NAMES", repr(TORCH_TYPES))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert sorted(done.stdout.split()) == sorted(SERVED_BY_TORCH), done.stderr
+
+
+def test_a_name_of_torchs_that_a_package_renames_its_slot_to() -> None:
+    """Packages on the registry do: torch knows the type, and serves it not."""
+    pytest.importorskip("copier")
+    done = CliRunner().invoke(accel, ["new", "vulkan", "--private-use1", "--defaults"])
+    assert done.exit_code == 0, done.stderr
+    source = Path("accel-vulkan/src/accel_vulkan/__init__.py").read_text()
+    assert 'device_type="vulkan"' in source
+    assert "private_use1=True" in source
 
 
 def test_the_folder_that_one_is_in_may_be_gone() -> None:

@@ -21,6 +21,7 @@ from accel_core import Accelerator, SettingError
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.expected import read
 from accel_testing.conformance.records import Card, Outcome, Result
+from accel_testing.conformance.reporting import _asked_for
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -104,6 +105,83 @@ def test_a_package_that_ends_its_process_is_told_as_accel_why_tells_it(tmp_path:
     assert (done.returncode, outcome) == (2, "not run"), done.stderr
     assert "importing crash_sdk (accel-crash 1.0)" in why
     assert "reinstall the vendor's package, or set ACCEL_BLOCK=crash" in why
+
+
+#: A device whose count starts its runtime: that sets a variable, and refuses processes that are forked later.
+STARTING = """
+import os
+from accel_core.accelerators.cpu import CPUAccelerator
+
+def start():
+    if os.environ.setdefault("SIM_RUNTIME", str(os.getpid())) != str(os.getpid()):
+        raise RuntimeError("cannot re-initialise the runtime in a forked subprocess")
+
+class Starting(CPUAccelerator):
+    def device_count(self):
+        start()
+        return super().device_count()
+    def device(self, *arguments):
+        start()
+        return super().device(*arguments)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", [False, True])
+def test_what_the_declaration_cures_names_its_field(tmp_path: Path, *, declared: bool) -> None:
+    pytest.importorskip("torch")
+    field = {"count_starts_device": True} if declared else {}
+    source = declaring(arguments("sim", device_type="cpu", accelerator="sim_device:Starting", **field))
+    modules = {"accel_sim": source, "sim_device": STARTING}
+    folder = dist_info(tmp_path, "accel-sim", "1.0", {GROUP: {"sim": "accel_sim"}}, modules)
+    kinds = ("making_starts_no_device", "making_keeps_the_environment")
+    named = [word for kind in kinds for word in ("--check", f"interface.traces.{kind}")]
+    for outcome, why in outcomes(verify("sim", "--json", *named, folder=folder)).values():
+        assert outcome == ("passed" if declared else "failed"), why
+        assert declared or why.endswith(
+            "; if device_count() starts the device, declare count_starts_device=True"
+        ), why
+
+
+@pytest.mark.slow
+def test_what_torch_asks_the_devices_module_for_is_named(tmp_path: Path) -> None:
+    """As FSDP2 asks it for its streams: "module has no attribute" tells nobody who asked."""
+    pytest.importorskip("torch")
+    source = declaring(arguments("sim", device_type="cpu", accelerator="sim_device:Bare"))
+    device = (
+        "import torch\nfrom accel_core.accelerators.cpu import CPUAccelerator\n"
+        "class Bare(CPUAccelerator):\n"
+        "    def export_envs(self):\n        return torch.get_device_module('cpu').Graph()\n"
+    )
+    folder = dist_info(
+        tmp_path,
+        "accel-sim",
+        "1.0",
+        {GROUP: {"sim": "accel_sim"}},
+        {"accel_sim": source, "sim_device": device},
+    )
+    done = verify("sim", "--json", "--check", "interface.answers.forwarded_variables", folder=folder)
+    outcome, why = outcomes(done)["interface.answers.forwarded_variables"]
+    assert outcome == "failed"
+    assert why == (
+        "AttributeError: module 'torch.cpu' has no attribute 'Graph'. torch asks the device's module for it: "
+        "give torch.cpu a Graph"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "more"),
+    [
+        ("Custom backend 'xpu' not implement 'torch.xpu.Stream'", "give torch.xpu a Stream"),  # FSDP's
+        ("rank 1: AttributeError: module 'torch.xpu' has no attribute 'Event'", "give torch.xpu a Event"),
+        ("module 'torch.nn' has no attribute 'Event'", ""),
+        ("a sum of four ones is 3", ""),
+    ],
+)
+def test_only_a_devices_module_is_to_be_given_something(words: str, more: str) -> None:
+    pytest.importorskip("torch")
+    told = _asked_for(words)
+    assert told.rpartition(": ")[2] == more
 
 
 @pytest.mark.slow

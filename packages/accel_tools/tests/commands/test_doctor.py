@@ -69,7 +69,8 @@ def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
     assert (done.returncode, done.stderr) == (1, "")
     failed = "vendor_npu failed: OSError: libhccl.so: cannot open shared object file"
     assert done.stdout.startswith(
-        f"mlu is chosen, and one thing is wrong: npu: {failed}.\n\n!  Backends\n  !  npu: {failed}; and no "
+        "mlu is chosen, and one thing is wrong: npu: vendor_npu failed.\n\n"
+        f"!  Backends\n  !  npu: {failed}; and no "
     )
     # The document has the root cause, out of the child process and of the chain.
     finding = findings(accel.json(*ONE, status=1))["npu"]
@@ -80,7 +81,31 @@ def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
     # Pinned, it is what somebody wants to use, and cannot.
     pinned = accel(*ONE, DS_ACCELERATOR="npu")
     assert pinned.returncode == 2
-    assert pinned.stdout.startswith(f"Nothing can be chosen, and one thing is wrong: npu: {failed}.")
+    assert pinned.stdout.startswith("Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed.")
+
+
+def test_a_cause_is_told_once_a_page(broken_npu):
+    """Issue 23: the same 500 characters stood in the first line, below "Backends" and at what torch loads."""
+    accel = broken_npu
+    accel.world.distribution("vendor-npu", "2.0", {"torch.backends": {"npu": "vendor_npu:autoload"}})
+    words = ("doctor", "--topic", "candidates", "--topic", "at-import")
+    for more in ((), ("-v",)):
+        said = accel(*words, *more, TORCH_DEVICE_BACKEND_AUTOLOAD="1").stdout
+        assert said.count("libhccl.so: cannot open shared object file") == 1, said
+        assert "= vendor_npu:autoload), for the same reason as npu\n" in said
+    document = accel.json(*words, status=2, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    last = [finding for topic in document["topics"] for finding in topic["findings"]][-1]
+    assert last["what"].endswith("OSError: libhccl.so: cannot open shared object file")  # each for itself
+
+
+def test_what_fails_for_torch_is_told_once_and_torch_first(accel):
+    layouts._write(accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"})
+    accel.install("npu")
+    said = accel(*ONE).stdout
+    assert said.count("libcudart.so.12") == 1, said
+    assert said.index("cannot be imported: OSError") < said.index(
+        "torch fails to import, for the same reason as above"
+    )
 
 
 def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):

@@ -90,6 +90,13 @@ def test_answers_of_another_kind_are_problems_and_the_document_is_json(accel):
     assert "99872 more, of which nothing was asked." in page
 
 
+def test_answers_of_a_kind_of_the_expected_one_are_answers(accel):
+    accel.install_card(
+        more='def device_name(self, index=None): return type("Name", (str,), {})("Card of ours")'
+    )
+    assert accel.json("info", "card")["devices"][0]["torch_device"] == "Card of ours"
+
+
 def test_capabilities_that_cannot_be_asked_are_not_known(accel):
     accel.install_card(more="def is_bf16_supported(self): raise OSError('driver gone')")
     done = accel("info")

@@ -97,6 +97,24 @@ def test_a_package_that_registers_a_device_and_tells_nobody_is_named(torch_world
         Level.WARNING, "privateuse1.unannounced", "torch_zpu",
     )  # fmt: skip
     assert finding.what.startswith("torch-zpu 0.2 registers a device with torch when it is imported (torch_")
-    assert finding.step == "import torch_zpu before the accelerator is chosen, or write its plugin: accel new"
+    assert finding.step == (
+        "import torch_zpu before the accelerator is chosen, try `accel --import torch_zpu list`, or write "
+        "its plugin: accel new"
+    )
     torch_world.backend("zpu", 600, vendor_import="torch_zpu", private_use1=True)
     assert [finding.code for finding in said()] == ["privateuse1.one"]
+
+
+def test_list_and_why_name_it_too_once(accel):
+    """Issue 23: they said that nothing was wrong, without its name."""
+    registers(accel.world, "zpu", RENAMES)
+    for words in (["list"], ["why"]):
+        said = accel(*words).stdout
+        assert (
+            said.count("torch-zpu 0.2 registers a device with torch when it is imported, and neither") == 1
+        ), said
+        assert "accel --import torch_zpu list" in said
+        assert "torch-zpu 0.2 registers" not in accel("--import", "torch_zpu", *words).stdout
+    accel.world.backend("zpu", 600, vendor_import="torch_zpu", private_use1=True)
+    for words in (["list"], ["why"]):
+        assert "torch-zpu 0.2 registers" not in accel(*words).stdout

@@ -27,14 +27,15 @@ def cuda(value: str, count: int | None = 4) -> Visibility:
 
 
 def test_without_a_variable_everything_is_seen():
-    assert visibility(CUDA, {}, 4) == Visibility((), None)
+    everything = visibility(CUDA, {}, 4)
+    assert (everything, everything.logical) == (Visibility((), None), {})
 
 
 @pytest.mark.parametrize(
     ("value", "count", "seen", "lost"),
     [
         ("2,0", 4, (2, 0), ""),
-        ("0,99", 1, (0,), "there is no device 99, which ends the list: 99 not seen"),
+        ("0,1", 1, (0,), "there is no device 1, which ends the list: 1 not seen"),
         ("1,9,0", 4, (1,), "there is no device 9, which ends the list: 9, 0 not seen"),
         ("9", 4, (), "there is no device 9, which ends the list: 9 not seen"),
         ("0,99", None, (0, 99), ""),  # nobody knows how many there are
@@ -55,8 +56,8 @@ def test_other_grammars_and_ids_that_are_not_there():
     assert found.devices == (1,)
     assert found.steps[0].lost == "there is no device 7, which ends the list: 7, 8 not seen"
     xpu = backend("level-zero", "ZE_AFFINITY_MASK")
-    found = visibility(xpu, {"ZE_AFFINITY_MASK": "9,1,0.1"}, 2)
-    assert (found.devices, found.steps[0].lost) == (("0.1", 1), "there is no device 9")
+    found = visibility(xpu, {"ZE_AFFINITY_MASK": "2,1,0.1"}, 2)
+    assert (found.devices, found.steps[0].lost) == (("0.1", 1), "there is no device 2")
     assert visibility(xpu, {"ZE_AFFINITY_MASK": ""}, 2).devices == (0, 1)  # no mask to Intel
     assert visibility(xpu, {"ZE_AFFINITY_MASK": ""}).devices is None
     hpu = backend("modules", "HABANA_VISIBLE_MODULES")
@@ -75,6 +76,7 @@ def test_uuids_that_name_no_device_or_several():
     assert seen("GPU-1a2b3c4,GPU-5,GPU-7", uuids) == (("GPU-1a2b3c4",), none)
     several = "GPU-1a is the beginning of 2 UUIDs, which ends the list: GPU-1a not seen"
     assert seen("GPU-7,GPU-1a", uuids) == (("GPU-7",), several)
+    assert seen("2,0", uuids) == ((2, 0), "")
     assert seen("GPU-5", []) == (("GPU-5",), "")  # nobody knows
     assert seen("MIG-5", uuids) == (("MIG-5",), "")  # of a part of a GPU only the driver knows
 
@@ -114,13 +116,15 @@ def test_logical_and_physical_numbers_are_each_others_inverse(ids):
 @pytest.mark.parametrize(
     ("grammar", "value", "count", "better"),
     [
-        ("cuda", "0,99", 1, "0"),
+        ("cuda", "0,1", 1, "0"),
+        ("cuda", "GPU-1a2b", 1, "GPU-1a2b"),
         ("cuda", "0,-1,1", 4, "0,1"),
         ("cuda", "1,1,0", None, "1,0"),
         ("cuda", "NoDevFiles", 4, ""),
         ("cuda", "9", 4, ""),
         ("ascending", "3, 1,3", 4, "1,3"),
-        ("indices", "0,x,2", None, "0,2"),
+        ("indices", "x,2,y,0", None, "2,0"),
+        ("level-zero", "default", 2, ""),
         ("cuda", "GPU-1a2b,0", None, ""),
     ],
 )

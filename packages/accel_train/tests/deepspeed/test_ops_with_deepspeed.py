@@ -256,10 +256,13 @@ answer(used=lion.used.provider, reason=first.reason, first=first.provider)
 def test_xpu_without_its_compiler_has_the_portable_operators(child, on_cpu):
     """DeepSpeed's builders for SYCL set CXX to icpx, whatever the user has."""
     code = """
+import shutil
 from accel_core import Backend
 from accel_core.ops import catalogue
 from accel_train.deepspeed import op_builders
 from accel_train.ops import provided
+found = shutil.which
+shutil.which = lambda command, *rest: None if command == "icpx" else found(command, *rest)
 xpu = Backend(name="xpu", priority=1, device_type="xpu")
 asked = [op_builders.accel_op_builders(xpu), *provided.accel_op_builders(xpu)]
 adam = catalogue.table(asked)["FusedAdamBuilder"]

@@ -40,10 +40,28 @@ def test_the_child_tells_all_that_a_launch_needs(cards):
     assert os.environ["DS_ACCELERATOR"] == "mlu"
 
 
-@pytest.mark.parametrize("ids", [["5", "3"], UUIDS])
+@pytest.mark.parametrize("ids", [["5", "3"], UUIDS, ["5", "3", "9"]])
 def test_each_device_alone_has_the_id_that_the_vendor_knows(cards, monkeypatch, ids):
     monkeypatch.setenv("CN_VISIBLE_DEVICES", ",".join(ids))
-    assert launch.ask_machine(None).alone == [{"CN_VISIBLE_DEVICES": item} for item in ids]
+    assert launch.ask_machine(None).alone == [{"CN_VISIBLE_DEVICES": item} for item in ids[:2]]
+
+
+@pytest.mark.parametrize(
+    ("ids", "alone", "reason"),
+    [
+        ("(7, 3)", [{"ACE_VISIBLE_MODULES": "7"}, {"ACE_VISIBLE_MODULES": "3"}], ""),
+        ("None", [], "nobody tells which ids ACE_VISIBLE_MODULES takes for its devices"),
+    ],
+)
+def test_where_no_variable_is_set_the_vendor_is_asked_for_ids_that_are_no_indices(cards, ids, alone, reason):
+    source = ACCELERATOR.format(count="return 2") + f"    def _every_id(self):\n        return {ids}\n"
+    cards.module("ace_device", source)
+    cards.backend(
+        "ace", 990, accelerator="ace_device:Simulated",
+        visible_devices=("ACE_VISIBLE_MODULES",), visible_devices_grammar="modules",
+    )  # fmt: skip
+    machine = launch.ask_machine(None)
+    assert (machine.alone, machine.not_alone) == (alone, reason)
 
 
 def test_where_devices_cannot_be_shown_alone_the_reason_is_kept(cards, monkeypatch):

@@ -238,6 +238,21 @@ with accel_core.use_accelerator("cpu"), init_process_group() as rank:
     assert [(end.stdout, end.returncode) for end in ended] == [("gloo None\n", 0)] * 2, ended
 
 
+def test_a_rank_that_torch_refuses_keeps_its_error_which_is_the_others_loss(ranks):
+    ended = ranks("""
+own = {"nonsense": 1} if os.environ["RANK"] == "1" else {}
+try:
+    init_process_group(timeout=seconds(4), silence=30, **own)
+except Exception as error:
+    print(type(error).__name__, getattr(error, "ranks", ()), error)
+    time.sleep(0 if own else 1)
+""")
+    there, refused = ended[0].stdout, ended[1].stdout
+    assert refused.startswith("TypeError () "), ended
+    assert "nonsense" in refused
+    assert there.startswith(f"RankLostError (1,) rank 1 (host {HOST}) ended with TypeError: "), ended
+
+
 def test_a_rank_that_never_comes_is_missed_within_the_timeout(ranks):
     ended = ranks("if os.environ['RANK'] != '1':\n    init_process_group(timeout=seconds(3))", 2)
     assert ended[0].returncode == 1

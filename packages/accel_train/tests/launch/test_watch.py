@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import sys
 import threading
 import time
 
 import pytest
+from accel_tests import children
 
 from accel_core import RankLostError
 from accel_train.launch import line as lines
@@ -172,6 +174,48 @@ def test_who_is_waited_for_is_told_by_every_rank(job):
     assert str(said[1]).startswith("rank 1 (host host1) waited 1.5 s at the end for rank 2: still at work")
     assert said[1].ranks == (2,)
     assert "rank 1 (host host1) ended with RankLostError: rank 1 (host host1) waited" in str(said[0])
+
+
+FORKED = """
+import os, signal, threading, time
+from accel_train.launch import line as lines
+from accel_train.launch.watch import Watch
+listener = lines.listen()
+watch = Watch(0, ["host0", "host1"], 30, name="round", listener=listener)
+watch.start()
+line = lines.call(["127.0.0.1"], listener.getsockname()[1], "round", 1, 10)
+held, done = threading.Event(), threading.Event()
+def at_work():
+    with watch._changed:
+        held.set()
+        done.wait()
+threading.Thread(target=at_work, daemon=True).start()
+held.wait()
+before = watch._heard[1]
+line.say("beat")
+while watch._heard[1] == before:
+    time.sleep(0.01)
+line.say("beat")  # which the watch's thread, as it waits, leaves unread
+if (child := os.fork()) == 0:
+    signal.alarm(20)
+    watch.stop()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+done.set()
+line.say("done")
+with watch._changed:
+    assert watch._changed.wait_for(lambda: watch.loss(at_the_end=True), 20)
+print(watch.loss(at_the_end=True))
+line.close()
+watch.stop()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing is forked there")
+def test_a_child_that_was_forked_while_the_watch_was_at_work_ends_by_itself():
+    ended = children.run(FORKED, sys.path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "rank 1 (host host1) left without shutdown()\n"
 
 
 # --- errors ---------------------------------------------------------------------------------------------

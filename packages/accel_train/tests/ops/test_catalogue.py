@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 
 import pytest
@@ -12,6 +13,7 @@ from accel_core import Backend, OpCandidate, Operator, OpProvider
 from accel_core._support.torch_import import torch_build
 from accel_core.ops import catalogue
 from accel_train import deepspeed
+from accel_train.commands import ops
 from accel_train.deepspeed import op_builders
 from accel_train.ops import provided
 
@@ -136,7 +138,7 @@ def test_a_plugins_builder_that_fails_to_import_is_not_passed_over(disk):
     disk.module("acme_ops", "raise SystemExit(3)")
     found = used("FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder"))
     assert found.provider == "accel-acme 1.0"
-    assert "SystemExit: 3" in found.reason
+    assert "SystemExit: it tried to end the process with 3" in found.reason
 
 
 @pytest.mark.skipif(torch_build() is None, reason="a portable builder needs torch")
@@ -231,15 +233,15 @@ def test_what_would_be_compiled_for_the_processor_waits_until_it_is_built_or_ask
     first = operator.candidates[0]
     assert operator.used.kind == "portable"
     assert (first.verdict, first.reason) == ("compatible", "")
-    assert first.passed_over == "it would be compiled first"
-    assert operator.to_build is first
+    assert ops._why_not(first) == "it would be compiled first"
+    assert ops._to_build(operator) is first
     monkeypatch.setenv("ACCEL_COMPILE", "1")
-    assert unbuilt().used.source == unbuilt().to_build.source == "acme_ops:FusedAdamBuilder"
+    assert unbuilt().used.source == ops._to_build(unbuilt()).source == "acme_ops:FusedAdamBuilder"
     monkeypatch.setenv("ACCEL_COMPILE", "0")
     assert unbuilt().used.kind == "portable"
     (tmp_path / "built").touch()
     assert unbuilt().used.source == "acme_ops:FusedAdamBuilder"
-    assert unbuilt().candidates[0].passed_over == ""
+    assert ops._why_not(unbuilt().candidates[0]) == ""
 
 
 def test_code_of_a_device_and_what_a_plugin_brings_do_not_wait(unbuilt):
@@ -347,3 +349,39 @@ def test_without_deepspeed_there_are_none(no_deepspeed):
 def test_a_module_named_deepspeed_without_files_is_no_deepspeed(monkeypatch):
     monkeypatch.setitem(sys.modules, "deepspeed", type(sys)("deepspeed"))  # has no spec: find_spec raises
     assert op_builders.package("cuda") == ""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+def test_what_the_programs_own_signal_handler_raises_passes(disk):
+    """A deadline that comes while a builder is imported is no fault of the builder's."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("too late")
+
+    before = signal.signal(signal.SIGUSR1, late)
+    try:
+        disk.module("acme_ops", "import os, signal\nos.kill(os.getpid(), signal.SIGUSR1)\n")
+        with pytest.raises(TimeoutError, match="too late"):
+            _ = used(
+                "FusedAdamBuilder", "acme", plugin("FusedAdamBuilder", "acme_ops:FusedAdamBuilder")
+            ).reason
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_in_a_checkout_sources_go_by_the_path_that_deepspeed_gives_them(disk):
+    """By another path they would be compiled anew whenever a process is activated, or is not."""
+    path = "return str(__import__('pathlib').Path(__file__).parents[2] / 'csrc' / 'adam.cpp')"
+    source = deepspeeds("FusedAdamBuilder")
+    source += f"    def deepspeed_src_path(self, code_path):\n        {path}\n"
+    base = (
+        source.replace("class FusedAdamBuilder", "class Base") + "class FusedAdamBuilder(Base):\n    pass\n"
+    )
+    disk.deepspeed("acme", fused_adam=base)
+    builder = candidates("FusedAdamBuilder", "acme")[0].builder_class()
+    linked = str(disk.folder / "deepspeed" / "ops" / "csrc" / "adam.cpp")
+    assert builder.deepspeed_src_path("csrc/adam.cpp") == linked
+    disk.module("op_builder.__init__", "")  # somebody else's
+    assert builder.deepspeed_src_path("csrc/adam.cpp") == linked
+    disk.module("op_builder.__init__", "__deepspeed__ = True")
+    assert builder.deepspeed_src_path("csrc/adam.cpp") == str(disk.folder / "csrc" / "adam.cpp")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -36,13 +37,23 @@ def ours() -> CPUAdam:
     return CPUAdamBuilder().load()
 
 
+def assert_roundings_apart(found: Iterable[torch.Tensor], expected: Iterable[torch.Tensor]) -> None:
+    """Without AVX-512 DeepSpeed has no vector loop for bfloat16, and rounds each step otherwise.
+
+    A result may differ by its own rounding, and by that of the state in each of twelve steps of 1e-2.
+    """
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2 * 2.0**-8, atol=12e-2 * 2.0**-8)
+
+
 @pytest.mark.parametrize("count", [1, 15, 16, 17, 64, 129, 5003, 40_007])
 @pytest.mark.parametrize("case", adam_cases.CASES, ids=lambda case: case[0])
 def test_every_step_has_the_same_bits(ours: CPUAdam, theirs: Any, case: tuple[Any, ...], count: int):
+    found, expected = adam_cases.run(ours, case, count), adam_cases.run(theirs, case, count)
     if ours.capability == "AVX2" and torch.bfloat16 in case:
-        pytest.skip("without AVX-512 DeepSpeed has no vector loop for bfloat16, and rounds otherwise")
-    found = [adam_cases.bits(tensor) for tensor in adam_cases.run(ours, case, count)]
-    assert found == [adam_cases.bits(tensor) for tensor in adam_cases.run(theirs, case, count)]
+        assert_roundings_apart(found, expected)
+    else:
+        assert list(map(adam_cases.bits, found)) == list(map(adam_cases.bits, expected))
 
 
 @pytest.mark.parametrize("state_in_float32", [True, False])
@@ -51,10 +62,7 @@ def test_deepspeeds_optimizer_runs_on_ours(
 ):
     from deepspeed.ops.adam import cpu_adam
 
-    if ours.capability == "AVX2" and not state_in_float32:
-        pytest.skip("without AVX-512 DeepSpeed has no vector loop for bfloat16, and rounds otherwise")
-
-    def train(op: Any) -> list[str]:
+    def train(op: Any) -> list[torch.Tensor]:
         monkeypatch.setattr(cpu_adam, "CPUAdamBuilder", lambda: type("B", (), {"load": lambda self: op})())
         parameters = [torch.nn.Parameter(adam_cases.numbers(i, 100 + i).bfloat16()) for i in range(3)]
         optimizer = cpu_adam.DeepSpeedCPUAdam(
@@ -64,6 +72,10 @@ def test_deepspeeds_optimizer_runs_on_ours(
             for parameter in parameters:
                 parameter.grad = adam_cases.numbers(step, parameter.numel()).bfloat16()
             optimizer.step()
-        return [adam_cases.bits(parameter.detach()) for parameter in parameters]
+        return [parameter.detach() for parameter in parameters]
 
-    assert train(ours) == train(theirs)
+    found, expected = train(ours), train(theirs)
+    if ours.capability == "AVX2" and not state_in_float32:
+        assert_roundings_apart(found, expected)
+    else:
+        assert list(map(adam_cases.bits, found)) == list(map(adam_cases.bits, expected))

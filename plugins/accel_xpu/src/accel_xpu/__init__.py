@@ -12,7 +12,7 @@ from pathlib import Path
 
 from accel_core import Backend, ProbeResult, evidence, hookimpl, package_folders, torch_build
 
-__all__ = ["IPEX", "NATIVE", "accel_probe"]
+__all__ = ["IPEX", "NATIVE", "accel_probe", "described"]
 
 _INSTALL = "pip install torch --index-url https://download.pytorch.org/whl/xpu"
 _NO_IPEX = "torch 2.8 and later need no IPEX; for an older torch, install its GPU build, not PyPI's"
@@ -84,7 +84,7 @@ IPEX = replace(
 @hookimpl
 def accel_backends() -> list[Backend]:
     """The name `xpu` twice, by two ways to the same devices."""
-    return [IPEX, NATIVE]
+    return [described(IPEX), NATIVE]
 
 
 @hookimpl
@@ -105,6 +105,14 @@ def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | 
             reason = f"{build} drives {other.name} devices too, and there are some: {present}"
             return ProbeResult(False, reason, "set DS_ACCELERATOR=xpu for the Intel GPU", stands_aside=True)
     return None
+
+
+def described(backend: Backend) -> Backend:
+    """The declaration, which says so where the installed IPEX serves no GPU, whatever else is wrong."""
+    if not _is_cpu_build():
+        return backend
+    what = f"{backend.description}; what is installed is IPEX's CPU build, without XPU"
+    return replace(backend, description=what)
 
 
 def _is_cpu_build() -> bool:

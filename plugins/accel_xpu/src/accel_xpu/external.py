@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from accel_core import Backend, hookimpl
-from accel_xpu import IPEX, accel_probe
+from accel_xpu import IPEX, accel_probe, described
 
 if TYPE_CHECKING:
     from accel_core import OpProvider
@@ -45,7 +45,7 @@ EXTERNAL = replace(
 @hookimpl
 def accel_backends() -> Backend:
     """The one backend of this entry point."""
-    return EXTERNAL
+    return described(EXTERNAL)
 
 
 @hookimpl

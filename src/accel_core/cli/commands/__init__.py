@@ -2,18 +2,24 @@
 
 A distribution announces a command by an entry point of group `accel.commands`, whose name is the command's
 and whose value names a package: its `SUMMARIES` has a line for each of its commands, and its module of the
-command's name has the click command, `command`. Listing commands imports none of them.
+command's name has the click command, `command`. Listing commands imports none of them. A function `remarks`
+of the package is given the verdicts of `accel list` and `accel why`, and gives lines to show beside them.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core._support import installed
 from accel_core.errors import CAUGHT, root_cause
 
-__all__ = ["BESIDE", "GROUP", "SUMMARIES", "Announced", "announced"]
+if TYPE_CHECKING:
+    from accel_core.detection.records import Verdict
+
+__all__ = ["BESIDE", "GROUP", "SUMMARIES", "Announced", "announced", "remarks"]
 
 #: Entry points that name a package of commands.
 GROUP = "accel.commands"
@@ -57,6 +63,13 @@ def announced() -> dict[str, Announced]:
         if entry_point.name not in found:
             found[entry_point.name] = _read(entry_point.name, entry_point)
     return dict(sorted(found.items()))
+
+
+def remarks(verdicts: Iterable[Verdict]) -> list[str]:
+    """What the packages of other commands, by a function `remarks`, say beside these verdicts."""
+    packages = dict.fromkeys(command.package for command in announced().values() if command.package)
+    told = (getattr(sys.modules[package], "remarks", None) for package in packages if package != __name__)
+    return [line for function in told if function is not None for line in function(verdicts)]
 
 
 def _read(name: str, entry_point: Any) -> Announced:

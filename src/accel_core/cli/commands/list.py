@@ -6,6 +6,7 @@ import click
 
 from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, text
+from accel_core.cli.commands import remarks
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.cli.provenance import described
@@ -143,7 +144,7 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, ever
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
-    notes += [(line, "yellow") for line in surveyed.missing_plugins]
+    notes += [(line, "yellow") for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts))]
     if surveyed.choice is not None:
         selection = surveyed.choice.selection
         notes += [(text.clean(line), "yellow") for line in (*selection.autoload, *selection.notes)]

@@ -7,11 +7,12 @@ from typing import NamedTuple
 import click
 
 from accel_core.cli import options, text
+from accel_core.cli.commands import remarks
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
 from accel_core.cli.provenance import described, vendor_packages
 from accel_core.detection.messages import not_found
-from accel_core.detection.records import Selection, Verdict
+from accel_core.detection.records import How, Selection, Verdict
 from accel_core.detection.select import select
 from accel_core.detection.survey import Survey, survey
 from accel_core.errors import BackendNotFoundError
@@ -65,9 +66,11 @@ def _choice_page(selection: Selection) -> list[Part]:
         if missing:
             bullets.append(paragraph((f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")))
         parts.append(Bullets(bullets))
-    if selection.missing_plugins:
-        parts.append(Heading("Hardware without its plugin"))
-        parts.append(Bullets([paragraph((line, "")) for line in selection.missing_plugins]))
+    ranked = selection.how in (How.RANKED, How.FALLBACK)  # else not all that claim a package are here
+    unclaimed = (*selection.missing_plugins, *(remarks(selection.verdicts) if ranked else ()))
+    if unclaimed:
+        parts.append(Heading("Devices without a plugin"))
+        parts.append(Bullets([paragraph((text.clean(line), "")) for line in unclaimed]))
     parts += _autoload(selection.autoload)
     if selection.notes:
         parts.append(Heading("Settings"))

@@ -53,6 +53,7 @@ class FallbackCall {
     // Kernels that do otherwise for who will want a gradient.
     asks_for_gradients_ = schema_.name() == "aten::_fused_sdp_choice" || schema_.name() == "aten::_sparse_mm_reduce_impl";
     if (recording_) given_.assign(stack_.begin() + first_, stack_.end());
+    if (races::looked_for && !recording_) look_for_races();
     to_host(stack_, first_);
     auto generator = find_generator();
     if (recording_) {
@@ -66,12 +67,14 @@ class FallbackCall {
     }
     give_back();
     if (recording_) record(generator);
+    else if (races::looked_for) undo_and_note();
   }
 
  private:
   using GeneratorPtr = c10::intrusive_ptr<Generator>;
   struct Pair {
     at::Tensor ours, host;
+    bool is_early = false;  // `host` is other memory
   };
 
   // The device of the arguments; all of them must be on it.
@@ -114,6 +117,29 @@ class FallbackCall {
     }
   }
 
+  // What another stream writes later still, as far as anybody knows, is not there yet; and what this kernel writes
+  // into that the other one writes over.
+  void look_for_races() {
+    for (auto i = first_; i < stack_.size(); ++i) {
+      auto* changes = schema_.arguments()[i - first_].alias_info();
+      if (changes && !changes->isWrite()) continue;  // a view of it, which reads nothing
+      each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        if (!too_early(tensor, device_.index(), changes, schema_.name())) return;
+        if (!changes) return early_.push_back(tensor);
+        auto* bytes = static_cast<const char*>(tensor.storage().data());
+        undone_.emplace_back(tensor.storage(), std::string(bytes, tensor.storage().nbytes()));
+      });
+    }
+  }
+  void undo_and_note() {
+    for (auto& [storage, bytes] : undone_)
+      std::memcpy(storage.mutable_data(), bytes.data(), std::min(bytes.size(), storage.nbytes()));
+    for (auto i = first_; i < stack_.size(); ++i)
+      each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        if (!shares_memory(tensor)) too_early(tensor, device_.index(), true, schema_.name());
+      });
+  }
+
   // One tensor has one alias, and one storage one on the host: kernels look for arguments that overlap.
   at::Tensor alias_of(const at::Tensor& tensor) {
     if (!tensor.defined() || !is_here(tensor)) return tensor;
@@ -124,7 +150,10 @@ class FallbackCall {
       if (strided && has_storage(pair.ours) && pair.ours.storage().is_alias_of(tensor.storage())) shares = &pair;
     }
     at::Tensor host;
-    if (shares) {
+    bool is_early = std::any_of(early_.begin(), early_.end(), [&](auto& each) { return each.is_same(tensor); });
+    if (is_early) {
+      host = unwritten(tensor);
+    } else if (shares) {
       host = over(c10::Storage(shares->host.storage()), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
     } else if (tensor.is_nested()) {
       host = nested_with(tensor, [this](const at::Tensor& part) { return alias_of(part); });
@@ -135,7 +164,7 @@ class FallbackCall {
       host = recording_ ? on_host(tensor) : Aliases::take(tensor);  // a graph keeps it
     }
     if (asks_for_gradients_ && tensor.requires_grad()) host.set_requires_grad(true);
-    seen_.push_back({tensor, host});
+    seen_.push_back({tensor, host, is_early});
     return host;
   }
 
@@ -166,7 +195,8 @@ class FallbackCall {
   // Replace the results on the stack by tensors of ours.
   void give_back() {
     for (auto& pair : seen_)  // an out= argument that the kernel gave other memory
-      if (has_storage(pair.host) && pair.host.storage().data() != pair.ours.storage().data()) take_memory(pair);
+      if (!pair.is_early && has_storage(pair.host) && pair.host.storage().data() != pair.ours.storage().data())
+        take_memory(pair);
     auto change = [this](const at::Tensor& host) { return to_device(host); };
     for (auto i = first_; i < stack_.size(); ++i) change_tensors(stack_[i], change);
   }
@@ -196,7 +226,8 @@ class FallbackCall {
 
   // An argument that the kernel wrote to: its shape may have changed.
   at::Tensor return_argument(const Pair& pair) {
-    auto& [ours, host] = pair;
+    auto& ours = pair.ours;
+    auto& host = pair.host;
     if (ours.is_nested()) return ours;
     if (!has_storage(ours)) {
       assign_sparse(ours, host, [this](const at::Tensor& part) { return to_device(part); });
@@ -279,6 +310,8 @@ class FallbackCall {
   Recording* recording_ = nullptr;
   Stack given_;                        // the arguments, while they are recorded
   c10::SmallVector<Pair, 6> seen_;     // which alias stands for which tensor
+  Tensors early_;                      // read before another stream has written them (races.h)
+  std::vector<std::pair<c10::Storage, std::string>> undone_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 1> made_;
 };
 

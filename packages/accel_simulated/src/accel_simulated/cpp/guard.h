@@ -52,16 +52,19 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   bool isStreamCapturing(const c10::Stream& stream) const override { return bool(queue(stream).capture); }
   bool queryStream(const c10::Stream& stream) const override {
     TORCH_CHECK(!plain && !kIsMps, "Backend doesn't support querying streams.");
-    return queue(stream).idle();
+    auto& asked = queue(stream);
+    if (!asked.idle()) return false;
+    races::host_waited_for(&asked);
+    return true;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
     TORCH_CHECK(!plain && !kIsMps, "Backend doesn't support synchronizing streams.");
     check_not_capturing(queue(stream), "waiting for a stream");
-    queue(stream).synchronize();
+    wait_on_host(queue(stream));
   }
   void synchronizeDevice(DeviceIndex device) const override {
     for (auto* queue : queues_of(device)) check_not_capturing(*queue, "waiting for the device");
-    for (auto* queue : queues_of(device)) queue->synchronize();
+    for (auto* queue : queues_of(device)) wait_on_host(*queue);
   }
 
   void record(void** event, const c10::Stream& stream, DeviceIndex device, c10::EventFlag flag) const override {

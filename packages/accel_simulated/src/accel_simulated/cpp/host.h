@@ -136,6 +136,25 @@ class Aliases {
   inline static thread_local std::vector<at::Tensor> unused_;
 };
 
+// Does this kernel use the tensor too early (races.h)?
+inline bool too_early(const at::Tensor& tensor, DeviceIndex device, bool writes, const std::string& by) {
+  if (!races::looked_for || !is_here(tensor) || !has_storage(tensor) || !tensor.numel()) return false;
+  size_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) last += size_t((tensor.size(i) - 1) * tensor.stride(i));
+  auto from = size_t(tensor.storage_offset()) * tensor.itemsize();
+  races::Range range{tensor.storage().data(), from, from + (last + 1) * tensor.itemsize()};
+  return races::too_early(&current_queue(device), range, writes, by);
+}
+
+// What is there before the other stream's kernel has come so far: nothing that anybody wrote. NaN, and -1.
+inline at::Tensor unwritten(const at::Tensor& tensor) {
+  auto bytes = tensor.storage().nbytes();
+  c10::Storage storage(c10::Storage::use_byte_size_t{}, bytes, c10::GetAllocator(c10::kCPU)->allocate(bytes),
+      c10::GetAllocator(c10::kCPU), true);
+  std::memset(storage.mutable_data(), 0xFF, bytes);
+  return over(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor);
+}
+
 // The memory of a CPU storage as one of `device`, where it is that device's (HostMemory); else an empty storage.
 inline c10::Storage adopted(const c10::Storage& host, Device device) {
   auto* storage = host.unsafeGetStorageImpl();

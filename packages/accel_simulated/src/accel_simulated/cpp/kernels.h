@@ -71,12 +71,17 @@ inline Tensors emulate(const char* name, const Tensors& inputs, std::function<Te
   auto* recording = begin_kernel(device.index());
   at::AutoDispatchBelowADInplaceOrView below;
   Tensors aliases, made, results;
-  for (auto& input : inputs) aliases.push_back(on_host(input));
+  for (auto& input : inputs) {
+    bool early = !recording && too_early(input, device.index(), false, name);
+    aliases.push_back(early ? unwritten(input) : on_host(input));
+  }
   {
     HostMemory::Lend lend(device.index());
     made = compute(aliases);
   }
   for (auto& result : made) results.push_back(on_device(result, device));
+  if (!recording)
+    for (auto& result : results) too_early(result, device.index(), true, name);
   if (recording) {
     Tensors outputs;
     for (auto& result : results) outputs.push_back(on_host(result));
@@ -97,16 +102,22 @@ inline bool reachable_later(const at::Tensor& tensor) {
 
 inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   auto device = is_here(to) ? to.device().index() : from.device().index();
-  auto copy = [source = on_host(from), target = on_host(to)]() mutable {
+  bool stays = is_here(from) && is_here(to);
+  auto& stream = current_queue(device);
+  auto& other = stays ? current_queue(from.device().index()) : stream;
+  races::met(&stream, &other);  // a copy between devices waits for both their streams
+  bool early = !stream.capture && too_early(from, device, false, "aten::copy_");
+  bool undone = !stream.capture && too_early(to, device, true, "aten::copy_");
+  auto copy = [source = early ? unwritten(from) : on_host(from),
+                  target = undone ? unwritten(to) : on_host(to)]() mutable {
     at::AutoDispatchBelowADInplaceOrView below;
     at::NoGradGuard no_grad;
     target.copy_(source);
   };
   bool later = non_blocking && reachable_later(from) && reachable_later(to);
-  auto& stream = current_queue(device);
   delay(stream);
   if (stream.capture) {
-    if (!(is_here(from) && is_here(to)) && !later) check_not_capturing(stream, "a copy that the host waits for");
+    if (!stays && !later) check_not_capturing(stream, "a copy that the host waits for");
     if (is_here(to)) stream.capture->save(to.storage());
     stream.synchronize();
     copy();
@@ -114,8 +125,8 @@ inline at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool n
   } else if (later) {
     stream.push(copy);
   } else {
-    stream.synchronize();
-    if (is_here(from) && from.device().index() != device) current_queue(from.device().index()).synchronize();
+    stays ? stream.synchronize() : wait_on_host(stream);
+    if (&other != &stream) other.synchronize();
     copy();
   }
   return to;
@@ -129,8 +140,9 @@ inline at::Tensor& copy_(at::Tensor& to, const at::Tensor& from, bool non_blocki
 inline at::Scalar local_scalar(const at::Tensor& tensor) {
   auto& stream = current_queue(tensor.device().index());
   check_not_capturing(stream, "reading a value on the host");
-  stream.synchronize();
-  return on_host(tensor).item();
+  bool early = too_early(tensor, tensor.device().index(), false, "reading a value");
+  wait_on_host(stream);
+  return (early ? unwritten(tensor) : on_host(tensor)).item();
 }
 
 inline at::Tensor nested_to_copy(const at::Tensor& nested, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,

@@ -31,6 +31,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     auto& pool = pools_[device];
     auto* block = take(pool, device, (asked + kBlock - 1) / kBlock * kBlock);
     block->asked = asked;
+    races::made(block->address(), &current_queue(device));
     count(pool.stats, block->size, asked, +1);
     return {block->address(), block->address(), &free_block, Device(kType, device)};
   }
@@ -137,6 +138,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
   void drop_cache(Pool& pool) {
     for (auto& [size, block] : pool.cache) {
       segments_.erase(block->address());
+      races::forget(block->address());
       block->~Block();
       std::free(block);
       pool.stats.reserved_bytes[0].decrease(size);
@@ -160,6 +162,7 @@ class DeviceMemory final : public c10::DeviceAllocator {
     auto* block = block_of(address);
     if (!is_stream_thread)  // there the work that held it last is done, and work in a queue owns what it uses
       for (auto& stream : block->used_on) queue(stream).drain();
+    if (!block->used_on.empty()) races::forget(address);
     block->used_on.clear();
     get().give_back(block);
   }
@@ -269,6 +272,16 @@ class PinnedMemory final : public at::HostAllocator {
   at::HostStats get_stats() override { return {}; }
   void reset_accumulated_stats() override {}
   void reset_peak_stats() override {}
+
+  // Memory of the program's own that it has page-locked.
+  void lock(void* address, size_t size) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    live_[static_cast<char*>(address)] = size;
+  }
+  void unlock(void* address) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    live_.erase(static_cast<char*>(address));
+  }
 
   bool holds(const void* pointer) {
     auto* address = static_cast<char*>(const_cast<void*>(pointer));

@@ -116,6 +116,9 @@ void sim_be_plain() { simulated::plain = true; }
 
 void sim_set_limit(int device, size_t bytes) { simulated::memory_limits[device] = bytes; }
 
+void sim_lock_pages(void* address, size_t bytes) { simulated::PinnedMemory::get().lock(address, bytes); }
+void sim_unlock_pages(void* address) { simulated::PinnedMemory::get().unlock(address); }
+
 void sim_draw_from_host(int yes) { simulated::draw_from_host = yes; }
 
 void sim_set_fraction(int device, double fraction) {

@@ -9,6 +9,7 @@
 
 #include "common.h"
 #include "faults.h"
+#include "races.h"
 #include "recording.h"
 
 namespace simulated {
@@ -141,6 +142,7 @@ class Event {
       return;
     }
     capture_.reset();
+    races::recorded(seen_, &stream);
     auto number = [this] {
       std::lock_guard<std::mutex> lock(mutex_);
       return ++asked_;
@@ -155,13 +157,19 @@ class Event {
       return;
     }
     auto number = latest();
+    races::stream_waited(&stream, seen_);
     stream.push([this, number] { wait(number); });
   }
 
-  void synchronize() { wait(latest()); }
+  void synchronize() {
+    wait(latest());
+    races::host_waited(seen_);
+  }
   bool query() {
     std::lock_guard<std::mutex> lock(mutex_);
-    return done_ >= asked_;
+    if (done_ < asked_) return false;
+    races::host_waited(seen_);
+    return true;
   }
 
   double milliseconds_until(Event& end) {
@@ -193,6 +201,13 @@ class Event {
   bool timing_;
   std::chrono::steady_clock::time_point at_;
   std::weak_ptr<Recording> capture_;
+  races::Clock seen_;
 };
+
+// What a program does, and not what a kernel does of itself: wait on the host for all that the stream was given.
+inline void wait_on_host(Queue& stream) {
+  stream.synchronize();
+  races::host_waited_for(&stream);
+}
 
 }  // namespace simulated

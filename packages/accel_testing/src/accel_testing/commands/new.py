@@ -20,7 +20,7 @@ import click
 from accel_core import __version__, package_folders
 from accel_core.probing import declarers, installed_names, text, vendors
 
-__all__ = ["TORCH_TYPES", "command"]
+__all__ = ["SERVED_BY_TORCH", "TORCH_TYPES", "command"]
 
 _TEMPLATE = Path(__file__).parents[1] / "template"
 #: torch 2.13's device types (c10/core/DeviceType.cpp), without the one that may be renamed.
@@ -28,6 +28,8 @@ TORCH_TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia",
 )  # fmt: skip
+#: Those that torch refuses as a name for it (torch/csrc/Module.cpp, "in-tree device name").
+SERVED_BY_TORCH = ("cpu", "cuda", "hip", "mps", "xpu", "mtia")
 #: `accel_…` modules that are there and bring no backend.
 _OURS = ("core", "simulated", "testing", "tools", "train")
 _ALLOWED = "lower-case letters, digits and single underscores, a letter first, at most 40 of them: my_npu"
@@ -96,7 +98,7 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
     """
     answers = {question: answer for question, answer in given.items() if answer is not None}
     private = answers.get("private_use1", True)
-    _require_free(name, torchs_own=not private)
+    _require_free(name, given["private_use1"])
     if private and str(answers.get("torch_module", name)) not in TORCH_TYPES:
         _require_no_torch_module(str(answers.get("torch_module", name)))
     if output is None:
@@ -117,11 +119,14 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
     click.echo(f"Next: cd {output} && pip install -e '.[{_EXTRAS}]' && pytest")
 
 
+#: What to do about a device type of torch's.
+_OF_TORCHS = "for the plugin of that very device add --no-private-use1"
+
 # --- what must hold before anything is asked -----------------------------------------------------------
 
 
-def _require_free(name: str, *, torchs_own: bool) -> None:
-    """Raise `click.UsageError` for a name that somebody has."""
+def _require_free(name: str, private_use1: object) -> None:
+    """Raise `click.UsageError` for a name that somebody has; `private_use1`: `None` where it is not said."""
     taken = ""
     if name in vendors.FIRST_PARTY:
         taken = f"{vendors.FIRST_PARTY[name]} brings this backend: pip install {vendors.FIRST_PARTY[name]}"
@@ -130,10 +135,12 @@ def _require_free(name: str, *, torchs_own: bool) -> None:
     elif name in installed_names():
         whose = ", ".join(sorted(declarers(name))) or "accel-core"
         taken = f"{whose} brings this backend, and is installed"
-    elif name in TORCH_TYPES and not torchs_own:
-        taken = (
-            "torch has a device type of that name; for the plugin of that very device add --no-private-use1"
-        )
+    elif name in SERVED_BY_TORCH and private_use1:
+        taken = f"torch renames PrivateUse1 to no device type that it serves itself; {_OF_TORCHS}"
+    elif name in TORCH_TYPES and private_use1 is None:
+        taken = f"torch has a device type of that name; {_OF_TORCHS}"
+        if name not in SERVED_BY_TORCH:
+            taken += ", or --private-use1 where a package renames PrivateUse1 to it"
     if taken:
         raise click.UsageError(f"{name!r} is taken: {taken}. Give another name, such as my_{name}.")
 
@@ -178,6 +185,7 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
         "class": "".join(map(str.capitalize, name.split("_"))),
         "core": f">={major}.{minor},<{major + 1}",
         "torch_types": list(TORCH_TYPES),
+        "served_by_torch": list(SERVED_BY_TORCH),
         "keywords": keyword.kwlist,
         "year": dt.datetime.now(dt.timezone.utc).year,
     }

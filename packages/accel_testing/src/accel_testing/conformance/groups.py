@@ -56,6 +56,7 @@ GROUPS = (
     Group("interface.sharing", 1),
     Group("interface.traces", 1, seconds=120.0),
     Group("compute.arithmetic", 2),
+    Group("compute.numbers", 2),
     Group("compute.randomness", 2),
     Group("compute.queues", 2),
     Group("compute.amounts", 2),

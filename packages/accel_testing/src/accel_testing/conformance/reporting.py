@@ -7,6 +7,7 @@ next.
 from __future__ import annotations
 
 import json
+import re
 from typing import IO, Any
 
 import pytest
@@ -88,4 +89,25 @@ def _message(report: pytest.TestReport, call: pytest.CallInfo[None]) -> str:
         return str(report.longrepr or "")[:_LONGEST]
     name = type(error).__name__
     words = str(error).strip()
-    return (words if name == "BrokenPromise" else f"{name}: {words}")[:_LONGEST]
+    return (words if name == "BrokenPromise" else f"{name}: {words}")[:_LONGEST] + _asked_for(words)
+
+
+#: Python's words, and those of FSDP's handle (torch 2.13, torch/distributed/fsdp/_common_utils.py).
+_LACKS = re.compile(r"(?:module|not implement) 'torch\.(\w+)(?:' has no attribute '|\.)(\w+)'")
+
+
+def _asked_for(words: str) -> str:
+    """The class or function that torch asks a device's module for, and does not find there; else nothing."""
+    asked = _LACKS.search(words)
+    if asked is None or not _is_device(asked[1]):
+        return ""
+    return f". torch asks the device's module for it: give torch.{asked[1]} a {asked[2]}"
+
+
+def _is_device(name: str) -> bool:
+    import torch  # here, as level 0 has no need of it
+
+    try:
+        return torch.device(name).type == name
+    except RuntimeError:
+        return False

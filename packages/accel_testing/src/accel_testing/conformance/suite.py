@@ -5,6 +5,7 @@ from __future__ import annotations
 from accel_testing.conformance.compute.test_amounts import TestAmounts
 from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
 from accel_testing.conformance.compute.test_compiling import TestCompiling
+from accel_testing.conformance.compute.test_numbers import TestNumbers
 from accel_testing.conformance.compute.test_queues import TestQueues
 from accel_testing.conformance.compute.test_randomness import TestRandomness
 from accel_testing.conformance.frameworks.test_deepspeed import TestDeepSpeed
@@ -31,6 +32,7 @@ class AcceleratorTests(
     TestSharing,
     TestTraces,
     TestArithmetic,
+    TestNumbers,
     TestRandomness,
     TestQueues,
     TestAmounts,

@@ -12,11 +12,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 
 import accel_core
 from accel_testing.conformance.compute.test_amounts import TestAmounts
 from accel_testing.conformance.compute.test_arithmetic import TestArithmetic
 from accel_testing.conformance.compute.test_compiling import TestCompiling
+from accel_testing.conformance.compute.test_numbers import TestNumbers
 from accel_testing.conformance.compute.test_queues import TestQueues
 from accel_testing.conformance.compute.test_randomness import TestRandomness
 from accel_testing.conformance.interface import test_sharing
@@ -25,12 +27,13 @@ from accel_testing.conformance.interface.test_selection import TestSelection
 from accel_testing.conformance.interface.test_sharing import TestSharing
 from accel_testing.conformance.interface.test_signatures import TestSignatures
 from accel_testing.conformance.interface.test_types import TestTypes
+from conformance_mutants.generated import Generated, close_what_is_open, generated
 from conformance_mutants.members import MUTANTS
 from conformance_mutants.records import Mutant
 
 KINDS = (
-    TestSignatures, TestAnswers, TestTypes, TestSelection, TestSharing, TestArithmetic, TestRandomness,
-    TestQueues, TestAmounts, TestCompiling,
+    TestSignatures, TestAnswers, TestTypes, TestSelection, TestSharing, TestArithmetic, TestNumbers,
+    TestRandomness, TestQueues, TestAmounts, TestCompiling,
 )  # fmt: skip
 #: Seconds each, and about nothing that a mutant breaks but its own.
 SLOW = ("compiling.compiles", "compiling.accelerator_calls_break_no_graph", "sharing.fork_after_use",
@@ -78,6 +81,9 @@ def failing(accelerator: Any, names: Iterable[str] | None = None, but: Iterable[
             pass
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
+        close_what_is_open()
+        torch.set_autocast_enabled(whole.device_type, False)  # which a mutant may leave on
+        torch.clear_autocast_cache()
         whole.set_device(0)
         whole.set_stream(whole.default_stream())
         whole.synchronize()
@@ -119,3 +125,23 @@ def all_of_them(only: list[str] | None = None) -> dict[str, dict[str, str]]:
             except Exception as error:
                 found[name] = {"making it": f"{type(error).__name__}: {error}"}
     return found
+
+
+#: A kernel of ours in Python copies to the host, which no capture permits.
+_CAPTURE = ("queues.graph_replays_with_new_inputs", "queues.capturing_is_told")
+
+
+def of_generated() -> Iterator[tuple[str, dict[str, str]]]:
+    """Every generated accelerator, and what fails with it; what spoils the process comes last."""
+    _prepare()
+    for name, mutant in sorted(generated().items(), key=lambda item: item[1].kind.startswith("leaves")):
+        yield name, _failing(mutant)
+
+
+def _failing(mutant: Generated) -> dict[str, str]:
+    but = [*SLOW, *(() if mutant.members else _CAPTURE)]
+    try:
+        with mutant.kernel():
+            return failing(broken(Mutant("", mutant.members)), but=but)
+    except Exception as error:
+        return {"making it": f"{type(error).__name__}: {error}"}

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["SUMMARIES"]
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from accel_core import Verdict
+
+__all__ = ["SUMMARIES", "remarks"]
 
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
@@ -10,3 +17,18 @@ SUMMARIES = {
     "doctor": "Say what is wrong with the accelerators here, or with each NAME, and what to do.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
 }
+
+
+def remarks(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """For `accel list` and `accel why`: the packages that bring a device and announce it to nobody."""
+    from accel_tools.doctor import unannounced  # here, as `accel --help` has no need of it
+
+    modules = [
+        *os.environ.get("ACCEL_IMPORT", "").split(","),
+        *(m for v in verdicts for m in v.vendor_import),
+    ]
+    for package in unannounced.found({module.strip().partition(".")[0] for module in modules}):
+        yield (
+            f"{package.distribution} {package.version} registers a device with torch when it is imported, "
+            f"and neither torch nor a plugin knows of it: accel --import {package.module} list"
+        )

@@ -84,15 +84,32 @@ def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Pa
         page.paragraph((text.clean(report.verdict), _STYLES[report.level])),
         page.Paragraph(),
     ]
+    told: dict[str, str] = {}
     for topic in report.topics:
-        parts += _topic(topic, in_unicode=in_unicode, everything=everything)
+        shown = [_once(f, told) for f in topic.findings if everything or f.level is not Level.OK]
+        parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
     if not everything:
         parts += [page.Paragraph(), page.paragraph(("`accel doctor -v` says all that was seen.", "dim"))]
     return parts
 
 
-def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[page.Part]:
-    """The topic's line, and below what is not as it should be; `everything`: all findings and their facts."""
+def _once(finding: Finding, told: dict[str, str]) -> Finding:
+    """The finding without a cause that the page has `told`, by whom; its own is told from then on."""
+    what, facts = finding.what, finding.facts
+    for cause, whose in told.items():
+        what = what.replace(f": {cause}", f", for the same reason as {whose or 'above'}")
+    cause = facts.get("root cause", "")
+    if cause and (cause in what or cause in told):
+        facts = {n: value.replace(f": {cause}", "") for n, value in facts.items() if n != "root cause"}
+    if cause:
+        told.setdefault(cause, finding.about)
+    return finding._replace(what=what, facts=facts)
+
+
+def _topic(
+    topic: Examined, findings: Sequence[Finding], *, in_unicode: bool, everything: bool
+) -> list[page.Part]:
+    """The topic's line, and below it these findings; `everything`: with their facts, and what it took."""
 
     def mark(level: Level) -> page.Cell:
         return (level.mark if in_unicode else level.plain_mark), _STYLES[level]
@@ -104,11 +121,10 @@ def _topic(topic: Examined, *, in_unicode: bool, everything: bool) -> list[page.
     if topic.failed:
         failed = f"this could not be looked into: {text.clean(topic.failed)}"
         parts.append(page.Marked(mark(Level.WARNING), page.paragraph((failed, "")), indent=2))
-    for finding in topic.findings:
-        if everything or finding.level is not Level.OK:
-            parts.append(page.Marked(mark(finding.level), page.Paragraph(_in_words(finding)), indent=2))
-            if everything and finding.facts:
-                parts += _facts(finding)
+    for finding in findings:
+        parts.append(page.Marked(mark(finding.level), page.Paragraph(_in_words(finding)), indent=2))
+        if everything and finding.facts:
+            parts += _facts(finding)
     return parts
 
 

@@ -123,7 +123,7 @@ class _Questions:
 
 def _checked(answer: T, kinds: tuple[type, ...]) -> T:
     """The answer, which is one of these kinds and, of a device's facts, each of its own; plugins give any."""
-    if type(answer) not in kinds:
+    if not isinstance(answer, kinds) or (isinstance(answer, bool) and bool not in kinds):
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise TypeError(f"it gave {shown(answer)} ({type(answer).__name__}), expected {expected}")
     if isinstance(answer, DeviceProperties):

@@ -35,7 +35,7 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
     if failure == _LATE:
         what = f"whether torch {build.version} can be imported is not known: no answer within {timeout:g} s"
         return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 60", facts=facts)
-    facts["raised by"] = place
+    facts |= {"root cause": failure, "raised by": place}
     if package is not None:
         facts["missing libraries"] = missing_libraries(unmet_libraries(package, environ))
     return Finding(
@@ -57,8 +57,7 @@ def _tried(timeout: float) -> tuple[str, str]:
         return clean(str(report.answer["cause"])), clean(str(report.answer["where"]))
     if report.timed_out:
         return _LATE, ""
-    last = f"; last words: {report.stderr.splitlines()[-1]}" if report.stderr else ""
-    return clean(f"its process {report.ending}{last}"), ""
+    return clean(f"its process {report.ending}{report.last_words}"), ""
 
 
 def import_in_child(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:

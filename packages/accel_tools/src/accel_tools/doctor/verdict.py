@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core import Selection, Verdict
 from accel_core.probing import How, Survey
@@ -61,7 +61,8 @@ def _wrong(topics: Sequence[Examined]) -> str:
     found = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
     wrong = sorted(found, key=lambda finding: list(Level).index(finding.level), reverse=True)
     # What is wrong with several backends alike is one thing.
-    said = list({finding.what: _short(finding) for finding in reversed(wrong)}.values())[::-1]
+    causes = {finding.facts.get("root cause", "") for finding in found} - {""}
+    said = list({finding.what: _short(finding, causes) for finding in reversed(wrong)}.values())[::-1]
     said += [f"{topic.title.lower()} could not be looked into" for topic in topics if topic.failed]
     if not said:
         return "nothing is wrong"
@@ -72,7 +73,10 @@ def _wrong(topics: Sequence[Examined]) -> str:
     )
 
 
-def _short(finding: Finding) -> str:
-    """Its first clause, for the whole stands below."""
-    what = finding.what.partition("; ")[0]
+def _short(finding: Finding, causes: Iterable[str]) -> str:
+    """Its first clause, without the cause: the whole stands below."""
+    what = finding.what
+    for cause in causes:
+        what = what.replace(f": {cause}", "")
+    what = what.partition("; ")[0]
     return f"{finding.about}: {what}" if finding.about else what

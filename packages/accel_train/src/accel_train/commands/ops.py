@@ -117,7 +117,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
     Raises `OpBuildError` where it does not compile.
     """
     with _chosen(accelerator):
-        meant = operator.to_build
+        meant = _to_build(operator)
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
                 with guarded.stdout_to_stderr():
@@ -129,6 +129,12 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
                     f"{operator.name} of {meant.provider} does not compile: {error}"
                 ) from error
     return accelerator.operators()
+
+
+def _to_build(operator: Operator) -> OpCandidate:
+    """The candidate that is used once it is compiled; the used one where there is none before it."""
+    before = operator.candidates[: operator.candidates.index(operator.used)]
+    return next((c for c in before if c.has_to_be_compiled and not c.reason), operator.used)
 
 
 @contextlib.contextmanager
@@ -175,12 +181,17 @@ def _candidate(candidate: OpCandidate, *, used: bool) -> dict[str, Any]:
         "used": used,
         "compatible": candidate.verdict == "compatible",
         "broken": candidate.verdict == "broken",
-        "reason": candidate.reason if used else candidate.passed_over,
+        "reason": candidate.reason if used else _why_not(candidate),
         "built": candidate.is_built,
         "waits": not used and candidate.has_to_be_compiled and not candidate.reason,
         "source": candidate.source,
         "file": getattr(module, "__file__", None),
     }
+
+
+def _why_not(candidate: OpCandidate) -> str:
+    """Why another is used before it, as one sentence."""
+    return candidate.reason or ("it would be compiled first" if candidate.has_to_be_compiled else "")
 
 
 def _used(op: dict[str, Any]) -> dict[str, Any]:

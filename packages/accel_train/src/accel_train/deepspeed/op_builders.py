@@ -52,16 +52,18 @@ class DeepSpeedProvider(OpProvider):
         return is_built(builder)
 
     def load(self, source: str) -> type[Any]:
-        """The class, imported: DeepSpeed, which asks for an accelerator at once, is given ours."""
+        """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked.
+
+        DeepSpeed asks for an accelerator when it is imported, and is given ours.
+        """
         from accel_train.deepspeed import _placing  # which imports what this module is imported by
 
         _placing.prepare()
-        return super().load(source)
-
-    def adapted(self, builder_class: type[Any]) -> type[Any]:
-        """DeepSpeed's class, which now says when it compiles, and whose optimizers' C++ is checked."""
+        builder_class = super().load(source)
         if hasattr(builder_class, "load"):
             _foreign.announcing(builder_class, is_built, kept_in)
+        if hasattr(builder_class, "deepspeed_src_path") and "deepspeed_src_path" not in vars(builder_class):
+            _compile_where_deepspeed_does(builder_class)
         return builder_class
 
 
@@ -84,6 +86,39 @@ def accel_op_builders(backend: Backend) -> OpProvider:
         optional=True,
         advice="DeepSpeed has none for this device, and accel-train neither",
     )
+
+
+def _compile_where_deepspeed_does(builder_class: type[Any]) -> None:
+    """In a checkout, name the sources by the path that DeepSpeed's own accelerators give them.
+
+    They import the package of its build, `op_builder`, whose sources lie at the checkout's top; ours comes by
+    way of a link. By another path ninja compiles all of them anew.
+    """
+    given = builder_class.deepspeed_src_path
+
+    @functools.wraps(given)
+    def deepspeed_src_path(self: Any, code_path: str) -> str:
+        return _at_the_top(str(given(self, code_path)))
+
+    builder_class.deepspeed_src_path = deepspeed_src_path
+
+
+def _at_the_top(path: str) -> str:
+    """A path below the package's link to the sources as one below the checkout; any other as it is."""
+    packages = (Path(folder) for folder in package_folders("op_builder"))
+    checkout = next((p.parent for p in packages if _is_deepspeeds(p / "__init__.py")), None)
+    linked = _folder("deepspeed.ops")
+    if checkout is None or not linked or not path.startswith(linked + os.sep):
+        return path
+    return str(checkout / Path(path).relative_to(linked))
+
+
+def _is_deepspeeds(file: Path) -> bool:
+    """Whether this is the package that DeepSpeed marks as its own."""
+    try:
+        return "__deepspeed__" in file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def package(device_type: str) -> str:
@@ -183,7 +218,7 @@ def _made_otherwise(folder: Path, builder: Any) -> bool:
     if sys.platform == "win32":  # where paths are written otherwise, and torch takes no other compiler
         return False
     compiled = re.findall(r"^build \S+: \w*compile (.*)$", text, re.MULTILINE)
-    wanted = [str(Path(_folder("deepspeed.ops"), str(source))) for source in builder.sources()]
+    wanted = [_at_the_top(str(Path(_folder("deepspeed.ops"), str(source)))) for source in builder.sources()]
     if compiled and not {re.sub(r"\$([$: ])", r"\1", path) for path in compiled} >= {*wanted}:
         return True
     first = re.search(r"^cxx = (.*)$", text, re.MULTILINE)

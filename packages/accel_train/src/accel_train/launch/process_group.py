@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import accel_core
-from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError
+from accel_core.errors import AccelError, LaunchError, RankLostError, SettingError, raise_if_users
 from accel_core.probing import DS_ACCELERATOR, import_torch, overriding
 from accel_train.launch import arguments
 from accel_train.launch import line as lines
@@ -276,6 +276,7 @@ def _start_together(
                 continue
             if problem is None or not isinstance(error, AccelError):
                 raise
+            raise_if_users(problem)  # the others know; this rank's program gets what its own handler raised
             raise error from problem
         _again = True
         assert chosen is not None

@@ -5,18 +5,25 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from accel_core import Accelerator
+from accel_core.probing import lacks_page_locks
 from accel_testing.conformance.claims import not_claimed, refused, require
 from accel_testing.conformance.subject import Subject
 
-__all__ = ["TestAmounts"]
+__all__ = ["TestAmounts", "require_page_locked"]
 
 _MEBIBYTE = 1 << 20
+#: Of one device.
+_AMOUNTS = (
+    "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
+    "max_memory_cached",
+)  # fmt: skip
 
 
 def _block(accelerator: Accelerator, size: int = _MEBIBYTE, index: int | None = None) -> torch.Tensor:
@@ -94,10 +101,10 @@ class TestAmounts(Subject):
             not_claimed("the device does not count what was allocated in all")
         before = accelerator.memory_stats()[key]
         require(before >= _MEBIBYTE, f"after a tensor of {_MEBIBYTE} bytes {before} were allocated in all")
-        for index in (None, 0):
-            _block(accelerator)
+        for index in (None, *range(accelerator.device_count())):
+            _block(accelerator, index=index)
             accelerator.reset_accumulated_memory_stats(index)
-            again = accelerator.memory_stats()[key]
+            again = accelerator.memory_stats(index)[key]
             require(again == 0, f"after reset_accumulated_memory_stats({index}) memory_stats tells {again}")
 
     def test_stats_agree(self, accelerator: Accelerator) -> None:
@@ -120,31 +127,80 @@ class TestAmounts(Subject):
         _require_allocator(accelerator)
         if accelerator.device_count() < 2 or accelerator.device(0) == accelerator.device(1):
             not_claimed("there is one device")
-        before = [accelerator.memory_allocated(index) for index in (0, 1)]
-        block = _block(accelerator, index=1)
-        after = [accelerator.memory_allocated(index) for index in (0, 1)]
-        require(after[0] == before[0], "a tensor on device 1 is counted on device 0")
-        require(after[1] >= before[1] + _MEBIBYTE, "a tensor on device 1 is not counted there")
+        size = 8 * _MEBIBYTE
+
+        def amounts(index: int | None) -> dict[str, Any]:
+            told = {name: getattr(accelerator, name)(index) for name in _AMOUNTS}
+            told |= {"memory_summary": accelerator.memory_summary(index)}
+            told |= {"used, of available_memory": -accelerator.available_memory(index)}
+            return {**told, "memory_stats": accelerator.memory_stats(index)["allocated_bytes.all.current"]}
+
+        accelerator.empty_cache()
+        for index in (0, 1):
+            accelerator.reset_peak_memory_stats(index)
+        before, free = [amounts(index) for index in (0, 1)], accelerator.mem_get_info(1)[0]
+        block = _block(accelerator, size, index=1)
+        for name, amount in amounts(0).items():
+            require(amount == before[0][name], f"a tensor on device 1 is counted by {name}(0)")
+        there = amounts(1)
+        summaries = before[1].pop("memory_summary"), there.pop("memory_summary")
+        require(summaries[0] != summaries[1], "a tensor on device 1 is not in memory_summary(1)")
+        for name, amount in there.items():
+            grown = amount - before[1][name]
+            # Tensors are counted as they are; what an allocator reserves for them is its own affair.
+            most = 3 * size if "allocated" in name else grown
+            what = f"a tensor of {size} bytes on device 1 makes {name}(1) grow by {grown}"
+            require(size <= grown <= most, what)
+        less = free - accelerator.mem_get_info(1)[0]
+        require(
+            less > 0, f"a tensor of {size} bytes on device 1 makes mem_get_info(1) tell {less} bytes less"
+        )
+        with accelerator.device_guard(1):
+            here = amounts(None)
+            del here["memory_summary"]
+        require(
+            here == there, f"with device 1 selected the amounts are {here}, and of device 1 by number {there}"
+        )
         del block
+        for reset in ("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"):
+            block = _block(accelerator, size, index=1)
+            del block
+            getattr(accelerator, reset)(0)
+            kept = accelerator.max_memory_allocated(1)
+            require(kept >= before[1]["memory_allocated"] + size, f"{reset}(0) reset the peak of device 1")
+            getattr(accelerator, reset)(1)
+            peak, now = accelerator.max_memory_allocated(1), accelerator.memory_allocated(1)
+            require(peak == now, f"after {reset}(1) the peak of device 1 is {peak}, and {now} bytes are held")
 
     def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
         """What this process holds is not free."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
         free, total = accelerator.mem_get_info()
+        available, summary = accelerator.available_memory(), accelerator.memory_summary()
         size = max(32 * _MEBIBYTE, total // 64)
         block = _block(accelerator, min(size, free // 2))
         less = accelerator.mem_get_info()[0]
         require(less < free, f"{block.numel()} bytes are held, and free memory went from {free} to {less}")
+        left = accelerator.available_memory()
+        told = f"{block.numel()} bytes are held, and available_memory() went from {available} to {left}"
+        require(left < available, told)
+        changed = accelerator.memory_summary() != summary
+        require(changed, f"memory_summary() is the same text with {block.numel()} bytes more")
 
     def test_cache_is_given_back(self, accelerator: Accelerator) -> None:
         """`empty_cache` keeps what is in use and never reserves more."""
         _require_allocator(accelerator)
+        accelerator.empty_cache()
+        start = accelerator.memory_reserved()
         kept, gone = _block(accelerator), _block(accelerator, 32 * _MEBIBYTE)
+        held = accelerator.memory_reserved()
         del gone
         before = accelerator.memory_reserved()
         accelerator.empty_cache()
         after = accelerator.memory_reserved()
+        if start < held == before:  # it is counted, and was kept
+            require(after < before, f"empty_cache() left {before} bytes reserved, of which 32 MiB were free")
         require(after <= before, f"empty_cache() made memory_reserved() grow from {before} to {after}")
         allocated = accelerator.memory_allocated()
         require(
@@ -182,14 +238,20 @@ class TestAmounts(Subject):
 
     def test_pinned_copies(self, accelerator: Accelerator) -> None:
         """`pin_memory` gives a host tensor with the same numbers that `is_pinned` knows."""
-        _require_page_locked(accelerator)
+        require_page_locked(accelerator)
         host = torch.arange(12.0).view(3, 4)
         pinned = accelerator.pin_memory(host)
         require(pinned.device.type == "cpu", f"pin_memory gave a tensor on {pinned.device}")
         require(torch.equal(pinned, host), "pin_memory changed the numbers")
+        again = accelerator.pin_memory(host)
+        once = pinned is host or pinned.data_ptr() != again.data_ptr()
+        require(once, "pin_memory gave the same memory twice")
         told = accelerator.is_pinned(pinned)
         expected = accelerator.is_accelerator()  # what the processor works on needs no locking
         require(told is expected, f"is_pinned gave {told!r} for what pin_memory gave; expected {expected}")
+        theirs = pinned.is_pinned()  # torch's word, which `.to(non_blocking=True)` goes by
+        fits = theirs is told or pinned is host  # where nothing is to be locked torch may say so
+        require(fits, f"is_pinned gave {told!r}, and the tensor's own is_pinned() {theirs!r}")
         here = pinned.to(accelerator.device(), non_blocking=True)
         accelerator.synchronize()
         require(torch.equal(here.cpu(), host), "a late copy of page-locked memory changed the numbers")
@@ -223,9 +285,12 @@ class TestAmounts(Subject):
         for what, (made, shape, dtype) in room.items():
             fits = (tuple(made.shape), made.dtype, made.device.type) == (shape, dtype, "cpu")
             require(fits, f"{what} gave {tuple(made.shape)} of {made.dtype} on {made.device}")
+        again = accelerator.pin_empty(2, 3, dtype=torch.int32), accelerator.pin_empty_like(model)
+        for what, one in zip(("pin_empty(2, 3)", "pin_empty_like"), again, strict=True):
+            require(one.data_ptr() != room[what][0].data_ptr(), f"{what} gave the same memory twice")
         elsewhere = partial(accelerator.pin_empty, 1, dtype=torch.float32, device="meta")
         refused(elsewhere, ValueError, "pin_empty(1, device='meta')")
-        _require_page_locked(accelerator)
+        require_page_locked(accelerator)
         expected = accelerator.is_accelerator()
         for what, (made, _, _) in room.items():
             told = accelerator.is_pinned(made)
@@ -233,7 +298,7 @@ class TestAmounts(Subject):
 
     def test_loader_feeds_the_device(self, accelerator: Accelerator) -> None:
         """A DataLoader that pins memory gives batches that go to the device unchanged, of workers too."""
-        _require_page_locked(accelerator)
+        require_page_locked(accelerator)
         pin, place = accelerator.is_accelerator(), accelerator.device()
         torch.ones(1, device=place)  # workers start beside a device in use
         for workers in (0, 2):
@@ -247,11 +312,13 @@ class TestAmounts(Subject):
                 require(seen == list(range(8)), f"{what} batches arrive as {seen}")
 
 
-def _require_page_locked(accelerator: Accelerator) -> None:
+def require_page_locked(accelerator: Accelerator) -> None:
     """What torch says, not the accelerator: the members give ordinary memory on a device without such."""
     if not accelerator.is_accelerator():
         return
     try:
         torch.empty(1, pin_memory=True)
-    except NotImplementedError:
-        not_claimed("the device has no page-locked memory")
+    except RuntimeError as error:
+        if lacks_page_locks(error):
+            not_claimed("the device has no page-locked memory")
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -105,21 +106,24 @@ class TestArithmetic(Subject):
         require(not faults, "; ".join(faults))
 
     def test_optimizer_steps(self, accelerator: Accelerator) -> None:
-        """Five steps of AdamW end where the processor's do, within the bound."""
+        """Five steps of AdamW and SGD end where the processor's do, within the bound."""
 
-        def trained(device: torch.device | str) -> torch.Tensor:
+        def trained(device: torch.device | str, kind: Callable[..., torch.optim.Optimizer]) -> torch.Tensor:
             weight = nn.Parameter(torch.linspace(-1, 1, 32).to(device))
-            optimizer = torch.optim.AdamW([weight], lr=0.1)
+            optimizer = kind([weight], lr=0.1)
             for step in range(5):
                 optimizer.zero_grad()
                 torch.autograd.backward((weight * (step + 1)).sin().sum())
                 optimizer.step()
             return weight.detach().cpu()
 
-        faults = list(
-            _fault("weights", trained(accelerator.device()), trained("cpu").double(), torch.float32)
-        )
-        require(not faults, "; ".join(faults))
+        for kind in (
+            torch.optim.AdamW,
+            partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
+        ):
+            ours, theirs = trained(accelerator.device(), kind), trained("cpu", kind).double()
+            faults = _fault("weights", ours, theirs, torch.float32)
+            require(not faults, "; ".join(faults))
 
     def test_copies(self, accelerator: Accelerator) -> None:
         """What goes to the device comes back the same, also in parts, and by way of another device."""
@@ -176,6 +180,13 @@ class TestArithmetic(Subject):
         require(inside is usual, f"inside autocast() a product is of {inside}; torch has {usual}")
         after = (ones @ ones).dtype
         require(after is torch.float32, f"after autocast a product is of {after}")
+        try:
+            with accelerator.autocast():
+                raise KeyError
+        except KeyError:
+            pass
+        still = torch.is_autocast_enabled(accelerator.device_type)
+        require(not still, "after an error inside it autocast is still on")
 
     def test_scaled_losses(self, accelerator: Accelerator) -> None:
         """A step in float16 with `grad_scaler` scales the loss, not the weights; in other types it is off."""
@@ -195,6 +206,20 @@ class TestArithmetic(Subject):
         scaler.step(optimizer)
         scaler.update()
         require(weight.tolist() == [0.5, 0.5], f"after the step the weights are {weight.tolist()}")
+        for wrong in ("inf", "nan"):
+            before = scaler.get_scale()
+            optimizer.zero_grad()
+            torch.autograd.backward(
+                scaler.scale((weight * torch.tensor([1.0, float(wrong)]).to(weight.device)).sum())
+            )
+            scaler.step(optimizer)
+            scaler.update()
+            kept = weight.tolist()
+            require(kept == [0.5, 0.5], f"a step whose gradient holds {wrong} made the weights {kept}")
+            scale = scaler.get_scale()
+            first = accelerator.grad_scaler(torch.float16, init_scale=8.0).get_scale()
+            require(first == 8.0, f"a new scaler with init_scale=8 begins at {first}, as another one stands")
+            require(scale < before, f"after a gradient with {wrong} the scale went from {before} to {scale}")
 
 
 def _fault(what: str, given: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from accel_core import Accelerator
 from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.compute.test_amounts import require_page_locked
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestQueues"]
@@ -16,28 +19,121 @@ _SIZE = 1 << 16
 _LARGE = 1 << 20
 
 
+def keeps_busy(accelerator: Accelerator) -> None:
+    """Give the current stream more than launching it takes, so that what comes next is late."""
+    product = torch.full((384, 384), 1e-3, device=accelerator.device())
+    for _ in range(8):
+        product = product @ product
+
+
 class TestQueues(Subject):
     """Work on streams happens in the order that events and waits say."""
 
     def test_work_on_a_stream_is_seen_after_waiting(self, accelerator: Accelerator) -> None:
         """What a side stream computed is there for whoever has waited for it, by stream and by event."""
-        side = accelerator.Stream()
-        for way in ("stream", "event", "synchronize"):
+        side, now = accelerator.Stream(), accelerator.current_stream()
+        ways: dict[str, Callable[[Any], object]] = {
+            "current_stream().wait_stream(s)": lambda _: now.wait_stream(side),
+            "current_stream().wait_event(e)": now.wait_event,
+            "e.wait()": lambda done: done.wait(),
+            "e.synchronize()": lambda done: done.synchronize(),
+            "s.synchronize()": lambda _: side.synchronize(),
+            "synchronize()": lambda _: accelerator.synchronize(),
+        }
+        for way, wait in ways.items():
             total = torch.zeros(_SIZE, device=accelerator.device())
-            side.wait_stream(accelerator.current_stream())
+            side.wait_stream(now)
             with accelerator.stream(side):
+                keeps_busy(accelerator)
                 for _ in range(10):
                     total += 1
-                done = side.record_event()
-            if way == "stream":
-                accelerator.current_stream().wait_stream(side)
-            elif way == "event":
-                accelerator.current_stream().wait_event(done)
-            else:
-                side.synchronize()
-                require(side.query() is True, "a stream's query() after its synchronize() is not True")
+                done = accelerator.Event()
+                done.record()
+            wait(done)
             seen = total.sum().item()
-            require(seen == 10 * _SIZE, f"after waiting by {way} the sum is {seen:g}; expected {10 * _SIZE}")
+            require(seen == 10 * _SIZE, f"after {way} the sum is {seen:g}; expected {10 * _SIZE}")
+        side.synchronize()
+        require(side.query() is True, "a stream's query() after its synchronize() is not True")
+
+    def test_a_stream_waits_for_another(self, accelerator: Accelerator) -> None:
+        """A stream that was told to wait reads what was written before, by stream and by event."""
+        side, now = accelerator.Stream(), accelerator.current_stream()
+        for way in ("wait_stream", "wait_event"):
+            total = torch.zeros(_SIZE, device=accelerator.device())
+            keeps_busy(accelerator)
+            total += 1
+            if way == "wait_stream":
+                side.wait_stream(now)
+            else:
+                done = accelerator.Event()
+                done.record()
+                side.wait_event(done)
+            with accelerator.stream(side):
+                seen = (total * 2).sum()
+            side.synchronize()
+            found = seen.item()
+            require(found == 2 * _SIZE, f"after s.{way} the sum on s is {found:g}; expected {2 * _SIZE}")
+
+    def test_late_copies(self, accelerator: Accelerator) -> None:
+        """A copy from page-locked memory is there for whoever waited for its stream, and back on the host."""
+        require_page_locked(accelerator)
+        side, now = accelerator.Stream(), accelerator.current_stream()
+        source = accelerator.pin_memory(torch.arange(float(_LARGE)))
+        back = accelerator.pin_memory(torch.zeros(_LARGE))
+        with accelerator.stream(side):
+            here = source.to(accelerator.device(), non_blocking=True)
+        now.wait_stream(side)
+        twice = here * 2
+        back.copy_(twice, non_blocking=True)
+        done = accelerator.Event()
+        done.record()
+        done.synchronize()
+        same = torch.equal(back, source * 2)
+        require(same, "what was copied late, doubled and copied back is not what was sent, doubled")
+
+    def test_every_device_is_waited_for(self, accelerator: Accelerator) -> None:
+        """`synchronize(i)` waits for device i, and `current_stream(i)` is its stream, whatever is current."""
+        last = accelerator.device_count() - 1
+        if accelerator.device(last) == accelerator.device(0):
+            not_claimed("there is one device")
+        if getattr(accelerator.Stream, "one_queue", False):
+            not_claimed("every stream is the only one")
+        place = accelerator.device(last)
+        for name in ("current_stream", "default_stream"):
+            found = getattr(accelerator, name)(last).device
+            require(found == place, f"{name}({last}) is a stream of {found}")
+        side = accelerator.Stream(device=place)
+        there = torch.zeros(_SIZE, device=place)
+        accelerator.synchronize(last)
+        with accelerator.stream(side):
+            there += 1
+        accelerator.synchronize(last)
+        seen = there.sum().item()
+        require(seen == _SIZE, f"after synchronize({last}) a sum on device {last} is {seen:g}")
+
+    def test_claims_about_order(self, accelerator: Accelerator) -> None:
+        """What is claimed holds: calls that end with their work, streams that need no waits."""
+        if accelerator.resolves_data_dependency():
+            side = accelerator.Stream()
+            total = torch.zeros(_SIZE, device=accelerator.device())
+            with accelerator.stream(side):
+                keeps_busy(accelerator)
+                total += 1
+            seen = total.sum().item()
+            said = f"resolves_data_dependency() is True, and without a wait a sum is {seen:g}, not {_SIZE}"
+            require(seen == _SIZE, said)
+        if not (accelerator.is_synchronized_device() and accelerator.is_accelerator()):
+            return
+        require_page_locked(accelerator)
+        source = accelerator.pin_memory(torch.ones(16 * _LARGE))
+        here = torch.empty(16 * _LARGE, device=accelerator.device())
+        done = accelerator.Event()
+        keeps_busy(accelerator)
+        here.copy_(source, non_blocking=True)
+        done.record()
+        over = done.query()
+        accelerator.synchronize()
+        require(over, "is_synchronized_device() is True, and after a call its work is not done")
 
     def test_stream_is_current_inside(self, accelerator: Accelerator) -> None:
         """`stream(s)` makes it current, with its device, and restores what was before, an error or not."""
@@ -143,5 +239,14 @@ class TestQueues(Subject):
         with accelerator.capture_to_graph(graph):
             inside = accelerator.is_current_stream_capturing()
             out.add_(1)
+        again = accelerator.create_graph()
+        try:
+            with accelerator.capture_to_graph(again):
+                raise KeyError
+        except KeyError:
+            pass
+        require(
+            accelerator.is_current_stream_capturing() is False, "after an error inside it a capture goes on"
+        )
         require(inside is True, "it is False inside a capture")
         require(accelerator.is_current_stream_capturing() is False, "it is True after a capture")

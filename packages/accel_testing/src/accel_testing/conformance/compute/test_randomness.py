@@ -33,9 +33,10 @@ class TestRandomness(Subject):
 
     def test_seed_is_told(self, accelerator: Accelerator) -> None:
         """`initial_seed` tells the seed that was given."""
-        accelerator.manual_seed(1234)
-        told = accelerator.initial_seed()
-        require(told == 1234, f"after manual_seed(1234) initial_seed() gave {told}")
+        for seed in (1234, 4321):
+            accelerator.manual_seed(seed)
+            told = accelerator.initial_seed()
+            require(told == seed, f"after manual_seed({seed}) initial_seed() gave {told}")
 
     def test_all_devices_are_seeded(self, accelerator: Accelerator) -> None:
         """`manual_seed_all` seeds every device, `manual_seed` the current one alone."""

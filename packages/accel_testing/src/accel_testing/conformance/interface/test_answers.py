@@ -33,6 +33,17 @@ class TestAnswers(Subject):
         backend = accelerator.backend
         require(accelerator.name == backend.name, f"name is {accelerator.name!r}, declared {backend.name!r}")
         require(accelerator.name in repr(accelerator), f"its repr, {accelerator!r}, does not name it")
+        for declared, told, member in (
+            (
+                "" if accelerator.name == "generic" else backend.device_type,
+                accelerator.device_type,
+                "device_type",
+            ),
+            (backend.visible_devices, tuple(accelerator.visible_devices_envs()), "visible_devices_envs()"),
+        ):
+            require(not declared or told == declared, f"{member} is {told!r}, declared {declared!r}")
+        missing = [each for each in backend.export_envs if each not in accelerator.export_envs()]
+        require(not missing, f"export_envs() lacks {', '.join(missing)}, which is declared")
 
     def test_device_type_is_torchs(self, accelerator: Accelerator) -> None:
         """`device_type` is what torch calls the device: it goes into `torch.device` and `autocast`."""
@@ -119,11 +130,16 @@ class TestAnswers(Subject):
         require_type(free, int, "mem_get_info()[0]")
         require_type(total, int, "mem_get_info()[1]")
         require(0 <= free <= total, f"mem_get_info() gave {free} bytes free of {total}")
-        all_of_it = accelerator.total_memory()
-        require(total == all_of_it, f"mem_get_info() tells {total} bytes, and total_memory() {all_of_it}")
+        for index in (None, *range(accelerator.device_count())):
+            told, all_of_it = accelerator.mem_get_info(index)[1], accelerator.total_memory(index)
+            what = f"mem_get_info({index}) tells {told} bytes, and total_memory({index}) {all_of_it}"
+            require(told == all_of_it, what)
         available = accelerator.available_memory()
         require_type(available, int, "available_memory()")
         require(0 <= available <= total, f"available_memory() gave {available}, of {total}")
+        # What is cached is available too; what others hold may change in between.
+        fits = available >= free // 2
+        require(fits, f"available_memory() gave {available} bytes, and mem_get_info() {free} free")
 
     def test_memory_amounts_are_bytes(self, accelerator: Accelerator) -> None:
         """Amounts are `int` bytes, peaks no lower than amounts, and old names tell the same as new ones."""
@@ -161,13 +177,13 @@ class TestAnswers(Subject):
 
     def test_properties(self, accelerator: Accelerator) -> None:
         """`device_properties` names the device, and tells the memory that `total_memory` tells."""
-        found = accelerator.device_properties(0)
-        require_type(found.name, str, "device_properties(0).name")
-        require(found.name.strip(), "device_properties(0).name is empty")
-        told, total = found.total_memory, accelerator.total_memory(0)
-        require(
-            told in (None, total), f"device_properties(0).total_memory is {told}, total_memory(0) {total}"
-        )
+        for index in range(accelerator.device_count()):
+            found = accelerator.device_properties(index)
+            require_type(found.name, str, f"device_properties({index}).name")
+            require(found.name.strip(), f"device_properties({index}).name is empty")
+            told, total = found.total_memory, accelerator.total_memory(index)
+            what = f"device_properties({index}).total_memory is {told}, total_memory({index}) {total}"
+            require(told in (None, total), what)
 
     def test_identifiers(self, accelerator: Accelerator) -> None:
         """A device's identifier is text or None; of visible devices there are as many as devices."""
@@ -244,6 +260,10 @@ class TestAnswers(Subject):
         require(isinstance(generator, torch.Generator), f"default_generator(0) gave {generator!r}")
         kind = generator.device.type
         require(kind == accelerator.device_type, f"default_generator(0) is for {kind}")
+        for index in range(1, accelerator.device_count()):
+            found = accelerator.default_generator(index).device
+            fits = found == accelerator.device(index) or accelerator.device(index) == accelerator.device(0)
+            require(fits, f"default_generator({index}) is for {found}")
 
     def test_streams_are_classes(self, accelerator: Accelerator) -> None:
         """`Stream` and `Event` are classes, of which the streams that are handed out are instances."""
@@ -339,7 +359,14 @@ class TestAnswers(Subject):
             if not locked:
                 require(time == "first", "memory that was locked and released cannot be locked again")
                 return
+            view = torch.frombuffer(pages, dtype=torch.uint8, count=size, offset=address - start)
+            before = accelerator.is_pinned(view)  # torch_npu 2.13 knows what it has locked itself alone
             accelerator.unregister_host_memory(address)
+            left = accelerator.is_pinned(view)
+            require(
+                not (before and left), "after unregister_host_memory is_pinned of that memory is still True"
+            )
+            del view
 
     def test_vendor_defaults(self, accelerator: Accelerator) -> None:
         """`apply_vendor_defaults` tells what it changed, and of that nothing is left the second time."""

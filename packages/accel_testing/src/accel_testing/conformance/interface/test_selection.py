@@ -20,6 +20,12 @@ _ASKING = (
     "total_memory", "mem_get_info", "device_properties", "get_rng_state", "memory_allocated", "memory_stats",
     "synchronize", "current_stream", "default_stream",
 )  # fmt: skip
+#: Members that tell of a device.
+_TELLING = (
+    "device_properties", "device_uuid", "get_device_capability", "total_memory", "available_memory",
+    "mem_get_info", "memory_allocated", "max_memory_allocated", "memory_reserved", "memory_cached",
+    "current_stream", "default_stream",
+)  # fmt: skip
 
 
 class TestSelection(Subject):
@@ -103,6 +109,23 @@ class TestSelection(Subject):
             getattr(accelerator, name)(last)
             current = accelerator.current_device()
             require(current == 0, f"{name}({last}) made {current} the current device")
+
+    def test_members_tell_of_the_device_they_are_given(self, accelerator: Accelerator) -> None:
+        """Asked for device i a member tells what it tells without an index where i is the current device."""
+        last = accelerator.device_count() - 1
+        if accelerator.device(last) == accelerator.device(0):
+            not_claimed("there is one device")
+        accelerator.set_device(0)
+        kept = torch.ones(1024, device=accelerator.device(last))
+        torch.rand(3, device=accelerator.device(last))  # the generators are in two states
+        for name in (*_TELLING, "get_rng_state"):
+            member = getattr(accelerator, name)
+            given = member(last)
+            with accelerator.device_guard(last):
+                there = member()
+            same = torch.equal(given, there) if name == "get_rng_state" else given == there
+            require(same, f"{name}({last}) gave {given!r}, and {there!r} without an index on device {last}")
+        del kept
 
     def test_guard_restores(self, accelerator: Accelerator) -> None:
         """`device_guard` selects inside its block and restores after it, an error or not; None is a no-op."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from typing import Any
 
 import torch
 
@@ -47,6 +50,24 @@ class TestSharing(Subject):
         require(len(answers) == 1, f"{_THREADS} threads had different answers: {sorted(map(str, answers))}")
         require(next(iter(answers))[3] == 128.0, f"a thread's sum of 64 twos is {next(iter(answers))[3]}")
 
+    def test_threads_can_call_everything(self, accelerator: Accelerator) -> None:
+        """A thread that never selected a device can use every member: loaders and servers are threads."""
+        failed: dict[str, str] = {}
+
+        def call() -> None:
+            for name, member in _calls(accelerator).items():
+                try:
+                    member()
+                except Exception as error:
+                    failed[name] = f"{type(error).__name__}: {error}"
+
+        here = _failing_here(_calls(accelerator))
+        thread = Thread(target=call)
+        thread.start()
+        thread.join()
+        found = [f"{name} raises {words}" for name, words in failed.items() if name not in here]
+        require(not found, f"in another thread {'; '.join(found[:5])}")
+
     def test_fork_after_use(self, accelerator: Accelerator) -> None:
         """A process forked after the device was used can use it, or is told so: it never hangs or dies."""
         if not hasattr(os, "fork"):
@@ -68,3 +89,67 @@ class TestSharing(Subject):
         require(status == 0, f"a forked process that asked for names ended with {status}: {said}")
         expected = f"{accelerator.device_count()} {accelerator.device_name()}"
         require(said == expected, f"a forked process was told {said}, and this one {expected}")
+
+
+def _calls(accelerator: Accelerator) -> dict[str, Callable[[], object]]:
+    """Every member that can be called without changing anything for good, by its name."""
+    asked = (
+        "available_memory", "capabilities", "create_graph", "current_device", "current_device_name",
+        "current_stream", "default_stream", "device", "device_count", "device_name",
+        "device_properties", "device_uuid", "empty_cache", "empty_host_cache", "export_envs",
+        "get_compile_backend", "get_device_capability", "get_rng_state", "grad_scaler",
+        "initial_seed", "is_available", "is_current_stream_capturing", "is_initialized",
+        "max_memory_allocated", "max_memory_cached", "max_memory_reserved", "mem_get_info",
+        "memory_allocated", "memory_cached", "memory_reserved", "memory_stats", "memory_summary",
+        "operators", "range_pop", "reset_accumulated_memory_stats", "reset_max_memory_allocated",
+        "reset_max_memory_cached", "reset_peak_memory_stats", "supported_dtypes", "synchronize",
+        "total_memory", "visible_device_ids",
+    )  # fmt: skip
+    calls: dict[str, Callable[[], object]] = {name: getattr(accelerator, name) for name in asked}
+    host = torch.ones(2)
+
+    def inside(block: Callable[[], Any]) -> Callable[[], None]:
+        def work() -> None:
+            with block():
+                pass
+
+        return work
+
+    return {
+        **calls,
+        "autocast": inside(accelerator.autocast),
+        "capture_to_graph": inside(lambda: accelerator.capture_to_graph(None)),
+        "create_op_builder": lambda: accelerator.create_op_builder("NoSuchBuilder"),
+        "default_generator": lambda: accelerator.default_generator(0),
+        "device_guard": inside(lambda: accelerator.device_guard(0)),
+        "fork_rng": inside(accelerator.fork_rng),
+        "get_op_builder": lambda: accelerator.get_op_builder("NoSuchBuilder"),
+        "is_pinned": lambda: accelerator.is_pinned(host),
+        "lazy_call": lambda: accelerator.lazy_call(bool),
+        "manual_seed": lambda: accelerator.manual_seed(1),
+        "manual_seed_all": lambda: accelerator.manual_seed_all(1),
+        "on_accelerator": lambda: accelerator.on_accelerator(host),
+        "pin_empty": lambda: accelerator.pin_empty(1, dtype=torch.float32),
+        "pin_empty_like": lambda: accelerator.pin_empty_like(host),
+        "pin_memory": lambda: accelerator.unpin_memory(accelerator.pin_memory(host)),
+        "range": inside(lambda: accelerator.range("thread")),
+        "range_push": lambda: accelerator.range_push("thread"),
+        "replay_graph": lambda: accelerator.replay_graph(None),
+        "set_compile_backend": lambda: accelerator.set_compile_backend(accelerator.get_compile_backend()),
+        "set_device": lambda: accelerator.set_device(0),
+        "set_rng_state": lambda: accelerator.set_rng_state(accelerator.get_rng_state()),
+        "set_stream": lambda: accelerator.set_stream(accelerator.current_stream()),
+        "set_visible_devices_envs": lambda: accelerator.set_visible_devices_envs({}, [0]),
+        "stream": inside(lambda: accelerator.stream(accelerator.current_stream())),
+    }
+
+
+def _failing_here(calls: dict[str, Callable[[], object]]) -> set[str]:
+    """Those that the device has not, in any thread: other checks tell of them."""
+    failed = set()
+    for name, call in calls.items():
+        try:
+            call()
+        except Exception:
+            failed.add(name)
+    return failed

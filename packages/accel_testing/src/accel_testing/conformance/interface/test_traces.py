@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
 
+from accel_core import Accelerator
 from accel_core.probing import AUTOLOAD, child
-from accel_testing.conformance.claims import require
+from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.forks import in_fork
 from accel_testing.conformance.subject import Subject
 
 __all__ = ["TestTraces"]
 
 _SECONDS = 60.0
+#: What a forked process adds up on a device that was not started before.
+_FORKED = "3.0"
 
 
 class TestTraces(Subject):
@@ -30,30 +34,75 @@ class TestTraces(Subject):
     def test_making_replaces_nothing_of_others(self, traces: dict[str, Any]) -> None:
         """No function of torch, os, builtins or subprocess is replaced, but as the declaration says."""
         found = [name for kind, name in traces["changes"] if kind in ("function", "hook")]
-        require(not found, f"making the accelerator replaces {', '.join(found[:10])}")
+        words = f"making the accelerator replaces {', '.join(found[:10])}"
+        require(not found, words + _cure(traces))
 
     def test_making_takes_no_signals(self, traces: dict[str, Any]) -> None:
         """Signal handlers stay the program's: Ctrl-C and a scheduler's SIGTERM are its own to answer."""
         found = [name for kind, name in traces["changes"] if kind == "signal"]
-        require(not found, f"making the accelerator handles {', '.join(found)}")
+        require(not found, f"making the accelerator handles {', '.join(found)}{_cure(traces)}")
 
     def test_making_keeps_the_environment(self, traces: dict[str, Any]) -> None:
         """Variables, folder, umask and locale stay: what is started later inherits them."""
         kinds = ("environment", "folder", "umask", "locale")
         found = [f"{kind} {name}" for kind, name in traces["changes"] if kind in kinds]
-        require(not found, f"making the accelerator changes: {', '.join(found)}")
+        require(not found, f"making the accelerator changes: {', '.join(found)}{_cure(traces)}")
 
     def test_making_keeps_torchs_settings(self, traces: dict[str, Any]) -> None:
         """Determinism, seeds, threads and the default type stay: results would be others without a word."""
         found = traces["settings"]
-        require(not found, f"making the accelerator changes {', '.join(found)}")
+        require(not found, f"making the accelerator changes {', '.join(found)}{_cure(traces)}")
+
+    def test_making_starts_no_thread(self, traces: dict[str, Any]) -> None:
+        """No thread of Python's runs on: a program that has one cannot fork safely."""
+        found = [name for kind, name in traces["changes"] if kind == "thread"]
+        require(not found, f"making the accelerator starts {', '.join(found)}")
+
+    def test_is_initialized_is_torchs(self, traces: dict[str, Any]) -> None:
+        """`is_initialized()` says what torch's module of the device says, before its first use and after."""
+        for when, (told, theirs) in traces["initialized"].items():
+            require(theirs in (None, told), f"{when} is_initialized() gave {told}, and torch's own {theirs}")
+
+    def test_a_child_sees_the_devices_that_it_is_left(
+        self, accelerator: Accelerator, backend_name: str
+    ) -> None:
+        """A process with what `set_visible_devices_envs` writes has those devices: launchers rely on it."""
+        environ: dict[str, str] = {}
+        accelerator.set_visible_devices_envs(environ, [accelerator.device_count() - 1])
+        if not environ:
+            not_claimed("no variable is known that hides devices")
+        before = {name: os.environ.get(name) for name in environ}
+        os.environ.update(environ)
+        try:
+            report = child.run(count, {"backend": backend_name}, _SECONDS, as_we_are=True)
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+        written = ", ".join(f"{name}={value}" for name, value in environ.items())
+        require(report.answer is not None, f"a process with {written} {report.ending}")
+        seen = (report.answer or {})["count"]
+        require(seen == 1, f"set_visible_devices_envs of one device wrote {written}; a child sees {seen}")
 
     def test_making_starts_no_device(self, traces: dict[str, Any]) -> None:
         """An accelerator that was made and not used has started no device: a program may fork yet."""
         said = traces["forked"]
-        require(
-            said == "3.0", f"a process forked after the accelerator was made could not use the device: {said}"
-        )
+        words = f"a process forked after the accelerator was made could not use the device: {said}"
+        require(said == _FORKED, words + _cure(traces))
+
+
+def _cure(traces: dict[str, Any]) -> str:
+    """The declaration's field that helps where making the accelerator has started the device."""
+    if not traces["counted_here"] or traces["forked"] == _FORKED:
+        return ""
+    return "; if device_count() starts the device, declare count_starts_device=True"
+
+
+def count(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
+    """How many devices there are: called in a child."""
+    from accel_core import accelerator
+
+    stage("count")
+    return {"count": accelerator(job["backend"]).device_count()}
 
 
 def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
@@ -71,6 +120,8 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
     stage("make")
     made = accelerator(job["backend"])
     changed, now = changes(before), _settings(torch)
+    asks: Any = getattr(getattr(torch, made.device_type, None), "is_initialized", None)
+    initialized = {"before its first use": (made.is_initialized(), asks() if asks else None)}
     stage("fork")
     forked = in_fork(lambda: str(torch.full((3,), 1.0, device=made.device()).sum().item()), _SECONDS / 2)[0]
     packages = {module.partition(".")[0] for module in made.backend.vendor_imports} - {"torch"}
@@ -82,7 +133,15 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
         if change.to.partition(".")[0] not in theirs and change.name != AUTOLOAD
     ]
     others = [f"{name} from {settings[name]} to {now[name]}" for name in now if now[name] != settings[name]]
-    return {"changes": found, "settings": others, "forked": forked}
+    torch.ones(1, device=made.device())
+    initialized["after its first use"] = (made.is_initialized(), asks() if asks else None)
+    return {
+        "changes": found,
+        "settings": others,
+        "forked": forked,
+        "initialized": initialized,
+        "counted_here": not made.backend.count_starts_device,
+    }
 
 
 def _settings(torch: Any) -> dict[str, str]:

@@ -25,10 +25,10 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     ]
     looker = _Looker(visit)
     found = [finding for pair in of_interest for finding in looker.findings(*pair)]
-    yield from found
     proven = any(verdict.usable and not verdict.builtin and verdict.ms for verdict in surveyed.verdicts)
     torch = torch_finding(visit.environ, visit.settings.probe_timeout, proven=proven)
-    yield torch
+    # Where torch fails, that is why the others do.
+    yield from (*found, torch) if torch.level is Level.OK else (torch, *found)
     yield from _unknown(surveyed, visit)
     yield from _choice(surveyed, told=any(finding.level is Level.ERROR for finding in (*found, torch)))
 

@@ -66,7 +66,10 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
             f"{package.distribution} {package.version} registers a device with torch when it is imported "
             f"({package.file}), and neither torch nor a plugin knows of it"
         )
-        step = f"import {package.module} before the accelerator is chosen, or write its plugin: accel new"
+        step = (
+            f"import {package.module} before the accelerator is chosen, try `accel --import {package.module} "
+            "list`, or write its plugin: accel new"
+        )
         yield Finding(Level.WARNING, "privateuse1.unannounced", what, step, package.module)
 
 

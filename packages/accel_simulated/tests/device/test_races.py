@@ -1,0 +1,151 @@
+"""Where races are looked for a missing wait gives other numbers and a warning; one that is there neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.slow
+
+CODE = """
+import json, sys, warnings
+import torch
+
+there = torch.device(sys.argv[1])
+main, side = torch.accelerator.current_stream(), torch.Stream(there)
+
+def doubled(wait=True):
+    ones = torch.ones(4, device=there)
+    if wait:
+        side.wait_stream(main)
+    with side:
+        return ones, ones * 2
+
+def after(wait):
+    _, twos = doubled()
+    wait()
+    return twos.sum().item()
+
+def with_event():
+    _, twos = doubled()
+    main.wait_event(side.record_event())
+    return twos.sum().item()
+
+def written_over():
+    ones, twos = doubled()
+    ones.add_(1)
+    main.wait_stream(side)
+    return [ones.tolist(), twos.tolist()]
+
+def both_write():
+    _, twos = doubled()
+    twos.add_(1)
+    torch.accelerator.synchronize()
+    return twos.tolist()
+
+def given_back(record):
+    ones, twos = doubled()
+    if record:
+        ones.record_stream(side)
+    del ones
+    torch.zeros(4, device=there)  # in the same memory
+    main.wait_stream(side)
+    return twos.tolist()
+
+def two_parts():
+    whole = torch.zeros(4, device=there)
+    side.wait_stream(main)
+    with side:
+        whole[2:].fill_(1)
+    whole[:2].fill_(2)
+    main.wait_stream(side)
+    return whole.tolist()
+
+def backward():
+    weight = torch.ones(4, device=there, requires_grad=True)
+    side.wait_stream(main)
+    with side:
+        loss = (weight * 3).sum()
+    loss.backward()
+    main.wait_stream(side)
+    return weight.grad.tolist()
+
+def to_the_other_device():
+    here = torch.ones(4, device=torch.device(there.type, 0))
+    return (here.to(torch.device(there.type, 1)) * 2).to(here.device).tolist()
+
+cases = {
+    "no wait": lambda: after(lambda: None),
+    "wait_stream": lambda: after(lambda: main.wait_stream(side)),
+    "synchronize": lambda: after(side.synchronize),
+    "the device's": lambda: after(torch.accelerator.synchronize),
+    "wait_event": with_event,
+    "to the host": lambda: doubled()[1].tolist(),
+    "no wait before": lambda: (doubled(wait=False)[1], main.wait_stream(side))[0].tolist(),
+    "written over": written_over,
+    "both write": both_write,
+    "given back": lambda: given_back(record=False),
+    "recorded": lambda: given_back(record=True),
+    "two parts": two_parts,
+    "backward": backward,
+    "another device": to_the_other_device,
+}
+told = {}
+for name, case in cases.items():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        told[name] = [repr(case()), [str(each.message) for each in caught]]
+    torch.accelerator.synchronize()
+print(json.dumps(told))
+"""
+TWOS = "[2.0, 2.0, 2.0, 2.0]"
+NANS = "[nan, nan, nan, nan]"
+#: What each case gives where races are looked for, and who is named: both operators, or nobody.
+TOLD = {
+    "no wait": ("nan", "aten::sum reads what aten::mul wrote"),
+    "wait_stream": ("8.0", ""),
+    "synchronize": ("8.0", ""),
+    "the device's": ("8.0", ""),
+    "wait_event": ("8.0", ""),
+    "to the host": (NANS, "aten::copy_ reads what aten::mul wrote"),
+    "no wait before": (NANS, "aten::mul reads what aten::fill_ wrote"),
+    "written over": (
+        "[[2.0, 2.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.0]]",
+        "aten::add_ writes what aten::mul reads",
+    ),
+    "both write": ("[2.0, 2.0, 2.0, 2.0]", "aten::add_ writes what aten::mul wrote"),
+    "given back": ("[2.0, 2.0, 2.0, 2.0]", "aten::zero_ writes what aten::mul reads"),
+    "recorded": ("[2.0, 2.0, 2.0, 2.0]", ""),
+    "two parts": ("[2.0, 2.0, 1.0, 1.0]", ""),
+    "backward": ("[3.0, 3.0, 3.0, 3.0]", ""),
+    "another device": ("[2.0, 2.0, 2.0, 2.0]", ""),
+}
+
+
+def test_a_missing_wait_gives_other_numbers_and_is_named(simulated: Callable[..., Any]) -> None:
+    told = simulated("acme", CODE, "acme", environ={"ACCEL_SIMULATE_RACE": "1"}).answer
+    assert told.keys() == TOLD.keys()
+    for case, (numbers, named) in TOLD.items():
+        found, warned = told[case]
+        assert found == numbers, case
+        assert len(warned) == bool(named), (case, warned)
+        assert all(
+            named in each and "ACCEL_SIMULATE_RACE=1" in each and "wait_stream" in each for each in warned
+        )
+    assert "record_stream before the tensor goes" in told["given back"][1][0]
+
+
+def test_another_value_is_refused(simulated: Callable[..., Any]) -> None:
+    run = simulated("acme", "import torch", environ={"ACCEL_SIMULATE_RACE": "yes"}, check=False)
+    assert run.ended[0].returncode != 0
+    assert "ACCEL_SIMULATE_RACE='yes': expected 1, to look for missing waits, or 0" in run.ended[0].stderr
+
+
+def test_unasked_it_computes_at_once(simulated: Callable[..., Any]) -> None:
+    told = simulated("acme", CODE, "acme").answer
+    assert told["no wait"] == ["8.0", []]
+    assert told["both write"] == ["[3.0, 3.0, 3.0, 3.0]", []]

@@ -1,0 +1,306 @@
+"""Numbers that kernels get wrong: NaN, infinity, ties, indices that come twice, large integers, long rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from accel_core import Accelerator
+from accel_testing.conformance.claims import not_claimed, require
+from accel_testing.conformance.subject import Subject
+
+__all__ = ["TestNumbers"]
+
+#: Neither a multiple of a vector, nor of a block, nor of a tile.
+_LONG = 10_007
+_INF, _NAN = float("inf"), float("nan")
+
+#: From one tensor and another of its shape.
+_Operators = Mapping[str, Callable[[torch.Tensor, torch.Tensor], Any]]
+
+_WITH_NAN: _Operators = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "clamp": lambda a, _: a.clamp(-1, 1),
+    "relu": lambda a, _: a.relu(),
+    "exp": lambda a, _: a.exp(),
+    "log": lambda a, _: a.log(),
+    "sqrt": lambda a, _: a.sqrt(),
+    "sigmoid": lambda a, _: a.sigmoid(),
+    "tanh": lambda a, _: a.tanh(),
+    "gelu": lambda a, _: functional.gelu(a.clamp(-50, 50)),
+    "eq": lambda a, _: a == a.clone(),
+    "lt": lambda a, b: a < b,
+    "isnan": lambda a, _: a.isnan(),
+    "isinf": lambda a, _: a.isinf(),
+    "nan_to_num": lambda a, _: a.nan_to_num(),
+    "sum": lambda a, _: a.sum(1),
+    "mean": lambda a, _: a.mean(1),
+    "amax": lambda a, _: a.amax(1),
+    "max": lambda a, _: a.max(1).values,
+    "argmax": lambda a, _: a.argmax(1),
+    "cumsum": lambda a, _: a.cumsum(1),
+    "softmax": lambda a, _: a.softmax(1),
+    "matmul": lambda a, b: a @ b.T,
+    "max_pool": lambda a, _: functional.max_pool1d(a[None], 2),
+}
+
+#: What is read against the strides; each gives another answer for the same memory in another order.
+_STRIDED: _Operators = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * b,
+    "clamp": lambda a, _: a.clamp(-0.5, 0.5),
+    "relu": lambda a, _: a.relu(),
+    "gelu": lambda a, _: functional.gelu(a),
+    "gt": lambda a, b: a > b,
+    "where": lambda a, b: torch.where(a > 0, a, b),
+    "masked_fill": lambda a, _: a.masked_fill(torch.eye(*a.shape, dtype=torch.bool, device=a.device), 7.0),
+    "sum": lambda a, _: a.sum(1),
+    "argmax": lambda a, _: a.argmax(1),
+    "cumsum": lambda a, _: a.cumsum(1),
+    "sort": lambda a, _: a.sort(dim=1, stable=True).values,
+    "matmul": lambda a, b: a @ b.T,
+    "bmm": lambda a, b: torch.bmm(a[None], b.T[None]),
+    "softmax": lambda a, _: a.softmax(1),
+    "layer_norm": lambda a, _: functional.layer_norm(a, a.shape[-1:]),
+    "batch_norm": lambda a, _: functional.batch_norm(a, None, None, training=True),
+    "log": lambda a, _: (a.abs() + 1).log(),
+    "sqrt": lambda a, _: (a.abs() + 1).sqrt(),
+    "sigmoid": lambda a, _: a.sigmoid(),
+    "log_softmax": lambda a, _: a.log_softmax(1),
+    "nll_loss": lambda a, _: functional.nll_loss(a, torch.zeros_like(a[:, 0]).long(), reduction="none"),
+    "conv2d": lambda a, b: functional.conv2d(a[None, None], b[None, None, :3, :3], padding=1),
+    "foreach_add": lambda a, b: torch._foreach_add([a], [b])[0],
+    "foreach_mul": lambda a, _: torch._foreach_mul([a], 1.1)[0],
+    "index": lambda a, _: a[torch.tensor([2, 0, 2], device=a.device)],
+    "gather": lambda a, _: a.gather(1, torch.zeros_like(a, dtype=torch.int64)),
+    "index_select": lambda a, _: a.index_select(1, torch.tensor([1, 0], device=a.device)),
+    "cat": lambda a, b: torch.cat([a, b], 1),
+    "nonzero": lambda a, _: (a > 0).nonzero(),
+    "max_pool": lambda a, _: functional.max_pool2d(a[None, None], 2),
+    "gradient of gelu": lambda a, b: _gradient(lambda x: (functional.gelu(x) * b).sum(), a),
+}
+
+_INTEGERS: _Operators = {
+    "add": lambda a, b: a + b,
+    "mul": lambda a, b: a * (b % 3),
+    "floor_divide": lambda a, b: a // (b % 7 + 1),
+    "div": lambda a, _: torch.div(a, 3, rounding_mode="trunc"),
+    "div, floor": lambda a, b: torch.div(a, b % 7 + 1, rounding_mode="floor"),
+    "remainder": lambda a, _: a % 1009,
+    "maximum": torch.maximum,
+    "eq": lambda a, _: a == a.flip(0) + (a % 2),
+    "lt": lambda a, _: a < int(a.max()),
+    "gt": lambda a, b: a > b,
+    "bitwise_and": lambda a, _: a & 0xFF,
+    "where": lambda a, b: torch.where(a > b, a, b),
+    "sum": lambda a, _: a.sum(0, dtype=torch.int64),
+    "amax": lambda a, _: a.amax(0),
+    "max": lambda a, _: a.max(0).values,
+    "argmax": lambda a, _: a.argmax(0),
+    "cumsum": lambda a, _: a.cumsum(0),
+    "sort": lambda a, _: a.sort(stable=True).values,
+    "topk": lambda a, _: a.topk(3).values,
+    "index": lambda a, _: a[torch.tensor([3, 1], device=a.device)],
+    "gather": lambda a, _: a.gather(0, torch.tensor([3, 1], device=a.device)),
+    "index_select": lambda a, _: a.index_select(0, torch.tensor([3, 1], device=a.device)),
+    "cat": lambda a, b: torch.cat([a, b]),
+}
+
+#: Of a row whose end counts as much as its beginning.
+_OF_A_ROW: _Operators = {
+    "sum": lambda a, _: a.sum(1),
+    "mean": lambda a, _: a.mean(1),
+    "amax": lambda a, _: a.amax(1),
+    "max": lambda a, _: a.max(1).values,
+    "argmax": lambda a, _: a.argmax(1),
+    "cumsum": lambda a, _: a.cumsum(1),
+    "sort": lambda a, _: a.sort(dim=1, stable=True).values,
+    "topk": lambda a, _: a.topk(5, 1).values,
+    "softmax": lambda a, _: a.softmax(1) * _LONG,
+    "log_softmax": lambda a, _: a.log_softmax(1),
+    "layer_norm": lambda a, _: functional.layer_norm(a, a.shape[-1:]),
+    "matmul": lambda a, b: a @ b.T,
+    "linear": lambda a, b: functional.linear(a, b, torch.ones(len(b), device=a.device, dtype=a.dtype)),
+}
+
+
+class TestNumbers(Subject):
+    """Where a kernel that is right for a few small numbers is wrong."""
+
+    def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
+        """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
+        left = torch.tensor([[1.0, _NAN, 3.0, -2.0], [_INF, 1.0, -1.0, 0.5], [-_INF, -_INF, 2.0, -0.0]])
+        right = torch.tensor([[1.0, 2.0, _NAN, 4.0], [2.0, _INF, -_INF, 0.0], [1.0, 2.0, 3.0, 4.0]])
+        _hold(accelerator, _WITH_NAN, left, right)
+        masked = torch.full((2, 4), -_INF)
+        masked[0, 1] = 0.0
+        _hold(accelerator, {"softmax of a mask": lambda a, _: a.softmax(1)}, masked, masked)
+
+    def test_strides(self, accelerator: Accelerator) -> None:
+        """A transposed, sliced or expanded tensor is read by its strides, not as its memory lies."""
+        base = torch.randn(12, 10, generator=torch.Generator().manual_seed(3))
+        for way, view in {
+            "transposed": lambda t: t.T[:9, :9],
+            "every second": lambda t: t[::2, ::2][:5, :5],
+            "expanded": lambda t: t[:1].expand(10, 10),
+        }.items():  # fmt: skip
+            _hold(accelerator, _STRIDED, base, base.flip(0), way=way, view=view)
+
+    def test_large_integers(self, accelerator: Accelerator) -> None:
+        """Integers beyond what float32 holds stay exact: token counts, hashes, byte offsets."""
+        steps = torch.tensor([3, 1, 7, 5, 0, 2, 6, 4])
+        for dtype, top in ((torch.int64, 2**53 + 1), (torch.int32, 2**29 + 1)):
+            left = (steps + top).to(dtype)
+            _hold(accelerator, _INTEGERS, left, (steps.flip(0) + top).to(dtype), way=str(dtype))
+
+    def test_long_rows(self, accelerator: Accelerator) -> None:
+        """A row that fills no whole number of blocks is used to its end."""
+        generator = torch.Generator().manual_seed(4)
+        left, right = torch.rand(3, _LONG, generator=generator), torch.rand(3, _LONG, generator=generator)
+        left[:, -3] = 3.0  # the largest, in what is left over
+        left[:, -70:-3] += 1.0
+        _hold(accelerator, _OF_A_ROW, left, right)
+
+    def test_indices_that_come_twice(self, accelerator: Accelerator) -> None:
+        """What is added at one index several times is there several times: gradients of embeddings."""
+        index = torch.tensor([2, 0, 2, 2, 1, 0, 2])
+        data = torch.arange(1.0, 8.0) * 1.1
+
+        def repeated(work: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any]) -> Any:
+            return lambda a, _: work(torch.zeros(4, device=a.device), index.to(a.device), a)
+
+        _hold(
+            accelerator,
+            {
+                "index_add": repeated(lambda out, at, x: out.index_add(0, at, x)),
+                "scatter_add": repeated(lambda out, at, x: out.scatter_add(0, at, x)),
+                "index_put": repeated(lambda out, at, x: out.index_put((at,), x, accumulate=True)),
+                "bincount": repeated(lambda _, at, __: at.bincount(minlength=4)),
+                "gradient of embedding": repeated(
+                    lambda out, at, x: _gradient(
+                        lambda w: (functional.embedding(at, w)[:, 0] * x).sum(), out[:, None] + 1
+                    )
+                ),
+                "gradient of gather": repeated(
+                    lambda out, at, x: _gradient(lambda w: (w.gather(0, at) * x).sum(), out + 1)
+                ),
+            },
+            data,
+            data,
+        )
+
+    def test_ties_and_rounding(self, accelerator: Accelerator) -> None:
+        """A stable sort keeps the order of equals, halves are rounded to even, and casts cut towards zero."""
+        given = torch.tensor([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0] * 40)
+        halves = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 2.7, -2.7, 255.0])
+        _hold(
+            accelerator,
+            {
+                "stable sort": lambda a, _: a.sort(stable=True).indices,
+                "stable sort, descending": lambda a, _: a.sort(stable=True, descending=True).indices,
+                "round": lambda _, b: b.round(),
+                "to int32": lambda _, b: b.to(torch.int32),
+                "floor division": lambda _, b: (b * 2).to(torch.int64) // -3,
+            },
+            given,
+            halves,
+        )
+        # Between two neighbours in bfloat16: to the one that is even.
+        middle = torch.tensor([1.00390625, 1.01171875, -1.00390625])
+        if torch.bfloat16 in accelerator.supported_dtypes():
+            _hold(accelerator, {"to bfloat16": lambda a, _: a.bfloat16()}, middle, middle)
+
+    def test_nothing_in_it(self, accelerator: Accelerator) -> None:
+        """A tensor without a number in it is no error: the last batch, or an expert without a token."""
+        operators: _Operators = {
+            "add": lambda a, b: a + b,
+            "mul": lambda a, b: a * b,
+            "sum": lambda a, _: a.sum(1),
+            "sum of all": lambda a, _: a.sum(),
+            "matmul": lambda a, b: a @ b.T,
+            "bmm": lambda a, b: torch.bmm(a[None], b.T[None]),
+            "cat": lambda a, b: torch.cat([a, b]),
+            "linear": lambda a, _: functional.linear(a, torch.ones(2, a.shape[1], device=a.device)),
+            "contiguous": lambda a, _: a.T.contiguous(),
+        }
+        for shape in ((0, 5), (5, 0)):
+            empty = torch.ones(shape)
+            _hold(accelerator, operators, empty, empty, way=f"of shape {shape}")
+
+    def test_every_device_computes(self, accelerator: Accelerator) -> None:
+        """Kernels run where their tensors are, whichever device is the current one."""
+        count = accelerator.device_count()
+        if count < 2 or accelerator.device(0) == accelerator.device(1):
+            not_claimed("there is one device")
+        operators: _Operators = {
+            "add": lambda a, b: a + b,
+            "matmul": lambda a, b: a @ b.T,
+            "sum": lambda a, _: a.sum(1),
+            "softmax": lambda a, _: a.softmax(1),
+            "copy": lambda a, _: a.clone(),
+        }
+        data = torch.randn(8, 8, generator=torch.Generator().manual_seed(5))
+        for index in range(count):
+            faults = list(_faults(accelerator.device(index), operators, data, data.flip(0)))
+            require(not faults, f"on device {index}, device 0 being the current one: {'; '.join(faults)}")
+            made = (data.to(accelerator.device(index)) + 1).device
+            fits = made == torch.device(accelerator.device_type, index)
+            require(fits, f"a sum of tensors on device {index} is on {made}")
+
+
+def _hold(
+    accelerator: Accelerator,
+    operators: _Operators,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    *,
+    way: str = "",
+    view: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.contiguous,
+) -> None:
+    """Raise `BrokenPromise` unless each operator gives on the device what it gives on the processor."""
+    faults = list(_faults(accelerator.device(), operators, left, right, view, way))
+    more = f"; and {len(faults) - 4} more" if len(faults) > 4 else ""
+    require(not faults, "; ".join(faults[:4]) + more)
+
+
+def _faults(
+    device: torch.device,
+    operators: _Operators,
+    left: torch.Tensor,
+    right: torch.Tensor,
+    view: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.contiguous,
+    way: str = "",
+) -> Iterator[str]:
+    here = view(left.to(device)), view(right.to(device))
+    for name, operator in operators.items():
+        what = f"{name}, {way}," if way else name
+        expected = operator(view(left), view(right))
+        try:
+            given = operator(*here).cpu()
+        except Exception as error:
+            yield f"{what} raises {type(error).__name__}: {str(error)[:150]}"
+            continue
+        if given.shape != expected.shape or given.dtype is not expected.dtype:
+            yield (
+                f"{what} gives {tuple(given.shape)} of {given.dtype}; "
+                f"expected {tuple(expected.shape)} of {expected.dtype}"
+            )
+            continue
+        bound = 1e-4 if expected.is_floating_point() else 0.0
+        wrong = ~torch.isclose(given, expected, rtol=bound, atol=bound, equal_nan=True)
+        if wrong.any():
+            place = tuple(wrong.nonzero()[0].tolist())
+            yield f"{what} gives {given[place].item()} at {list(place)}; expected {expected[place].item()}"
+
+
+def _gradient(work: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor) -> torch.Tensor:
+    point = at.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+    (found,) = torch.autograd.grad(work(point), point)
+    return found

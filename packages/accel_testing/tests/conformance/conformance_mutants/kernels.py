@@ -1,0 +1,215 @@
+"""Kernels of the simulated device, broken one at a time in the ways in which kernels are."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+__all__ = ["KERNELS"]
+
+#: How what goes in is changed, and what comes out; either may be left alone.
+Change = Callable[[list[Any]], list[Any]]
+
+
+def _each(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    return lambda values: [change(v) if isinstance(v, torch.Tensor) else v for v in values]
+
+
+def _floating(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    return _each(lambda t: change(t) if t.is_floating_point() and t.numel() else t)
+
+
+def _as_if_contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers in the order of the memory, whatever the strides say."""
+    if tensor.is_contiguous() or tensor.dim() < 2 or 0 in tensor.stride():
+        return tensor
+    room = tensor.untyped_storage().nbytes() // tensor.itemsize - tensor.storage_offset()
+    if room < tensor.numel():
+        return tensor
+    return torch.as_strided(tensor, tensor.shape, torch.empty(tensor.shape).stride(), tensor.storage_offset())
+
+
+def _without_tail(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a last dimension longer than 1,024 what does not fill a block of 128 is left out."""
+    size = tensor.shape[-1] if tensor.dim() else 0
+    if size <= 1024 or size % 128 == 0:
+        return tensor
+    tensor = tensor.clone()
+    tensor[..., size - size % 128 :] = 0
+    return tensor
+
+
+def _refuses_empty(values: list[Any]) -> list[Any]:
+    if any(isinstance(v, torch.Tensor) and not v.numel() for v in values):
+        raise RuntimeError("invalid configuration argument: 0 blocks")
+    return values
+
+
+def _rounded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.bfloat16).to(tensor.dtype)
+
+
+def _through_float(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.float32).to(tensor.dtype) if tensor.dtype in (torch.int32, torch.int64) else tensor
+
+
+#: Kinds by name: of what goes in, of what comes out.
+NAN = ("NaN is 0", _floating(lambda t: t.nan_to_num(0.0, torch.inf, -torch.inf)), None)
+INF = (
+    "inf is the largest number",
+    _floating(lambda t: t.nan_to_num(torch.nan, torch.finfo(t.dtype).max, torch.finfo(t.dtype).min)),
+    None,
+)
+STRIDES = ("reads memory in its order", _each(_as_if_contiguous), None)
+TAIL = ("the rest of a long row is left out", _each(_without_tail), None)
+EMPTY = ("nothing in it is an error", _refuses_empty, None)
+ROUNDED = ("computes in bfloat16", _floating(_rounded), None)
+FLOAT = ("integers go through float32", _each(_through_float), None)
+ZERO = ("gives the right shape, and zeros", None, _each(torch.zeros_like))
+OTHER_DEVICE = ("works on the first device alone", None, None)
+
+FLOATING = (NAN, INF, STRIDES, ROUNDED)
+NUMBERS = (*FLOATING, FLOAT)
+LONG = (TAIL, ROUNDED)
+
+#: Which kernels are broken, and how.
+_WAYS: dict[str, tuple[Any, ...]] = {
+    "add.Tensor": (*NUMBERS, EMPTY, OTHER_DEVICE),
+    "mul.Tensor": (*NUMBERS, EMPTY),
+    "div.Tensor": (NAN, INF, ROUNDED),
+    "div.Tensor_mode": (FLOAT,),
+    "remainder.Tensor": (FLOAT,),
+    "maximum": (NAN, FLOAT),
+    "clamp": (NAN, STRIDES),
+    "relu": (NAN, STRIDES),
+    "exp": (NAN, ROUNDED),
+    "log": (NAN, ROUNDED),
+    "sqrt": (NAN, ROUNDED),
+    "sigmoid": (NAN, ROUNDED),
+    "tanh": (NAN, ROUNDED),
+    "gelu": (NAN, ROUNDED),
+    "gelu_backward": (ROUNDED, STRIDES, ZERO),
+    "eq.Tensor": (NAN, FLOAT),
+    "lt.Scalar": (FLOAT,),
+    "gt.Tensor": (FLOAT, STRIDES),
+    "bitwise_and.Tensor": (FLOAT,),
+    "where.self": (STRIDES, FLOAT),
+    "masked_fill.Scalar": (STRIDES,),
+    "sum.dim_IntList": (NAN, INF, STRIDES, TAIL, ROUNDED, FLOAT, EMPTY),
+    "mean.dim": (NAN, TAIL, ROUNDED),
+    "amax": (NAN, TAIL, FLOAT),
+    "max.dim": (NAN, TAIL, FLOAT),
+    "argmax": (NAN, TAIL, FLOAT, STRIDES),
+    "cumsum": (TAIL, FLOAT, STRIDES),
+    "sort.stable": (FLOAT, TAIL, STRIDES),
+    "topk": (TAIL, FLOAT),
+    "mm": (NAN, STRIDES, TAIL, ROUNDED, EMPTY, OTHER_DEVICE),
+    "bmm": (STRIDES, ROUNDED, EMPTY),
+    "addmm": (STRIDES, TAIL, ROUNDED),
+    "_softmax": (INF, TAIL, ROUNDED, STRIDES),
+    "_log_softmax": (TAIL, ROUNDED),
+    "native_layer_norm": (TAIL, ROUNDED, STRIDES),
+    "embedding_dense_backward": (ZERO, ROUNDED),
+    "index.Tensor": (STRIDES, FLOAT),
+    "gather": (STRIDES, FLOAT),
+    "index_select": (STRIDES, FLOAT),
+    "cat": (STRIDES, FLOAT),
+    "nll_loss_forward": (ROUNDED,),
+    "isnan": (ZERO,),
+    "nonzero": (STRIDES,),
+    "native_batch_norm": (ROUNDED, STRIDES),
+    "max_pool2d_with_indices": (NAN, STRIDES),
+    "_foreach_mul_.Scalar": (ROUNDED,),
+    "_foreach_add_.List": (ROUNDED,),
+    "_amp_foreach_non_finite_check_and_unscale_": (NAN, INF),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _broken(op: Any, before: Change | None, after: Change | None, *, first_alone: bool) -> Iterator[None]:
+    """While the block runs the device's kernel of that operator is broken."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl(
+        op.name().removeprefix("aten::"),
+        functools.partial(_run, op, before, after, first_alone),
+        "PrivateUse1",
+    )
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _run(
+    op: Any, before: Change | None, after: Change | None, first_alone: bool, *args: Any, **kwargs: Any
+) -> Any:
+    flat, how = pytree.tree_flatten((args, kwargs))
+    theirs = [each for each in flat if isinstance(each, torch.Tensor) and each.device.type == "acme"]
+    there = theirs[0].device if theirs else torch.device("acme")
+    if first_alone and there.index:
+        raise RuntimeError("an illegal memory access was encountered")
+    host = [_on_host(each) for each in flat]
+    given = before(host) if before else host
+    out, shape = pytree.tree_flatten(_called(op, *pytree.tree_unflatten(given, how)))
+    results = []
+    for each in after(out) if after else out:
+        # What is written in place, as it is returned, or as the kernel has left it.
+        place = next((n for n, h in enumerate(given) if h is each and isinstance(h, torch.Tensor)), None)
+        results.append(each if place is None else flat[place])
+    for ours, now, was in zip(flat, given, host, strict=True):
+        if isinstance(ours, torch.Tensor) and ours.device.type == "acme" and _is_written(op):
+            ours.copy_(now) if now.shape == ours.shape else was
+    return pytree.tree_unflatten(
+        [r.to(there) if isinstance(r, torch.Tensor) and r.device.type == "cpu" else r for r in results], shape
+    )
+
+
+def _called(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        return op(*args, **kwargs)
+
+
+def _is_written(op: Any) -> bool:
+    return any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments)
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.device.type == "acme":
+        if value.is_contiguous() or not value.numel():
+            return value.detach().cpu()
+        # With its strides, and what lies between.
+        room = value.untyped_storage().nbytes() // value.itemsize - value.storage_offset()
+        flat = torch.as_strided(value.detach(), (room,), (1,), value.storage_offset()).cpu()
+        return torch.as_strided(flat, value.shape, value.stride())
+    if isinstance(value, torch.device) and value.type == "acme":
+        return torch.device("cpu")
+    return value
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _all() -> dict[str, list[tuple[str, Any]]]:
+    return {
+        name: [
+            (
+                kind,
+                functools.partial(
+                    _broken, _overload(name), before, after, first_alone=kind is OTHER_DEVICE[0]
+                ),
+            )
+            for kind, before, after in ways
+        ]
+        for name, ways in _WAYS.items()
+        if ways
+    }
+
+
+KERNELS = _all()

@@ -1,0 +1,116 @@
+"""A device whose streams run nothing before somebody waits for them, and two ranks in one process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+
+class LateStream:
+    """Work that is done when it is waited for, in order."""
+
+    def __init__(self) -> None:
+        self._left: list[Callable[[], object]] = []
+        self._all = 0
+
+    def put(self, work: Callable[[], object]) -> int:
+        self._left.append(work)
+        self._all += 1
+        return self._all
+
+    def run(self, until: int) -> None:
+        while self._left and self._all - len(self._left) < until:
+            self._left.pop(0)()
+
+    def synchronize(self) -> None:
+        self.run(self._all)
+
+
+class LateEvent:
+    def record(self, stream: LateStream) -> None:
+        self._stream, self._until = stream, stream._all
+
+    def synchronize(self) -> None:
+        self._stream.run(self._until)
+
+
+class LateDevice:
+    """Who forgets to wait reads what was there before, in every run. Its memory is the host's."""
+
+    Event, Stream = LateEvent, LateStream
+
+    def __init__(self) -> None:
+        self._default = LateStream()
+        self._here = threading.local()
+        self.streams_used: list[LateStream] = []
+
+    def device_name(self, device_index: int | None = None) -> str:
+        return "cpu"
+
+    @property
+    def selected(self) -> int | None:
+        """The device that this thread has selected."""
+        index: int | None = getattr(self._here, "index", None)
+        return index
+
+    @contextmanager
+    def device_guard(self, device_index: int | None) -> Iterator[None]:
+        before, self._here.index = self.selected, device_index
+        yield
+        self._here.index = before
+
+    @contextmanager
+    def stream(self, stream: LateStream) -> Iterator[None]:
+        before, self._here.stream = self.current_stream(), stream
+        self.streams_used.append(stream)
+        yield
+        self._here.stream = before
+
+    def current_stream(self, device_index: int | None = None) -> LateStream:
+        stream: LateStream = getattr(self._here, "stream", self._default)
+        return stream
+
+    def launch(self, work: Callable[..., object], *arguments: Any) -> None:
+        """Put work into this thread's stream."""
+        self.current_stream().put(lambda: work(*arguments))
+
+    def pin_empty(self, *size: Any, dtype: Any) -> Any:
+        import torch
+
+        return torch.empty(*size, dtype=dtype)
+
+
+@pytest.fixture
+def device() -> LateDevice:
+    pytest.importorskip("torch")
+    return LateDevice()
+
+
+@pytest.fixture
+def two_ranks(device: LateDevice) -> Callable[..., list[Any]]:
+    """`two_ranks(run)` calls `run(group)` for the staged groups of two ranks at once; answers by rank."""
+    from torch.distributed import HashStore
+
+    from accel_train.staged.group import StagedProcessGroup
+
+    store = HashStore()
+
+    def rank(run: Callable[[Any], object], number: int, timeout: float) -> object:
+        group = StagedProcessGroup(device, store, number, 2, timedelta(seconds=timeout))
+        try:
+            return run(group)
+        finally:
+            group.shutdown()
+
+    def both(run: Callable[[Any], object], timeout: float = 60) -> list[Any]:
+        with ThreadPoolExecutor(2) as pool:
+            ranks = [pool.submit(rank, run, number, timeout) for number in range(2)]
+        return [each.result() for each in ranks]
+
+    return both
