@@ -124,6 +124,8 @@ class TestQueues(Subject):
             require(seen == _SIZE, said)
         if not (accelerator.is_synchronized_device() and accelerator.is_accelerator()):
             return
+        if getattr(accelerator.Stream, "one_queue", False):
+            return  # claimed of one queue too (Metal's), whose calls may return before their work is done
         require_page_locked(accelerator)
         source = accelerator.pin_memory(torch.ones(16 * _LARGE))
         here = torch.empty(16 * _LARGE, device=accelerator.device())
