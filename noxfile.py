@@ -71,6 +71,7 @@ APART = [
         "packages/accel_train/tests/multinode",
         "packages/accel_train/tests/trainers",
         "plugins/accel_npu/tests/real",
+        "plugins/accel_tpu/tests/real",
         *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
     )
 ]
@@ -140,7 +141,7 @@ def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
     whole = "--all" in session.posargs
-    apart = "site, simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
+    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
     parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
     names = ["lint", "types", *parts]
     if whole:
@@ -300,6 +301,20 @@ def npu_real(session: nox.Session) -> None:
     # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
     found = session.posargs or [*SEVERAL, "plugins/accel_npu/tests/real"]
+    session.run("python", *PYTEST, *found, env=env)
+
+
+@nox.session
+def tpu_real(session: nox.Session) -> None:
+    """Run the tpu plugin on the real TorchTPU, over XLA's library for the CPU: no TPU is needed."""
+    packages = ("torch-tpu==0.2.0", "fastatomstruct-xla-cpu==2026.6.23")
+    groups = ("test", "example", "deepspeed", "trainers", "tpu-real")
+    prepare(session, *groups, torch=True, extra=packages)
+    require(session, "torch_tpu", "fastatomstruct_xla_cpu", "torch", "lightning", "transformers", "sklearn")
+    # Where Transformers finds DeepSpeed it imports it, and that refuses a DS_ACCELERATOR it does not know.
+    home = in_own_folder(session, "of_deepspeed", "--no-build-isolation", "deepspeed==0.19.8")
+    env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "ACCEL_REAL_DEEPSPEED": str(home)}
+    found = session.posargs or [*SEVERAL, "plugins/accel_tpu/tests/real"]
     session.run("python", *PYTEST, *found, env=env)
 
 

@@ -40,6 +40,7 @@ BESIDE = {
     "ops": "accel-train",
     "run": "accel-train",
     "simulate": "accel-testing",
+    "try": "accel-testing",
     "verify": "accel-testing",
 }
 

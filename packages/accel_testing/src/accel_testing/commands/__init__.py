@@ -8,5 +8,6 @@ __all__ = ["SUMMARIES"]
 SUMMARIES = {
     "new": "Write a plugin distribution for a device of your own.",
     "simulate": "Run a command whose Python processes have simulated devices, for tests.",
+    "try": "Run a command on a vendor's released package where its device is missing.",
     "verify": "Check that the chosen accelerator, or NAME, keeps what the interface promises.",
 }
