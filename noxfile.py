@@ -406,21 +406,11 @@ def multinode(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or ["packages/accel_train/tests/multinode"]), env=CLEAN)
 
 
-def build_all(session: nox.Session) -> None:
-    """Build every distribution into an empty dist/."""
-    shutil.rmtree(WHEELS, ignore_errors=True)
-    for path in PROJECTS:
-        # An sdist first and the wheel from it: what is missing in the sdist shows here.
-        build = ["-m", "build", "--no-isolation", "--outdir", str(WHEELS), str(path)]
-        session.run("python", *build, silent=True, log=False)
-    session.log(f"built: {', '.join(sorted(path.name for path in WHEELS.iterdir()))}")
-
-
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", "lint", "types", project=False)
-    build_all(session)
+    prepare(session, "build", "release", "test", "lint", "types", project=False)
+    session.run("python", "tools/release.py", "--build")
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
     env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
@@ -431,11 +421,13 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Build everything into dist/ and check it for a release; `--tag` tags the commit. Publishes nothing."""
+    """Build everything into dist/ and check it for a release. Publishes nothing.
+
+    `--dry-run`: with the changelog assembled in a copy; then install each one in an empty environment.
+    `--tag`: tag the commit, if nothing blocks a release.
+    """
     prepare(session, "build", "release", project=False)
-    build_all(session)
-    session.run("twine", "check", "--strict", *sorted(str(path) for path in WHEELS.iterdir()))
-    session.run("python", "tools/release.py", *session.posargs)
+    session.run("python", "tools/release.py", *session.posargs, env=CLEAN)
 
 
 # ---------------------------------------------------------------------------- checks
@@ -450,6 +442,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
     session.run("python", "tools/public_names.py", "--check")
+    session.run("python", "tools/metadata.py", "--check")
 
 
 @nox.session
@@ -457,6 +450,7 @@ def fix(session: nox.Session) -> None:
     """Format the code and apply ruff's safe fixes."""
     prepare(session, "lint", project=False)
     session.run("python", "tools/public_names.py")
+    session.run("python", "tools/metadata.py")
     session.run("ruff", "check", "--fix", "--exit-zero", ".")
     session.run("ruff", "format", ".")
 
