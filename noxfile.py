@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -23,6 +24,7 @@ from environments import (  # noqa: E402
     PYTEST,
     WINDOWS,
     changed,
+    differing,
     for_deepspeed,
     in_own_folder,
     interpreters,
@@ -32,6 +34,7 @@ from environments import (  # noqa: E402
     shared,
     torch_home,
 )
+from touched import UNTIL, near_tests  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -47,8 +50,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
 ONE = (
-    "tests core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants ipex_real "
-    "multinode soak"
+    "tests touched core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants "
+    "ipex_real multinode soak"
 )
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
@@ -63,17 +66,15 @@ ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.ver
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # Needs no built wheels; on several cores. Devices and real vendors have sessions: a process each, minutes.
 # Fuzzing and load take their time by night.
-APART = [
-    f"--ignore={folder}"
-    for folder in (
-        "packages/accel_simulated/tests/device",
-        "packages/accel_train/tests/deepspeed",
-        "packages/accel_train/tests/multinode",
-        "packages/accel_train/tests/trainers",
-        "plugins/accel_npu/tests/real",
-        *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
-    )
+OF_OTHERS = [
+    "packages/accel_simulated/tests/device",
+    "packages/accel_train/tests/deepspeed",
+    "packages/accel_train/tests/multinode",
+    "packages/accel_train/tests/trainers",
+    "plugins/accel_npu/tests/real",
+    *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
 ]
+APART = [f"--ignore={folder}" for folder in OF_OTHERS]
 ORDINARY = "not wheel and not gpu and not faults and not nightly"
 BY_DAY = ["-m", "not nightly"]
 SEVERAL = ["-n", WORKERS, "--dist", "worksteal"]
@@ -150,6 +151,16 @@ def test(session: nox.Session) -> None:
         session.notify(name, [])
 
 
+@nox.session(venv_backend="none")
+def quick(session: nox.Session) -> None:
+    """Lint, types, and the tests that your diff against main touches: a minute at most, once installed.
+
+    While you work; `./dev test` before you hand in.
+    """
+    for name in ("lint", "types", "touched"):
+        session.notify(name, [])
+
+
 def folders(part: str) -> list[str]:
     """Give the folders in which a change is a change of this part."""
     return [folder.removesuffix("/tests") for folder in PARTS[part]]
@@ -164,6 +175,25 @@ def of_part(session: nox.Session, part: str) -> None:
     require(session, "torch", "sklearn")
     found = session.posargs or [*SEVERAL, "-m", ORDINARY, *APART, *TORCHFREE, *PARTS[part]]
     session.run("python", *PYTEST, *found, env=CLEAN)
+
+
+@nox.session(venv_backend="shared")
+def touched(session: nox.Session) -> None:
+    """Run the tests that your diff against main touches, the nearest first, for 45 seconds at most.
+
+    tools/touched.py says which those are. A test for which no time is left is skipped, and counted as such.
+    """
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch", "sklearn")
+    found = near_tests(ROOT, differing(ROOT) or [], OF_OTHERS)
+    if not found:
+        session.log("no test is near what differs from main: ./dev core runs all of accel-core's")
+        return
+    session.log(f"nearest first: {', '.join(found[:4])}{f' and {len(found) - 4} more' if found[4:] else ''}")
+    # One test at a time to each worker: so they run in that order.
+    several = ["-n", WORKERS, "--dist", "load", "--maxschedchunk", "1", "-q", "-p", "touched", "-m", ORDINARY]
+    env = {**CLEAN, "PYTHONPATH": str(ROOT / "tools"), UNTIL: str(time.time() + 45)}
+    session.run("python", *PYTEST, *several, *session.posargs, *found, env=env)
 
 
 @nox.session(venv_backend="shared")
@@ -198,7 +228,7 @@ def plugins(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run all of these at once, on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
+    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: with branch coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
