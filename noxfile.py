@@ -179,7 +179,7 @@ def of_part(session: nox.Session, part: str) -> None:
 
 @nox.session(venv_backend="shared")
 def touched(session: nox.Session) -> None:
-    """Run the tests that your diff against main touches, the nearest first, for 45 seconds at most.
+    """Run the tests that your diff against main touches, the nearest first, for 40 seconds at most.
 
     tools/touched.py says which those are. A test for which no time is left is skipped, and counted as such.
     """
@@ -192,7 +192,7 @@ def touched(session: nox.Session) -> None:
     session.log(f"nearest first: {', '.join(found[:4])}{f' and {len(found) - 4} more' if found[4:] else ''}")
     # One test at a time to each worker: so they run in that order.
     several = ["-n", WORKERS, "--dist", "load", "--maxschedchunk", "1", "-q", "-p", "touched", "-m", ORDINARY]
-    env = {**CLEAN, "PYTHONPATH": str(ROOT / "tools"), UNTIL: str(time.time() + 45)}
+    env = {**CLEAN, "PYTHONPATH": str(ROOT / "tools"), UNTIL: str(time.time() + 40)}
     session.run("python", *PYTEST, *several, *session.posargs, *found, env=env)
 
 
