@@ -21,19 +21,23 @@ _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
 
 
-def _refuse(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
-    if names:
-        raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}")
+class _List(click.Command):
+    """A command that knows which one takes a name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        if names := super().parse_args(ctx, args):
+            raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}", ctx)
+        return names
 
 
-@click.command("list")
+@click.command("list", cls=_List)
 @click.option(
     "--all", "everything", is_flag=True, help="All that is known of each backend, in the order of rank."
 )
 @click.option(
     "--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor's package."
 )
-@click.argument("names", nargs=-1, metavar="", expose_value=False, callback=_refuse)
 @options.probe_timeout
 @options.as_json
 def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
