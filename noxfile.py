@@ -185,7 +185,10 @@ def touched(session: nox.Session) -> None:
     """
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
-    found = near_tests(ROOT, differing(ROOT) or [], OF_OTHERS)
+    files = differing(ROOT)
+    if files is None:
+        session.error("git knows no branch main to compare with: git fetch origin main:main")
+    found = near_tests(ROOT, files, OF_OTHERS)
     if not found:
         session.log("no test is near what differs from main: ./dev core runs all of accel-core's")
         return

@@ -30,7 +30,7 @@ START = {
 TYPED = {
     "accel li": "accel list ",
     "accel list --no-p": "accel list --no-probe",
-    "accel list --no-probe my_pag": "accel list --export my_page.svg",
+    "accel verify --expected my_pag": "accel verify --expected my_page.svg",
     "accel why np": "accel why npu",
     "accel run --one-d": "accel run --one-device-per-rank",
     "accel run --backend np": "accel run --backend npu",
