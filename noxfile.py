@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -23,6 +24,7 @@ from environments import (  # noqa: E402
     PYTEST,
     WINDOWS,
     changed,
+    differing,
     for_deepspeed,
     in_own_folder,
     interpreters,
@@ -32,6 +34,7 @@ from environments import (  # noqa: E402
     shared,
     torch_home,
 )
+from touched import UNTIL, near_tests  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -47,8 +50,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
 ONE = (
-    "tests core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants ipex_real "
-    "multinode soak"
+    "tests touched core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants "
+    "ipex_real multinode soak"
 )
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
@@ -63,18 +66,16 @@ ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.ver
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # Needs no built wheels; on several cores. Devices and real vendors have sessions: a process each, minutes.
 # Fuzzing and load take their time by night.
-APART = [
-    f"--ignore={folder}"
-    for folder in (
-        "packages/accel_simulated/tests/device",
-        "packages/accel_train/tests/deepspeed",
-        "packages/accel_train/tests/multinode",
-        "packages/accel_train/tests/trainers",
-        "plugins/accel_npu/tests/real",
-        "plugins/accel_tpu/tests/real",
-        *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
-    )
+OF_OTHERS = [
+    "packages/accel_simulated/tests/device",
+    "packages/accel_train/tests/deepspeed",
+    "packages/accel_train/tests/multinode",
+    "packages/accel_train/tests/trainers",
+    "plugins/accel_npu/tests/real",
+    "plugins/accel_tpu/tests/real",
+    *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
 ]
+APART = [f"--ignore={folder}" for folder in OF_OTHERS]
 ORDINARY = "not wheel and not gpu and not faults and not nightly"
 BY_DAY = ["-m", "not nightly"]
 SEVERAL = ["-n", WORKERS, "--dist", "worksteal"]
@@ -151,6 +152,16 @@ def test(session: nox.Session) -> None:
         session.notify(name, [])
 
 
+@nox.session(venv_backend="none")
+def quick(session: nox.Session) -> None:
+    """Lint, types, and the tests that your diff against main touches: a minute at most, once installed.
+
+    While you work; `./dev test` before you hand in.
+    """
+    for name in ("lint", "types", "touched"):
+        session.notify(name, [])
+
+
 def folders(part: str) -> list[str]:
     """Give the folders in which a change is a change of this part."""
     return [folder.removesuffix("/tests") for folder in PARTS[part]]
@@ -165,6 +176,28 @@ def of_part(session: nox.Session, part: str) -> None:
     require(session, "torch", "sklearn")
     found = session.posargs or [*SEVERAL, "-m", ORDINARY, *APART, *TORCHFREE, *PARTS[part]]
     session.run("python", *PYTEST, *found, env=CLEAN)
+
+
+@nox.session(venv_backend="shared")
+def touched(session: nox.Session) -> None:
+    """Run the tests that your diff against main touches, the nearest first, for 40 seconds at most.
+
+    tools/touched.py says which those are. A test for which no time is left is skipped, and counted as such.
+    """
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch", "sklearn")
+    files = differing(ROOT)
+    if files is None:
+        session.error("git knows no branch main to compare with: git fetch origin main:main")
+    found = near_tests(ROOT, files, OF_OTHERS)
+    if not found:
+        session.log("no test is near what differs from main: ./dev core runs all of accel-core's")
+        return
+    session.log(f"nearest first: {', '.join(found[:4])}{f' and {len(found) - 4} more' if found[4:] else ''}")
+    # One test at a time to each worker: so they run in that order.
+    several = ["-n", WORKERS, "--dist", "load", "--maxschedchunk", "1", "-q", "-p", "touched", "-m", ORDINARY]
+    env = {**CLEAN, "PYTHONPATH": str(ROOT / "tools"), UNTIL: str(time.time() + 40)}
+    session.run("python", *PYTEST, *several, *session.posargs, *found, env=env)
 
 
 @nox.session(venv_backend="shared")
@@ -199,7 +232,7 @@ def plugins(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run all of these at once, on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
+    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: with branch coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
@@ -421,21 +454,11 @@ def multinode(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or ["packages/accel_train/tests/multinode"]), env=CLEAN)
 
 
-def build_all(session: nox.Session) -> None:
-    """Build every distribution into an empty dist/."""
-    shutil.rmtree(WHEELS, ignore_errors=True)
-    for path in PROJECTS:
-        # An sdist first and the wheel from it: what is missing in the sdist shows here.
-        build = ["-m", "build", "--no-isolation", "--outdir", str(WHEELS), str(path)]
-        session.run("python", *build, silent=True, log=False)
-    session.log(f"built: {', '.join(sorted(path.name for path in WHEELS.iterdir()))}")
-
-
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", "lint", "types", project=False)
-    build_all(session)
+    prepare(session, "build", "release", "test", "lint", "types", project=False)
+    session.run("python", "tools/release.py", "--build")
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
     env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
@@ -446,11 +469,13 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Build everything into dist/ and check it for a release; `--tag` tags the commit. Publishes nothing."""
+    """Build everything into dist/ and check it for a release. Publishes nothing.
+
+    `--dry-run`: with the changelog assembled in a copy; then install each one in an empty environment.
+    `--tag`: tag the commit, if nothing blocks a release.
+    """
     prepare(session, "build", "release", project=False)
-    build_all(session)
-    session.run("twine", "check", "--strict", *sorted(str(path) for path in WHEELS.iterdir()))
-    session.run("python", "tools/release.py", *session.posargs)
+    session.run("python", "tools/release.py", *session.posargs, env=CLEAN)
 
 
 # ---------------------------------------------------------------------------- checks
@@ -465,6 +490,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
     session.run("python", "tools/public_names.py", "--check")
+    session.run("python", "tools/metadata.py", "--check")
 
 
 @nox.session
@@ -472,6 +498,7 @@ def fix(session: nox.Session) -> None:
     """Format the code and apply ruff's safe fixes."""
     prepare(session, "lint", project=False)
     session.run("python", "tools/public_names.py")
+    session.run("python", "tools/metadata.py")
     session.run("ruff", "check", "--fix", "--exit-zero", ".")
     session.run("ruff", "format", ".")
 

@@ -65,12 +65,12 @@ def command(
     output: Path | None,
     reports: tuple[str, ...],
 ) -> None:
-    """Run a command whose Python processes have simulated devices, for tests.
+    """Run a command with simulated devices, for tests.
 
-    accel simulate acme:2 -- pytest tests starts it with ACCEL_SIMULATE=acme:2, which all that it starts
-    inherits. The exit status is the command's. --report cuda.md lists each place outside torch that is
-    written for one vendor. It takes the distribution accel-simulated, and a C++ compiler the first time for
-    each torch.
+    Its Python processes have the devices: accel simulate acme:2 -- pytest tests starts it with
+    ACCEL_SIMULATE=acme:2, which all that it starts inherits. The exit status is the command's. --report
+    cuda.md lists each place outside torch that is written for one vendor. It takes the distribution
+    accel-simulated, and a C++ compiler the first time for each torch.
     """
     if output is not None and not building:
         raise click.UsageError("--output goes with --build: accel simulate --build acme --output FOLDER")

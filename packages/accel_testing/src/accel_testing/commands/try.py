@@ -23,7 +23,7 @@ GROUP = "accel.trials"
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
 @click.pass_context
 def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
-    """Run a command on a vendor's released package where its device is missing.
+    """Run a command on a vendor's package without its device.
 
     Nothing is simulated: accel try tpu -- python train.py runs Google's TorchTPU on XLA's library for the
     processor. The backend's plugin brings the variables, which all that the command starts inherits; messages
