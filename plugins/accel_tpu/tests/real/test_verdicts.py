@@ -8,23 +8,28 @@ import subprocess
 import sys
 
 import pytest
-from tpu_card import variables
+from tpu_card import HERE, variables
 
 from accel_tpu.library import LIBRARY
 
 CHOSEN = (
-    "import accel_core, json; acc = accel_core.get_accelerator(); v = accel_core.selection()['tpu'];"
+    "import accel_core, json; acc = accel_core.get_accelerator();"
+    "v, = [v for v in accel_core.selection().verdicts if v.name == 'tpu'];"
     "print(json.dumps([acc.name, v.status.value, v.reason, v.hint]))"
 )
 #: TorchTPU started by the user's own program, which knows nothing of accel: what google-pytorch documents.
 STARTED = "import torch, torch_tpu; from torch_tpu import _loader; _loader._init_device('tpu');"
 GENERIC = f"""
 {STARTED}
-import accel_core, json
+import json
+from accel_core._support import installed
+everything = installed.entry_points
+installed.entry_points = lambda group: tuple(e for e in everything(group) if e.name != "tpu")
+import accel_core
 acc = accel_core.get_accelerator()
 model = torch.nn.Linear(4, 1).to(acc.device())
 x = torch.ones(2, 4, device=acc.device())
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.02)
 losses = []
 for _ in range(3):
     loss = (model(x) - 1).square().mean()
@@ -63,7 +68,7 @@ def test_installed_without_a_tpu():
 )
 def test_a_library_that_would_end_the_process(library, words):
     """TorchTPU aborts where it cannot load it; here it is a verdict, and the program goes on."""
-    library = library or __file__
+    library = library or str(HERE / "conftest.py")
     name, status, reason, hint = answer(CHOSEN, **{LIBRARY: library})
     assert (name, status) == ("cpu", "no_device")
     assert reason == f"{LIBRARY}={library!r} {words}"
@@ -72,14 +77,14 @@ def test_a_library_that_would_end_the_process(library, words):
 
 def test_generic_trains_without_the_plugin():
     """torch.accelerator serves what TorchTPU keeps for torch, and the compiler is TorchTPU's."""
-    name, device, count, compiler, losses, refused = answer(GENERIC, **variables(), ACCEL_BLOCK="accel-tpu")
+    name, device, count, compiler, losses, refused = answer(GENERIC, **variables())
     assert (name, device, count, compiler) == ("generic", "tpu", 4, "tpu")
     assert losses[0] > losses[1] > losses[2]
     assert {"device_count", "get_rng_state"} <= set(refused)
 
 
 def test_legacy_device_apis_are_not_needed():
-    found = answer(GENERIC, **variables(), ACCEL_BLOCK="accel-tpu", TORCH_TPU_ALLOW_LEGACY_DEVICE_APIS="1")
+    found = answer(GENERIC, **variables(), TORCH_TPU_ALLOW_LEGACY_DEVICE_APIS="1")
     assert found[:4] == ["generic", "tpu", 4, "tpu"]
 
 
