@@ -1,7 +1,7 @@
-"""Count sentences that are hard to read, in docstrings and pages; each area has a bound that may only shrink.
+"""Count sentences that are hard to read, in docstrings and pages; an area's bound may only shrink.
 
-`plain_english.py` compares with plain_english.json; `--write` lowers the bounds to the present counts; `--list`
-names every place. CONTRIBUTING.md, "Plain English", has the rules.
+`plain_english.py` compares with plain_english.json, `--write` lowers the bounds to the present counts,
+`--list` names every place. CONTRIBUTING.md has the rules.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ BOUNDS = Path("tools/plain_english.json")
 OPENER = re.compile(r"(What|Who|Where|Of|That)\b")
 #: Participles in the place of a noun, and words that a reader has to translate.
 WORDS = re.compile(
-    r"\b(told|said|(?:the|what is|what was|is no|was no) found|mend(?:s|ed|ing)?|kin|whoever|wherever|thereby)\b",
+    r"\b(told|said|(?:the|what is|what was|is no) found|mend(?:s|ed|ing)?|kin|whoever|wherever|thereby)\b",
     re.IGNORECASE,
 )
 #: Pages that tools write: what they say is counted in its source.
