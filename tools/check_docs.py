@@ -70,9 +70,18 @@ def untold_names() -> Iterator[str]:
                 yield f"{package}.{name} is public and on no page"
 
 
+def members() -> Iterator[str]:
+    """Compare the pages of the reference's groups with the members of `Accelerator`: each is on one page."""
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / REFERENCE).glob("*.md"))
+    shown = re.findall(r"\.\. auto\w+:: accel_core\.Accelerator\.(\w+)", pages)
+    for name in dir(importlib.import_module("accel_core").Accelerator):
+        if name[0] != "_" and shown.count(name) != 1:
+            yield f"Accelerator.{name} is on {shown.count(name)} pages, not on one"
+
+
 def main() -> int:
     faults = [f"{VARIABLES}: {fault}" for fault in variables()]
-    faults += [f"{REFERENCE}: {fault}" for fault in untold_names()]
+    faults += [f"{REFERENCE}: {fault}" for fault in (*untold_names(), *members())]
     checked = documents()
     for path in checked:
         text = path.read_text(encoding="utf-8")
