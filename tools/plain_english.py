@@ -25,7 +25,9 @@ WORDS = re.compile(
 GENERATED = re.compile(
     r"docs/(backends/\w+|benchmarks/\w+|reference/(members-by-backend|torch-accelerator))\.md"
 )
-CODE = re.compile(r"^(```+).*?^\1|<!--.*?-->|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+CODE = re.compile(
+    r"^(```+).*?^\1|<!--.*?-->|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}|`[^`\n]*`", re.MULTILINE | re.DOTALL
+)
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
