@@ -10,6 +10,7 @@ import os
 import platform
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -23,6 +24,7 @@ from environments import (  # noqa: E402
     PYTEST,
     WINDOWS,
     changed,
+    differing,
     for_deepspeed,
     in_own_folder,
     interpreters,
@@ -32,6 +34,7 @@ from environments import (  # noqa: E402
     shared,
     torch_home,
 )
+from touched import UNTIL, near_tests  # noqa: E402
 
 nox.needs_version = ">=2025.2.9"
 nox.options.reuse_venv = "yes"
@@ -47,8 +50,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Sessions that need the same packages, torch among them, use one environment.
 WITH_TORCH = ("test", "example", "docs", "opinfo")
 ONE = (
-    "tests core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants ipex_real "
-    "multinode soak"
+    "tests touched core train tools testing plugins docs faults fuzz gpu simulated opinfo cards mutants "
+    "ipex_real multinode soak"
 )
 shared({**dict.fromkeys(ONE.split(), "tests"), "frameworks": "trainers"})
 
@@ -63,17 +66,16 @@ ATHERIS = sys.platform == "linux" and platform.machine() == "x86_64" and sys.ver
 WORKERS = str(min(4, 1 + (os.cpu_count() or 1)))
 # Needs no built wheels; on several cores. Devices and real vendors have sessions: a process each, minutes.
 # Fuzzing and load take their time by night.
-APART = [
-    f"--ignore={folder}"
-    for folder in (
-        "packages/accel_simulated/tests/device",
-        "packages/accel_train/tests/deepspeed",
-        "packages/accel_train/tests/multinode",
-        "packages/accel_train/tests/trainers",
-        "plugins/accel_npu/tests/real",
-        *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
-    )
+OF_OTHERS = [
+    "packages/accel_simulated/tests/device",
+    "packages/accel_train/tests/deepspeed",
+    "packages/accel_train/tests/multinode",
+    "packages/accel_train/tests/trainers",
+    "plugins/accel_npu/tests/real",
+    "plugins/accel_tpu/tests/real",
+    *(f"tests/{name}" for name in ("site", "fuzz", "soak")),
 ]
+APART = [f"--ignore={folder}" for folder in OF_OTHERS]
 ORDINARY = "not wheel and not gpu and not faults and not nightly"
 BY_DAY = ["-m", "not nightly"]
 SEVERAL = ["-n", WORKERS, "--dist", "worksteal"]
@@ -140,13 +142,23 @@ def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
     whole = "--all" in session.posargs
-    apart = "site, simulated, npu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
+    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
     parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
     names = ["lint", "types", *parts]
     if whole:
         names = ["docs", *names, "wheels", f"tests_torchfree({oldest})"]
     print(ABOUT_THE_TESTS.format(names=", ".join(names), apart=apart), flush=True)
     for name in names:
+        session.notify(name, [])
+
+
+@nox.session(venv_backend="none")
+def quick(session: nox.Session) -> None:
+    """Lint, types, and the tests that your diff against main touches: a minute at most, once installed.
+
+    While you work; `./dev test` before you hand in.
+    """
+    for name in ("lint", "types", "touched"):
         session.notify(name, [])
 
 
@@ -164,6 +176,28 @@ def of_part(session: nox.Session, part: str) -> None:
     require(session, "torch", "sklearn")
     found = session.posargs or [*SEVERAL, "-m", ORDINARY, *APART, *TORCHFREE, *PARTS[part]]
     session.run("python", *PYTEST, *found, env=CLEAN)
+
+
+@nox.session(venv_backend="shared")
+def touched(session: nox.Session) -> None:
+    """Run the tests that your diff against main touches, the nearest first, for 40 seconds at most.
+
+    tools/touched.py says which those are. A test for which no time is left is skipped, and counted as such.
+    """
+    prepare(session, *WITH_TORCH, torch=True)
+    require(session, "torch", "sklearn")
+    files = differing(ROOT)
+    if files is None:
+        session.error("git knows no branch main to compare with: git fetch origin main:main")
+    found = near_tests(ROOT, files, OF_OTHERS)
+    if not found:
+        session.log("no test is near what differs from main: ./dev core runs all of accel-core's")
+        return
+    session.log(f"nearest first: {', '.join(found[:4])}{f' and {len(found) - 4} more' if found[4:] else ''}")
+    # One test at a time to each worker: so they run in that order.
+    several = ["-n", WORKERS, "--dist", "load", "--maxschedchunk", "1", "-q", "-p", "touched", "-m", ORDINARY]
+    env = {**CLEAN, "PYTHONPATH": str(ROOT / "tools"), UNTIL: str(time.time() + 40)}
+    session.run("python", *PYTEST, *several, *session.posargs, *found, env=env)
 
 
 @nox.session(venv_backend="shared")
@@ -198,7 +232,7 @@ def plugins(session: nox.Session) -> None:
 
 @nox.session(venv_backend="shared")
 def tests(session: nox.Session) -> None:
-    """Run all of these at once, on several cores (`DEV_COVERAGE=1`: with branch coverage)."""
+    """Run the tests of all distributions at once (`DEV_COVERAGE=1`: with branch coverage)."""
     prepare(session, *WITH_TORCH, torch=True)
     require(session, "torch", "sklearn")
     if session.posargs or WINDOWS:  # coverage cannot follow a fork on Windows
@@ -300,6 +334,20 @@ def npu_real(session: nox.Session) -> None:
     # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
     found = session.posargs or [*SEVERAL, "plugins/accel_npu/tests/real"]
+    session.run("python", *PYTEST, *found, env=env)
+
+
+@nox.session
+def tpu_real(session: nox.Session) -> None:
+    """Run the tpu plugin on the real TorchTPU, over XLA's library for the CPU: no TPU is needed."""
+    packages = ("torch-tpu==0.2.0", "fastatomstruct-xla-cpu==2026.6.23")
+    groups = ("test", "example", "deepspeed", "trainers", "tpu-real")
+    prepare(session, *groups, torch=True, extra=packages)
+    require(session, "torch_tpu", "fastatomstruct_xla_cpu", "torch", "lightning", "transformers", "sklearn")
+    # Where Transformers finds DeepSpeed it imports it, and that refuses a DS_ACCELERATOR it does not know.
+    home = in_own_folder(session, "of_deepspeed", "--no-build-isolation", "deepspeed==0.19.8")
+    env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "ACCEL_REAL_DEEPSPEED": str(home)}
+    found = session.posargs or [*SEVERAL, "plugins/accel_tpu/tests/real"]
     session.run("python", *PYTEST, *found, env=env)
 
 
@@ -406,21 +454,11 @@ def multinode(session: nox.Session) -> None:
     session.run("python", *PYTEST, *(session.posargs or ["packages/accel_train/tests/multinode"]), env=CLEAN)
 
 
-def build_all(session: nox.Session) -> None:
-    """Build every distribution into an empty dist/."""
-    shutil.rmtree(WHEELS, ignore_errors=True)
-    for path in PROJECTS:
-        # An sdist first and the wheel from it: what is missing in the sdist shows here.
-        build = ["-m", "build", "--no-isolation", "--outdir", str(WHEELS), str(path)]
-        session.run("python", *build, silent=True, log=False)
-    session.log(f"built: {', '.join(sorted(path.name for path in WHEELS.iterdir()))}")
-
-
 @nox.session
 def wheels(session: nox.Session) -> None:
     """Build every distribution into dist/ and test the wheels in clean environments."""
-    prepare(session, "build", "test", "lint", "types", project=False)
-    build_all(session)
+    prepare(session, "build", "release", "test", "lint", "types", project=False)
+    session.run("python", "tools/release.py", "--build")
     # The clean environments see torch through a .pth file, as the sessions do.
     torch_paths = os.pathsep.join(torch_home(session).paths)
     env = {**CLEAN, "ACCEL_WHEELS": str(WHEELS), "ACCEL_TORCH_PATHS": torch_paths}
@@ -431,11 +469,13 @@ def wheels(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Build everything into dist/ and check it for a release; `--tag` tags the commit. Publishes nothing."""
+    """Build everything into dist/ and check it for a release. Publishes nothing.
+
+    `--dry-run`: with the changelog assembled in a copy; then install each one in an empty environment.
+    `--tag`: tag the commit, if nothing blocks a release.
+    """
     prepare(session, "build", "release", project=False)
-    build_all(session)
-    session.run("twine", "check", "--strict", *sorted(str(path) for path in WHEELS.iterdir()))
-    session.run("python", "tools/release.py", *session.posargs)
+    session.run("python", "tools/release.py", *session.posargs, env=CLEAN)
 
 
 # ---------------------------------------------------------------------------- checks
@@ -450,6 +490,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
     session.run("python", "tools/public_names.py", "--check")
+    session.run("python", "tools/metadata.py", "--check")
     session.run("python", "tools/plain_english.py")
 
 
@@ -458,6 +499,7 @@ def fix(session: nox.Session) -> None:
     """Format the code and apply ruff's safe fixes."""
     prepare(session, "lint", project=False)
     session.run("python", "tools/public_names.py")
+    session.run("python", "tools/metadata.py")
     session.run("ruff", "check", "--fix", "--exit-zero", ".")
     session.run("ruff", "format", ".")
 

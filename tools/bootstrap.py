@@ -3,6 +3,7 @@
     python tools/bootstrap.py              list the sessions
     python tools/bootstrap.py test         run one (or several: lint types)
     python tools/bootstrap.py tests -k pin  what follows the names goes to the session
+    python tools/bootstrap.py tests --help  say what that session does, and run nothing
 
 Only the standard library: it must run on a machine that has nothing else. It installs into `.dev/` and
 `.nox/` beside it and nowhere else, so a pip that refuses to touch the system (PEP 668) does not matter.
@@ -31,23 +32,26 @@ OLDEST_TORCH = (2, 6)
 
 
 def sessions() -> dict[str, str]:
-    """Read the sessions' names and first docstring lines from noxfile.py, without nox."""
+    """Read the sessions' names and docstrings from noxfile.py, without nox."""
     tree = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
     found = {}
     for node in tree.body:
         if not isinstance(node, ast.FunctionDef):
             continue
         if any(ast.unparse(mark).startswith("nox.session") for mark in node.decorator_list):
-            found[node.name] = (ast.get_docstring(node) or "").split("\n")[0]
+            found[node.name] = ast.get_docstring(node) or ""
+            code = ast.unparse(node)
+            if ("posargs" in code and "*PYTEST" in code) or "of_part(" in code:
+                found[node.name] += f"\n\nArguments go to pytest: ./dev {node.name} PATH -k WORD"
     return found
 
 
 def help_text(known: dict[str, str]) -> str:
     """Say what can be run."""
     width = max(map(len, known))
-    lines = [f"  {name:<{width}}  {line}" for name, line in known.items()]
+    lines = [f"  {name:<{width}}  {text.partition(chr(10))[0]}" for name, text in known.items()]
     usage = "./dev SESSION... [arguments]      (Windows: python tools\\bootstrap.py SESSION...)"
-    return "\n".join([usage, "", *lines])
+    return "\n".join([usage, "./dev SESSION --help", "", *lines])
 
 
 def requirements() -> list[str]:
@@ -131,6 +135,9 @@ def main(arguments: list[str]) -> int:
         return 0
     count = next((i for i, word in enumerate(arguments) if word not in known), len(arguments))
     names, rest = arguments[:count], arguments[count:]
+    if names and rest[:1] in (["-h"], ["--help"]):  # after `--` it is the session's
+        print("\n\n".join(f"./dev {name}\n\n{known[name]}" for name in names))
+        return 0
     if rest[:1] == ["--"]:
         del rest[0]
     if not names:

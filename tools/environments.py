@@ -265,19 +265,28 @@ def interpreters() -> dict[str, str]:
 # ---------------------------------------------------------------------------- what sessions do
 
 
-def changed(root: Path, folders: list[str]) -> bool:
-    """Say whether anything in these folders differs from main; True where git cannot say."""
+def differing(root: Path) -> list[str] | None:
+    """Return the files that differ from main, new ones among them; None if git does not know main."""
     git = ("git", "-C", str(root))
     base = subprocess.run([*git, "merge-base", "main", "HEAD"], capture_output=True, text=True, check=False)
     if base.returncode:
-        return True
+        return None
     asked = (
-        [*git, "diff", "--name-only", base.stdout.strip()],
-        [*git, "ls-files", "-o", "--exclude-standard"],
+        [*git, "diff", "--name-only", "-z", base.stdout.strip()],
+        [*git, "ls-files", "-o", "--exclude-standard", "-z"],
     )
-    return any(
-        subprocess.run([*ask, "--", *folders], capture_output=True, check=True).stdout for ask in asked
-    )
+    return [
+        name
+        for ask in asked
+        for name in subprocess.run(ask, capture_output=True, text=True, check=True).stdout.split("\0")
+        if name
+    ]
+
+
+def changed(root: Path, folders: list[str]) -> bool:
+    """Say whether anything in these folders differs from main; True if git does not know main."""
+    found = differing(root)
+    return found is None or any(name.startswith(f"{folder}/") for name in found for folder in folders)
 
 
 def measured(session: nox.Session, found: list[str], env: dict[str, str | None], *parts: str) -> None:

@@ -43,7 +43,7 @@ def sections() -> dict[str, list[str]]:
 def faults(known: dict[str, Any], members: set[str]) -> list[str]:
     """Say where the facts and the interface do not fit together."""
     said, elsewhere, since = known["members"], known["elsewhere"], known["since"]
-    covered = {*said.values(), *known["deprecated"]}
+    covered = {*said.values(), *known["deprecated"], *known["in_parts"]}
     return [
         *(f"{name}: is no member of the interface" for name in {*said, *elsewhere} - members),
         *(f"{name}: is told of twice" for name in said.keys() & elsewhere.keys()),
@@ -74,7 +74,8 @@ def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
     back = []
     for torch, since in sorted(known["since"].items()):
         ours = ", ".join(f"`{name}`" for name, of_torch in known["members"].items() if of_torch == torch)
-        back.append((f"`torch.accelerator.{torch}`", ours or "deprecated by torch", since))
+        ours = ours or known["in_parts"].get(torch, "deprecated by torch")
+        back.append((f"`torch.accelerator.{torch}`", ours, since))
     return f"""\
 <!-- Written by tools/member_page.py from the interface and tools/torch_accelerator.json.
      Edit those, then run `./dev docs --write`. -->
@@ -82,10 +83,14 @@ def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
 # Members, and `torch.accelerator`
 
 Of {len(rows)} members {same} do what `torch.accelerator` has, under the name that DeepSpeed gave them where
-it had one first. "The same": where a vendor's module has a function of this meaning, that one is bound
-(`torch.cuda.memory_allocated`); where a vendor leaves it to torch, torch's. With an older torch than the one
-named, and on a device of which torch knows nothing, the documented default serves. The other members torch
-does not have for an accelerator as such: where something of torch's does a part of it, it is named.
+it had one first. "The same": on a device that torch brings itself (cuda, xpu, mps), and on torch's
+PrivateUse1, the member is torch's function, and the
+vendor's if torch's raises. The vendor's comes first for `device_count`, which torch's calls, and for
+`current_stream` and `memory_stats`, which tell more there. A vendor's function that raises when it is first
+called is left out, and the accelerator's `refused` keeps its words. The vendor's functions serve where a
+package takes over another type's module (torch_xmlir, torch_supa), where torch does not call the device its
+accelerator, and with an older torch than the one named; after them the documented default. The other members
+torch does not have for an accelerator as such: where something of torch's does a part of it, it is named.
 
 Arguments are torch's too: a device is an `int`, a `str`, a `torch.device` or `None` for the current one. What
 is not there is an `InvalidDeviceError` (a `ValueError`) that tells the range, what is no device an

@@ -30,19 +30,37 @@ def test_version():
     assert invoke("--version").output == f"accel-core {__version__}\n"
 
 
-def test_help_names_every_command_and_variable_and_gives_examples():
+def test_help_fits_a_screen_and_names_every_command():
     result = invoke("--help")
     assert result.exit_code == 0
-    words = [v.name for v in settings.VARIABLES] + [
-        "list",
-        "info",
-        "why",
-        "completion",
-        "Examples:",
-        "Exit status",
-    ]
-    assert all(word in result.output for word in words)
-    assert max(map(len, result.output.splitlines())) <= 80
+    lines = result.output.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    listed = lines[lines.index("Commands:") + 1 :]
+    # A line each, so that the list is read at a glance.
+    assert [line.split()[0] for line in listed] == list(command.commands)
+    assert "Exit status" in result.output
+
+
+def test_help_of_a_topic():
+    told = invoke("help", "variables").output
+    assert all(variable.name in told for variable in settings.VARIABLES)
+    assert invoke("help", "why").output == invoke("why", "--help").output
+    assert invoke("help").output == invoke("--help").output
+    wrong = invoke("help", "lits")
+    assert wrong.exit_code == 2
+    assert "Did you mean 'list'?" in wrong.output
+
+
+def test_an_option_means_the_same_in_every_command():
+    with_timeout = ("bench", "doctor", "env", "info", "list", "ops", "verify", "why")
+    helps = set()
+    for name, each in command.commands.items():
+        options = {word: parameter for parameter in each.params for word in parameter.opts}
+        assert "-v" not in options, name  # accel -v: what is tried, and when
+        assert ("--timeout" in options) == (name in with_timeout), name
+        helps |= {options["--timeout"].help} if name in with_timeout else set()
+    assert len(helps) == 1
 
 
 @pytest.mark.parametrize("name", ["bench", "list", "info", "why", "completion"])

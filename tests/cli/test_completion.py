@@ -29,8 +29,8 @@ START = {
 #: What is typed before the tab key, and what stands there after it.
 TYPED = {
     "accel li": "accel list ",
-    "accel list --exp": "accel list --export",
-    "accel list --export my_pag": "accel list --export my_page.svg",
+    "accel list --no-p": "accel list --no-probe",
+    "accel verify --expected my_pag": "accel verify --expected my_page.svg",
     "accel why np": "accel why npu",
     "accel run --one-d": "accel run --one-device-per-rank",
     "accel run --backend np": "accel run --backend npu",

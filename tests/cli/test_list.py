@@ -241,3 +241,9 @@ def test_the_probing_child_does_import_them(accel, backend):
     found = backend(accel.json("list"), "npu")
     assert "it was imported" in found["reason"]
     assert found["hint"] == "h"
+
+
+def test_a_name_is_for_why(accel):
+    done = accel("list", "npu")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("Error: accel list takes no name. For one backend: accel why npu\n")

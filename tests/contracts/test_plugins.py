@@ -14,10 +14,10 @@ from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 
 from accel_core.detection.plugins import ask
 
-#: DeepSpeed's order of detection.
+#: DeepSpeed's order of detection; it knows no TPU.
 PRIORITIES = {
     "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
-    "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
+    "tpu": {350}, "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
 }  # fmt: skip
 #: Of code; a declaration may have as many as it has to say.
 MOST_LINES = 110
@@ -89,6 +89,7 @@ def test_it_is_short(plugin):
     """What is declared and what differs; and apart from them what `accel doctor` asks, if anything."""
     lines = {path.name: _lines_of_code(path.read_text()) for path in (plugin / "src").rglob("*.py")}
     assert lines.pop("checks.py", 0) <= MOST_LINES_OF_CHECKS
+    lines.pop("trial.py", 0)  # what `accel try` asks
     assert sum(lines.values()) <= MOST_LINES
 
 

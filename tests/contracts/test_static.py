@@ -93,7 +93,9 @@ def test_every_name_of_torch_accelerator_itself_is_some_vendors():
     # The word that is still asked for, beside those for bfloat16 and 8 bits that vendors do give; and what
     # torch does for all of them.
     assert asked - known == {"is_fp16_supported", "empty_host_cache"}
-    assert in_torch <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
+    # What is newer than the surface: tests/test_member_page.py holds it against the torch that is here.
+    newer = {"random.initial_seed", "random.get_rng_state"}
+    assert in_torch - newer <= surfaces.load("torch_accelerator").modules["torch.accelerator"].keys()
     assert len(asked) > 30
 
 

@@ -15,7 +15,7 @@ import accel_core
 
 _TOOL = load("compact_surfaces")
 FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
-VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "supa", "xpu")
+VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "supa", "tpu", "xpu")
 
 
 def test_every_vendor_has_one():
@@ -51,6 +51,7 @@ def test_they_are_small():
         ("npu", "torch.npu.graphs.graph_pool_handle", "()"),
         ("supa", "torch.supa.brtx.range_pop", "()"),
         ("cuda", "torch.cuda.get_rng_state", "(device='cuda')"),
+        ("tpu", "torch.tpu.get_rng_state", "(device='tpu')"),
         ("sdaa", "torch.sdaa.set_rng_state", "(a1=Ellipsis, a2=Ellipsis, /)"),
         ("sdaa", "torch.sdaa.amp.autocast", "(*, enabled=Ellipsis)"),
     ],

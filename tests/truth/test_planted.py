@@ -13,7 +13,7 @@ DOCUMENTS = {
     "a command behind -v": ("See `accel -v wyh`.", "See `accel -v why`.", "no command wyh"),
     "an option": ("`accel list --jsno` says it.", "`accel list --json` says it.", "--jsno"),
     "an option of another command": ("`accel why --build`", "`accel ops FusedAdam --build`", "--build"),
-    "a word too many": ("`accel list npu`", "`accel why npu`", "unexpected extra argument"),
+    "a word too many": ("`accel list npu`", "`accel why npu`", "accel list takes no name"),
     "a value": ("`accel bench --ranks two`", "`accel bench --ranks 2`", "'two'"),
     "accel's own option": ("`accel --versoin`", "`accel --version`", "--versoin"),
     "an option in a sentence": ("Give `--no-bnid` then.", "Give `--no-bind` then.", "--no-bnid"),

@@ -27,7 +27,6 @@ __all__ = [
     "delegate",
     "has_parameter",
     "natively",
-    "or_default",
 ]
 
 
@@ -48,9 +47,9 @@ class Needs(Enum):
     """What a row's function depends on."""
 
     NOTHING = auto()
-    #: torch's stand-in works only for a device with an allocator of torch's kind; else the default serves.
+    #: torch's function works only for a device with an allocator of torch's kind, and says 0 before a start.
     ALLOCATOR = auto()
-    #: torch's stand-in ends the process where no page-locked memory is registered for the device.
+    #: torch's function ends the process where no page-locked memory is registered for the device.
     PAGES = auto()
     #: A stream class: without one, the one queue of the default serves.
     STREAMS = auto()
@@ -65,24 +64,25 @@ class Row(NamedTuple):
     #: Of the function, and of the member that it serves.
     name: str
     call: Call
-    #: What `torch.accelerator` calls it, where that may stand in: a vendor may leave to torch what torch does
-    #: for every accelerator.
+    #: What `torch.accelerator` calls it; the newest torch that is read has it, an older one may not.
     in_torch: str = ""
     needs: Needs = Needs.NOTHING
+    #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
+    vendor_first: bool = False
 
 
 #: Everything that is looked up once, at construction.
 ROWS = (
     Row("current_device", Call.PLAIN, "current_device_index"),
-    Row("device_count", Call.PLAIN, "device_count"),
+    Row("device_count", Call.PLAIN, "device_count", vendor_first=True),
     Row("empty_cache", Call.PLAIN, "empty_cache", Needs.ALLOCATOR),
-    Row("empty_host_cache", Call.PLAIN, "empty_host_cache", Needs.PAGES),
-    Row("initial_seed", Call.PLAIN),
+    Row("empty_host_cache", Call.PLAIN, "empty_host_cache", Needs.PAGES, vendor_first=True),
+    Row("initial_seed", Call.PLAIN, "random.initial_seed"),
     Row("is_current_stream_capturing", Call.PLAIN),
     Row("is_initialized", Call.PLAIN),
-    Row("current_stream", Call.INDEXED, "current_stream", Needs.STREAMS),
-    Row("default_stream", Call.INDEXED),
-    Row("get_rng_state", Call.INDEXED),
+    Row("current_stream", Call.INDEXED, "current_stream", Needs.STREAMS, vendor_first=True),
+    Row("default_stream", Call.INDEXED, needs=Needs.STREAMS),
+    Row("get_rng_state", Call.INDEXED, "random.get_rng_state"),
     Row("max_memory_allocated", Call.INDEXED, "max_memory_allocated", Needs.ALLOCATOR),
     Row("max_memory_reserved", Call.INDEXED, "max_memory_reserved", Needs.ALLOCATOR),
     Row("mem_get_info", Call.INDEXED, "get_memory_info", Needs.ALLOCATOR),
@@ -107,7 +107,7 @@ ROWS = (
     Row("_lazy_init", Call.PART),
     Row("get_device_properties", Call.PART),
     Row("init", Call.PART),
-    Row("memory_stats", Call.PART, "memory_stats", Needs.ALLOCATOR),
+    Row("memory_stats", Call.PART, "memory_stats", Needs.ALLOCATOR, vendor_first=True),
     Row("set_device", Call.PART, "set_device_index"),
     Row("set_per_process_memory_fraction", Call.PART),
     Row("set_rng_state", Call.PART),
@@ -176,22 +176,6 @@ def by_index(
     if not places:
         return absent
     return needed if places[0].default is inspect.Parameter.empty else optional
-
-
-def or_default(function: _Function, default: _Function, checked: Callable[[Device], int]) -> _Function:
-    """`function`, and `default` where it raises `RuntimeError`: torch's word for "not on this device".
-
-    It is torch's word for a bad index too, of which `checked` raises `InvalidDeviceError` first.
-    """
-
-    def member(device_index: Device = None) -> Any:
-        index = None if device_index is None else checked(device_index)
-        try:
-            return function() if index is None else function(index)
-        except RuntimeError:
-            return default() if index is None else default(index)
-
-    return member
 
 
 def natively(ask: _Function) -> bool:

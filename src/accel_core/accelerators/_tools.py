@@ -30,8 +30,10 @@ class Compile(Base):
     def get_compile_backend(self) -> str:
         """The `backend` to give to `torch.compile`.
 
-        From the declaration. Where that leaves it open: `"inductor"` if inductor generates code for this
-        device, else `"aot_eager"`, which compiles forward and backward and runs torch's own kernels.
+        From the declaration. Where that leaves it open: torch's default if the vendor has set one (torch
+        2.13), the compiler registered under the device type (`torch_dynamo_backends`), `"inductor"` if it
+        generates code for this device, else `"aot_eager"`, which compiles forward and backward and runs
+        torch's own kernels.
         """
         if not self._compile_backend:
             self._compile_backend = _compiler_for(self._device_type)
@@ -105,6 +107,13 @@ def _compiler_for(device_type: str) -> str:
     """The best of torch.compile's backends for a device of which nothing is declared."""
     if device_type in _INDUCTORS_OWN:
         return "inductor"
+    import torch._dynamo
+
+    default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()
+    if isinstance(default, str) and default != "inductor":
+        return default
+    if device_type in torch._dynamo.list_backends(exclude_tags=()):
+        return device_type
     try:
         from torch._inductor.codegen import common
         from torch._inductor.codegen.common import get_scheduling_for_device

@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["TorchMemory", "TorchRuntime", "lacks_page_locks"]
 
 _T = TypeVar("_T")
-#: torch's words (2.13) where a device has no allocator of such memory, or no hooks that could name one.
-_NO_LOCKS = ("no pinned memory allocator", "register PrivateUse1HooksInterface", "getPinnedMemoryAllocator")
+#: torch's words (2.13) for a device without an allocator of such memory, or hooks to name one; TorchTPU's.
+_NO_LOCKS = (
+    "no pinned memory allocator",
+    "register PrivateUse1HooksInterface",
+    "getPinnedMemoryAllocator",
+    "host memory allocator is not implemented",
+)
 
 
 def lacks_page_locks(error: RuntimeError) -> bool:
@@ -36,6 +41,8 @@ class TorchMemory(Pinning, Memory):
     _torch_accelerator: Any
     #: What serves each row of the table in `_binding`.
     _vendor: dict[str, Any]
+    #: What the vendor's function for a row says of an index, or `None`.
+    _part: Callable[..., Any]
     #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
     _locks_pages: bool | None = None
 
@@ -83,20 +90,16 @@ class TorchMemory(Pinning, Memory):
 
         Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
         """
-        ask = self._vendor["memory_stats"]
-        if ask is None:
-            return super().memory_stats(device_index)
         index = self._index_or_none(device_index)
-        stats: Mapping[str, Any] = ask() if index is None else ask(index)
+        stats: Mapping[str, Any] | None = self._part("memory_stats", *(() if index is None else (index,)))
         return stats or super().memory_stats(index)
 
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
         index = self._index(device_index)
-        if (ask := self._vendor["get_device_properties"]) is not None:
-            total = getattr(ask(index), "total_memory", None)
-            if total is not None:
-                return int(total)
+        total = getattr(self._part("get_device_properties", index), "total_memory", None)
+        if total is not None:
+            return int(total)
         # Not `self.mem_get_info`: its default asks for the total.
         if (ask := getattr(self.device_module, "mem_get_info", None)) is not None:
             return int(ask(index)[1])

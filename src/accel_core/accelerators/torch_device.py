@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
-from functools import cached_property
+from contextlib import AbstractContextManager, suppress
+from functools import cached_property, wraps
+from inspect import isclass
 from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators._binding import (
@@ -17,13 +18,12 @@ from accel_core.accelerators._binding import (
     context_class,
     delegate,
     natively,
-    or_default,
 )
 from accel_core.accelerators._streams import torch_stream_class
 from accel_core.accelerators._torch_graphs import TorchGraphs
 from accel_core.accelerators._torch_memory import TorchMemory, TorchRuntime
 from accel_core.accelerators.interface import Accelerator
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import BackendUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from accel_core.backend import Backend
 
 __all__ = ["GenericAccelerator", "TorchAccelerator"]
+
+#: Types whose functions torch brings itself; of others each is tried when it is first called.
+_TRUSTED = ("cuda", "xpu")
 
 
 class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
@@ -59,8 +62,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         self._torch_accelerator = self._torch.accelerator if self._is_torch_accelerator() else None
         self._stream_class, self._event_class = self._find_streams()
         self._vendor_device = context_class(self._lookup("device"))
+        if self._torch_first:
+            self._vendor_device = getattr(self._torch_accelerator, "device_index", self._vendor_device)
+        #: Vendor's functions that raised when they were called and are left out since then, with the reason.
+        self.refused: dict[str, str] = {}
         #: What serves each row: of a member always something to call, of the others perhaps `None`.
-        self._vendor: dict[str, Any] = {row.name: self._bind(row) for row in ROWS}
+        self._vendor: dict[str, Any] = {}
+        for row in ROWS:
+            self._vendor[row.name] = self._bind(row)
         self._trials: dict[torch.dtype, bool] = {}
 
     # What is there
@@ -73,47 +82,127 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             return False
         return device is not None and device.type == self._device_type
 
+    @cached_property
+    def _is_private(self) -> bool:
+        """Whether this is torch's renamed PrivateUse1, of whose functions torch promises nothing."""
+        return bool(self._torch._C._get_privateuse1_backend_name() == self._device_type)
+
+    @cached_property
+    def _torch_first(self) -> bool:
+        """Whether torch's own functions come before the vendor's: not where a package took a type over."""
+        return self._torch_accelerator is not None and (
+            self._is_private or self.backend.vendor_imports == ("torch",)
+        )
+
     def _lookup(self, name: str) -> Any:
         """What the vendor's module has of that name, or `None`."""
         return getattr(self.device_module, name, None)
 
-    def _function(self, row: Row) -> Any:
-        """The vendor's function for a row, else torch's stand-in, or `None`."""
+    def _functions(self, row: Row) -> list[Any]:
+        """The functions that can serve a row, the best first: torch's and the vendor's."""
         if row.needs is Needs.STREAMS and self._stream_class is None:
-            return None
-        function = self._lookup(row.name)
-        if function is not None or not row.in_torch:
-            return function
-        stand_in = getattr(self._torch_accelerator, row.in_torch, None)
-        if stand_in is not None and row.needs is Needs.STREAMS:
-            return self._tried(row.name, stand_in)
-        if stand_in is not None and row.needs is Needs.PAGES:
-            return self._where_pages_lock(stand_in)
-        if stand_in is not None and row.needs is Needs.ALLOCATOR:
-            # Past TorchMemory, whose methods ask for what is bound here.
-            return or_default(stand_in, getattr(super(TorchMemory, self), row.name), self._checked_index)
-        return stand_in
+            return []
+        vendors = self._lookup(row.name)
+        torchs: Any = self._torch_accelerator if row.in_torch else None
+        for name in filter(None, row.in_torch.split(".")):
+            torchs = getattr(torchs, name, None)
+        if torchs is not None and row.needs is Needs.PAGES:
+            torchs = self._where_pages_lock(torchs)
+        torch_first = self._torch_first and not row.vendor_first
+        in_order = (torchs, vendors) if torch_first else (vendors, torchs)
+        return [function for function in in_order if function is not None]
 
     def _bind(self, row: Row) -> Any:
         """What serves a row; it takes the member's place where the calls are the same, or can be made so."""
-        function = self._function(row)
+        functions = self._functions(row)
         if row.call is Call.PART:
-            return function
-        default = getattr(super(), row.name)
-        if function is None:
-            return default
-        same = accepts(function, default) and (
+            return functions[0] if functions else None
+        if not functions:
+            return getattr(super(), row.name)
+        if row.needs is Needs.STREAMS and row.call is Call.OWN and self._is_private:
+            return functions[0]  # the method asks whether there are streams, which would start the device
+        vendors_own = functions[0] == self._lookup(row.name) and not self._is_private
+        if row.call is Call.OWN or vendors_own or self._device_type in _TRUSTED:
+            return self._put(row, functions[0])
+        return self._put(row, self._first_that_works(row, functions))
+
+    def _put(self, row: Row, function: Any) -> Any:
+        """Let `function` serve the row, in the member's place too where the calls are the same."""
+        shaped = self._shaped(row, function)
+        if self._is_inherited(row.name) and (shaped is not function or self._has_its_calls(row, function)):
+            setattr(self, row.name, shaped)
+        self._vendor[row.name] = shaped
+        return shaped
+
+    def _has_its_calls(self, row: Row, function: Any) -> bool:
+        return accepts(function, getattr(super(), row.name)) and (
             row.needs is not Needs.STREAM_CONTEXT or self._lookup("StreamContext") is not None
         )
-        if row.call is Call.INDEXED and not same:
-            function = by_index(function, self._checked_index, self._current_index, self.device_guard)
-        if (same or row.call is Call.INDEXED) and self._is_inherited(row.name):
-            setattr(self, row.name, function)
-        return function
+
+    def _shaped(self, row: Row, function: Any) -> Any:
+        """`function`, with `device_index` for its only argument where the member has it."""
+        if row.call is not Call.INDEXED or self._has_its_calls(row, function):
+            return function
+        return by_index(function, self._checked_index, self._current_index, self.device_guard)
+
+    def _first_that_works(self, row: Row, functions: list[Any]) -> Callable[..., Any]:
+        """Give the first that does not raise, decided at the first call; the member's default is the last.
+
+        `RuntimeError` is torch's word for what a device does not implement, and TorchTPU's for functions that
+        it keeps for torch. As a failing device raises it too, the default takes the place of a vendor's
+        function only where the device holds tensors.
+        """
+        above = TorchMemory if row.needs is Needs.ALLOCATOR else TorchAccelerator
+        default = getattr(super(above, self), row.name)
+        vendors = self._lookup(row.name)
+
+        @wraps(default)
+        def first(*given: Any, **named: Any) -> Any:
+            failures: list[RuntimeError] = []
+            for function in [*functions, default]:
+                if row.needs is Needs.STREAMS and function is not default and not self._has_streams:
+                    continue
+                if function is default and vendors is not None and not self._holds_tensors():
+                    break
+                try:
+                    answer = self._shaped(row, function)(*given, **named)
+                except RuntimeError as error:
+                    failures.append(error)
+                    continue
+                # An allocator of another kind than torch's says nothing before its device starts.
+                if row.needs is not Needs.ALLOCATOR or self.is_initialized():
+                    self._put(row, function)
+                    if failures:
+                        self.refused[row.name] = str(failures[0])
+                return answer
+            raise failures[0 if vendors is not None and isinstance(failures[-1], UnsupportedError) else -1]
+
+        return first
+
+    def _part(self, name: str, *given: Any) -> Any:
+        """Ask the vendor's function for a row; `None` without one, and for one that raises."""
+        if (ask := self._vendor[name]) is None:
+            return None
+        try:
+            return ask(*given)
+        except RuntimeError as error:
+            if ask == self._lookup(name) and not self._holds_tensors():
+                raise
+            self.refused[name], self._vendor[name] = str(error), None
+            return None
+
+    def _holds_tensors(self) -> bool:
+        """Whether the device works as such, so that what raised is the fault of one function."""
+        try:
+            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
+        except RuntimeError:
+            return False
+        return True
 
     def _find_streams(self) -> tuple[Any, Any]:
         """The stream and event classes; `None` where there is none."""
-        stream, event = self._lookup("Stream"), self._lookup("Event")
+        classes = (self._lookup("Stream"), self._lookup("Event"))
+        stream, event = (found if isclass(found) else None for found in classes)
         # torch's own classes serve its accelerator, and `stream` needs the one that is a context manager.
         if (
             stream is None
@@ -122,20 +211,6 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         ):
             return self._torch.Stream, event or self._torch.Event
         return stream, event
-
-    def _tried(self, name: str, stand_in: Callable[..., Any]) -> Callable[..., Any]:
-        """Torch's function where the device has streams, else the default: decided at the first call."""
-        default = getattr(super(), name)
-
-        def first(device: Any = None) -> Any:
-            chosen = stand_in if self._has_streams else default
-            if self._is_inherited(name):
-                member = by_index(chosen, self._checked_index, self._current_index, self.device_guard)
-                setattr(self, name, member)
-            self._vendor[name] = chosen
-            return chosen() if device is None else chosen(device)
-
-        return first
 
     @cached_property
     def _has_streams(self) -> bool:
@@ -150,6 +225,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             event.record(stream)
             event.synchronize()
             stream.synchronize()
+            self._torch.empty(1, device=self._device_type).record_stream(stream)  # else memory has no order
         except (RuntimeError, TypeError):  # torch's words for what a backend does not implement
             return False
         return True
@@ -186,12 +262,12 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """What `torch.<device_type>.get_device_properties` says, as a frozen record."""
         index = self._index(device_index)
-        ask = self._vendor["get_device_properties"]
-        if ask is None:
+        told = self._part("get_device_properties", index)
+        if told is None:
             return super().device_properties(index)
         from accel_core.accelerators.records import read_properties
 
-        return read_properties(ask(index), self._total_memory_or_none(index))
+        return read_properties(told, self._total_memory_or_none(index))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
         """What `torch.accelerator.get_device_capability` says of the device; else each data type is tried.
@@ -273,20 +349,20 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         """A context manager that makes `stream` the current one; `None` changes nothing."""
         # Bound straight where there is a StreamContext, which torch's and its followers' modules share and
         # which takes None; of others nobody knows that they do.
-        if stream is None:
-            return nullcontext()
+        if stream is None or not self._has_streams:
+            return super().stream(stream)
         context: AbstractContextManager[Any] = self._vendor["stream"](stream)
         return context
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` the current one of its device for this thread, until another is set."""
-        # Bound straight where the vendor's module has it under this signature.
+        # Bound straight where torch brings the vendor's module, which has it under this signature.
         if not self._has_streams:
             return
-        if (select := self._lookup("set_stream")) is not None:
-            select(stream)
-        elif self._torch_accelerator is not None:
+        if self._torch_accelerator is not None:
             self._torch_accelerator.set_stream(stream)
+        elif (select := self._lookup("set_stream")) is not None:
+            select(stream)
         else:
             self.stream(stream).__enter__()  # sets it, and is not left
 
@@ -359,6 +435,9 @@ class GenericAccelerator(TorchAccelerator):
     reports no accelerator.
     """
 
+    #: Kept, as torch.compile cannot look into torch's count.
+    _counted = 0
+
     def _torch_device_type(self) -> str:
         try:
             device = self._torch.accelerator.current_accelerator()
@@ -369,3 +448,11 @@ class GenericAccelerator(TorchAccelerator):
         if device is None:
             raise BackendUnavailableError(f"{self.name}: torch reports no accelerator")
         return str(device.type)
+
+    def device_count(self) -> int:
+        """How many devices torch sees; one that counts none before its start is started to be counted."""
+        if not self._counted:
+            self._counted = int(super().device_count())
+            if not self._counted and self._is_private and self._holds_tensors():
+                self._counted = int(super().device_count())
+        return self._counted

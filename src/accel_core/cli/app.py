@@ -17,29 +17,8 @@ from accel_core._support.torch_import import IMPORTED
 from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.settings import VARIABLES
 
 __all__ = ["accel"]
-
-_EXAMPLES = (
-    ("accel list", "the backends, and which of them can be used here"),
-    ("accel why", "what would be chosen, and why not the others"),
-    ("accel why npu", "why npu is or is not usable, in detail"),
-    ("accel doctor", "what is wrong here, and the next command for each of it"),
-    ("accel info", "what the chosen accelerator is and can do"),
-    ("accel info cuda --json", "the same of cuda, as JSON"),
-    ("accel bench --json", "how fast it copies, multiplies, launches and communicates"),
-    ("accel ops FusedAdam", "who provides this operator, and which one is used"),
-    ("accel run train.py", "one rank for each device on this host"),
-    ("accel deepspeed --num_gpus 2 train.py", "DeepSpeed's launcher, on the chosen accelerator"),
-    ("accel new acme", "a plugin distribution for a device of your own"),
-    ("DS_ACCELERATOR=cpu accel why", "try a setting"),
-)
-_STATUSES = (
-    ("0", "something is usable: what was named, or else anything"),
-    ("1", "it is not, or it is not installed"),
-    ("2", "bad usage, or a setting that cannot be understood"),
-)
 
 
 class _Commands(Mapping[str, click.Command]):
@@ -64,8 +43,8 @@ class _Commands(Mapping[str, click.Command]):
 class _Group(click.Group):
     """A group that lists its commands without importing them.
 
-    Its help ends with examples, the exit statuses and the environment variables. Ctrl-C ends the process as
-    it ends one that does not look for it, where click would have ended it with status 1.
+    Ctrl-C ends the process as it ends one that does not look for it, where click would have ended it with
+    status 1.
     """
 
     commands: _Commands  # type: ignore[assignment]
@@ -98,10 +77,13 @@ class _Group(click.Group):
         """Write the list of commands, and where those are that are not installed."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in self.commands.announced.items()])
-        missing = {name: of for name, of in commands.BESIDE.items() if name not in self.commands.announced}
+        missing: dict[str, list[str]] = {}
+        for name, of in commands.BESIDE.items():
+            if name not in self.commands.announced:
+                missing.setdefault(f"pip install {of}", []).append(name)
         if missing:
             with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl([(name, f"pip install {of}") for name, of in missing.items()])
+                formatter.write_dl([(command, ", ".join(names)) for command, names in missing.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`."""
@@ -111,17 +93,6 @@ class _Group(click.Group):
             if name.startswith(incomplete)
         ]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections that follow the list of commands."""
-        variables = [(variable.name, variable.help) for variable in VARIABLES]
-        for title, rows in (
-            ("Examples", _EXAMPLES),
-            ("Exit status (why, info, ops NAME)", _STATUSES),
-            ("Environment variables", variables),
-        ):
-            with formatter.section(title):
-                formatter.write_dl(list(rows))
 
 
 def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> None:
@@ -152,6 +123,16 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
 
     accel finds the installed backends, tries each in a process of its own, and says why one is chosen and
     the others are not. Listing works without torch.
+
+    \b
+    accel list                    the backends, and which of them can be used
+    accel why npu                 why npu is or is not usable, in detail
+    accel info cuda --json        what cuda is and can do, as JSON
+    accel run train.py            one rank for each device on this host
+    DS_ACCELERATOR=cpu accel why  try a setting: accel help variables
+
+    Exit status of why, info and ops NAME: 0 if something is usable (what was named, or else anything), 1 if
+    not, 2 for bad usage or a bad setting.
     """
     if verbose:
         ctx.with_resource(log.handled_by(logging.StreamHandler()))

@@ -67,8 +67,12 @@ def on_record(name: str) -> dict[str, Any]:
     return record
 
 
-#: Checks that a card leaves out: the stand-in for CANN lacks kernels of theirs, and that spoils the rest.
+#: Checks that a card leaves out: the stand-in for CANN lacks kernels of theirs, and that spoils the rest; one
+#: ends a process of TorchTPU's, and one fails half of the time.
 LEFT_OUT = {
+    ("tpu-real", "compute.numbers.long_rows"),
+    ("tpu-real", "interface.answers.random_states"),
+} | {
     ("npu-real", f"compute.numbers.{check}")
     for check in (
         "every_device_computes", "indices_that_come_twice", "large_integers", "long_rows", "nan_and_infinity",

@@ -35,7 +35,8 @@ def documents(root: Path) -> list[Path]:
     """What people read; not the changelog and its fragments, which tell of their day."""
     places = ("docs", "tests", "examples", "benchmarks")
     found = [file for place in places for file in (root / place).rglob("*.md")]
-    return sorted([root / "README.md", root / "CONTRIBUTING.md", *root.glob("p*/*/README.md"), *found])
+    names = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+    return sorted([*(root / name for name in names), *root.glob("p*/*/README.md"), *found])
 
 
 def of_source(file: Path, source: str) -> Iterator[Text]:

@@ -76,7 +76,7 @@ def test_what_hangs_and_what_dies_leaves_the_rest(wild: Path) -> None:
         "identity", "identifiers", "forwarded_variables", "host_memory", "random_module", "compile_backend",
     )  # fmt: skip
     named = [word for kind in kinds for word in ("--check", f"interface.answers.{kind}")]
-    done = verify("wild", "--json", "--timeout", "8", *named, folder=wild)
+    done = verify("wild", "--json", "--check-timeout", "8", *named, folder=wild)
     assert done.returncode == 1, done.stderr
     told = outcomes(done)
     assert told["interface.answers.identity"] == ("passed", "")

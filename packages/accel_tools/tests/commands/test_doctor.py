@@ -55,7 +55,7 @@ def test_a_healthy_machine_has_one_line_a_topic_and_status_0(accel):
     assert (done.returncode, done.stderr) == (0, "")
     first, _, *rest = done.stdout.splitlines()
     assert first == "npu is chosen, and nothing is wrong."
-    assert rest == ["✓  Backends", "", "`accel doctor -v` says all that was seen."]
+    assert rest == ["✓  Backends", "", "`accel doctor --all` says all that was seen."]
     document = accel.json(*ONE)
     assert (document["level"], document["exit_status"], document["chosen"]) == ("ok", 0, "npu")
     assert findings(document)["npu"]["what"] == "usable, 2 devices"
@@ -89,7 +89,7 @@ def test_a_cause_is_told_once_a_page(broken_npu):
     accel = broken_npu
     accel.world.distribution("vendor-npu", "2.0", {"torch.backends": {"npu": "vendor_npu:autoload"}})
     words = ("doctor", "--topic", "candidates", "--topic", "at-import")
-    for more in ((), ("-v",)):
+    for more in ((), ("--all",)):
         said = accel(*words, *more, TORCH_DEVICE_BACKEND_AUTOLOAD="1").stdout
         assert said.count("libhccl.so: cannot open shared object file") == 1, said
         assert "= vendor_npu:autoload), for the same reason as npu\n" in said
@@ -146,7 +146,7 @@ def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 def test_pages_fill_the_width_and_lose_no_word(broken_npu, width):
-    done = broken_npu(*ONE, "-v", COLUMNS=str(width), FORCE_COLOR="")
+    done = broken_npu(*ONE, "--all", COLUMNS=str(width), FORCE_COLOR="")
     assert done.returncode == 1
     assert max(map(len, done.stdout.splitlines())) <= width
     words = " ".join(done.stdout.split())
@@ -156,10 +156,10 @@ def test_pages_fill_the_width_and_lose_no_word(broken_npu, width):
 
 def test_colours_and_signs_fit_the_terminal(broken_npu):
     assert "\x1b[33m!" in broken_npu(*ONE, FORCE_COLOR="1").stdout
-    plain = broken_npu(*ONE, "-v", PYTHONIOENCODING="ascii").stdout
+    plain = broken_npu(*ONE, "--all", PYTHONIOENCODING="ascii").stdout
     assert "!  Backends" in plain
     assert "+  cpu: usable" in plain
-    assert "✓  cpu: usable" in broken_npu(*ONE, "-v", PYTHONIOENCODING="utf-8").stdout
+    assert "✓  cpu: usable" in broken_npu(*ONE, "--all", PYTHONIOENCODING="utf-8").stdout
 
 
 @pytest.mark.skipif(COMPILER is None, reason="gcc builds the libraries of this test")

@@ -64,7 +64,7 @@ def test_what_is_refused_and_the_status_that_says_so(planned):
     for arguments, variables, status, message in (
         (["--nproc-per-node", "4"], {}, 1, "Error: --nproc-per-node 4: 4 ranks and 2 mlu devices."),
         ([], {"ACCEL_PROBE": "sideways"}, 2, "Error: ACCEL_PROBE='sideways' is not valid"),
-        (["--no-such-option"], {}, 2, "unrecognized arguments: --no-such-option"),
+        (["--no-such-option"], {}, 2, "there is no option --no-such-option."),
     ):
         done = planned(*arguments, **variables)
         assert done.returncode == status, done.stderr
@@ -102,6 +102,16 @@ def test_help_shows_ours_and_torchruns_options(planned, world):
     assert without.returncode == 0
     assert "--one-device-per-rank" in without.stdout
     assert "torchrun's own options are not shown: torch is not installed" in without.stdout
+
+
+def test_a_misspelt_option_gets_a_suggestion(planned):
+    done = planned("--nprocs-per-node", "2")
+    assert done.returncode == 2
+    assert "there is no option --nprocs-per-node. Did you mean --nproc-per-node?" in done.stderr
+    assert "there is no option --no_bind. Did you mean --no-bind?" in planned("--no_bind").stderr
+    done = planned("--timeout", "0")
+    assert done.returncode == 2
+    assert "argument --timeout: '0' is not valid, expected a number of seconds above 0" in done.stderr
 
 
 def test_without_torch_the_message_says_what_to_install(world):

@@ -26,7 +26,8 @@ GROUP = "accel.commands"
 #: The core's own, a module here each, with its line in `accel --help`: the first sentence of its own help.
 SUMMARIES = {
     "completion": "Print the script for shell completion.",
-    "list": "List the backends: what can be used here, and why not the others.",
+    "help": "Explain a command, or the settings: accel help variables.",
+    "list": "List the backends: what can be used, and why not the others.",
     "why": "Say what would be chosen and why each other is not.",
 }
 #: Whose the commands are that are released with the core.
@@ -40,6 +41,7 @@ BESIDE = {
     "ops": "accel-train",
     "run": "accel-train",
     "simulate": "accel-testing",
+    "try": "accel-testing",
     "verify": "accel-testing",
 }
 

@@ -21,7 +21,17 @@ _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
 
 
-@click.command("list")
+class _List(click.Command):
+    """A command that knows which one takes a name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        if names := super().parse_args(ctx, args):
+            raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}", ctx)
+        return names
+
+
+@click.command("list", cls=_List)
 @click.option(
     "--all", "everything", is_flag=True, help="All that is known of each backend, in the order of rank."
 )
@@ -31,7 +41,7 @@ _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT",
 @options.probe_timeout
 @options.as_json
 def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
-    """List the backends: what can be used here, and why not the others.
+    """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
     the verdicts themselves do not depend on DS_ACCELERATOR.
@@ -114,7 +124,7 @@ def _short_row(verdict: Verdict, *, is_marked: bool) -> list[Cell]:
     remark = ": ".join(filter(None, [devices, what])) if verdict.usable and not verdict.reason else ""
     return [
         (f"{'*' if is_marked else ' '} {text.clean(verdict.name)}", "bold"),
-        (text.status(verdict), text.style(verdict)),
+        (verdict.status.words, text.style(verdict)),
         (remark or text.clean(verdict.reason), ""),
         (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
     ]
@@ -131,7 +141,7 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
         (text.clean(verdict.provenance.distribution), ""),
         (str(verdict.priority), ""),
         (", ".join(verdict.vendor_import) or "-", ""),
-        (text.status(verdict), text.style(verdict)),
+        (verdict.status.words, text.style(verdict)),
         (text.remark(verdict), ""),
         (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
     ]

@@ -81,6 +81,14 @@ def _capability(a: Any, t: Any) -> bool:
         return torch.float32 in ours["supported_dtypes"]
 
 
+def _random(a: Any, t: Any, name: str) -> Any:
+    """torch's function; before torch 2.14, which brings it, the generator's method."""
+    methods = {"get_rng_state": "get_state", "initial_seed": "initial_seed"}
+    if (module := getattr(t, "random", None)) is not None:
+        return getattr(module, name)
+    return lambda *index: getattr(a.default_generator(*(index or (0,))), methods[name])()
+
+
 def _none(name: str) -> Callable[[Any, Any], bool]:
     return lambda a, t: (getattr(a, name)(), getattr(t, name)()) == (None, None)
 
@@ -94,6 +102,8 @@ SAME: dict[str, Callable[[Any, Any], bool]] = {
     "empty_cache": _none("empty_cache"),
     "empty_host_cache": _none("empty_host_cache"),
     "get_device_capability": _capability,
+    "get_rng_state": lambda a, t: torch.equal(a.get_rng_state(0), _random(a, t, "get_rng_state")(0)),
+    "initial_seed": lambda a, t: a.initial_seed() == _random(a, t, "initial_seed")(),
     "is_available": _answer("is_available"),
     "max_memory_allocated": _answer("max_memory_allocated", "", 0),
     "max_memory_reserved": _answer("max_memory_reserved", "", 0),

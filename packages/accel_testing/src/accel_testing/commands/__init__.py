@@ -7,6 +7,7 @@ __all__ = ["SUMMARIES"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
     "new": "Write a plugin distribution for a device of your own.",
-    "simulate": "Run a command whose Python processes have simulated devices, for tests.",
-    "verify": "Check that the chosen accelerator, or NAME, keeps what the interface promises.",
+    "simulate": "Run a command with simulated devices, for tests.",
+    "try": "Run a command on a vendor's package without its device.",
+    "verify": "Check that the accelerator, or NAME, keeps the interface.",
 }

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, 
 from accel_core.probing import answering, page
 from accel_testing.conformance.simulated import simulator
 
-__all__ = ["command"]
+__all__ = ["become", "command", "runnable"]
 
 
 class _Command(click.Command):
@@ -64,12 +65,12 @@ def command(
     output: Path | None,
     reports: tuple[str, ...],
 ) -> None:
-    """Run a command whose Python processes have simulated devices, for tests.
+    """Run a command with simulated devices, for tests.
 
-    accel simulate acme:2 -- pytest tests starts it with ACCEL_SIMULATE=acme:2, which all that it starts
-    inherits. The exit status is the command's. --report cuda.md lists each place outside torch that is
-    written for one vendor. It takes the distribution accel-simulated, and a C++ compiler the first time for
-    each torch.
+    Its Python processes have the devices: accel simulate acme:2 -- pytest tests starts it with
+    ACCEL_SIMULATE=acme:2, which all that it starts inherits. The exit status is the command's. --report
+    cuda.md lists each place outside torch that is written for one vendor. It takes the distribution
+    accel-simulated, and a C++ compiler the first time for each torch.
     """
     if output is not None and not building:
         raise click.UsageError("--output goes with --build: accel simulate --build acme --output FOLDER")
@@ -117,7 +118,7 @@ def _list(provider: Any) -> None:
 
 
 def _run(ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tuple[str, ...]) -> None:
-    """Become the command; wait for it on Windows, which cannot, and where its reports are to be written."""
+    """Become the command; wait for it where its reports are to be written."""
     if not words:
         raise click.UsageError(
             "Missing a device and a command, such as: accel simulate acme:2 -- pytest", ctx
@@ -128,12 +129,24 @@ def _run(ctx: click.Context, provider: Any, words: tuple[str, ...], reports: tup
         raise click.UsageError(f"Missing a command, such as: accel simulate {device} -- pytest", ctx)
     if reports:
         provider.check_reports(reports)
-    program = _found(wanted[0])
+    arguments = runnable(wanted)
     environ = {**os.environ, **provider.environment(device)}
-    # A script is this Python's to run, where it says nothing itself.
-    arguments = [program, *wanted[1:]] if os.access(program, os.X_OK) else [sys.executable, *wanted]
     if reports:
         ctx.exit(provider.run_recorded(arguments, environ, reports, wanted))
+    become(ctx, arguments, environ)
+
+
+def runnable(words: Sequence[str]) -> list[str]:
+    """Return the command with its file; a script without rights to run is given to this Python.
+
+    Raises `LaunchError` where there is no such command.
+    """
+    program = _found(words[0])
+    return [program, *words[1:]] if os.access(program, os.X_OK) else [sys.executable, *words]
+
+
+def become(ctx: click.Context, arguments: list[str], environ: Mapping[str, str]) -> None:
+    """Become the command; wait for it on Windows, which cannot."""
     if os.name == "nt":
         ctx.exit(subprocess.run(arguments, env=environ, check=False).returncode)
     sys.stdout.flush()

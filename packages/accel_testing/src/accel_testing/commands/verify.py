@@ -75,11 +75,12 @@ def _checks(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]
     help="TOML with [skip] and [fails]: checks and reasons.",
 )
 @click.option(
-    "--timeout",
+    "--check-timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="How long one check may take [default: 60, and more for those that compile].",
 )
+@options.probe_timeout
 @click.option("--certify", is_flag=True, help="Skip nothing, and write results/… for publication.")
 @click.option("--list", "listing", is_flag=True, help="Name the checks, and why each is there.")
 @options.as_json
@@ -91,12 +92,13 @@ def command(
     level: int | None,
     only: tuple[str, ...],
     expected: tuple[Path, Expected] | None,
+    check_timeout: float | None,
     timeout: float | None,
     certify: bool,
     listing: bool,
     as_json: bool,
 ) -> None:
-    """Check that the chosen accelerator, or NAME, keeps what the interface promises.
+    """Check that the accelerator, or NAME, keeps the interface.
 
     Runs the checks of accel_testing.conformance level by level, each group in a process of its own. The exit
     status is 0 where all passed, 1 where something failed, and 2 where they could not run.
@@ -117,14 +119,14 @@ def command(
                 cells = [((f"L{c.level}", ""), (c.name, ""), (c.why, "dim")) for c in wanted]
                 output.write_page([page.Table(("LEVEL", "CHECK", ""), cells)])
             return
-        settings = options.read_settings()
+        settings = options.read_settings(timeout)
         _require_pytest()
         if level is None:
             level = max((check.level for check in checks() if check.name in only), default=USUAL_LEVEL)
         with Progress(len(_wanted(level, only))) as progress:
             file = expected[0] if expected else None
             subject = _subject(name, settings)
-            card = run(subject, level, expected=file, only=only, seconds=timeout, begins=progress.show)
+            card = run(subject, level, expected=file, only=only, seconds=check_timeout, begins=progress.show)
         if as_json:
             output.write_json(document.to_dict(card))
         else:

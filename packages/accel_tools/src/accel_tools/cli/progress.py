@@ -8,8 +8,6 @@ from types import TracebackType
 
 __all__ = ["Progress"]
 
-_BAR = 20
-
 
 class Progress:
     """The line is drawn between measurements only: a thread that drew it would be measured too.
@@ -21,7 +19,6 @@ class Progress:
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
-        self._drawn = 0
         stream = sys.stderr
         capable = os.environ.get("TERM", "") not in ("dumb", "unknown") and os.name == "posix"
         self._stream = stream if capable and stream is not None and stream.isatty() else None
@@ -36,9 +33,8 @@ class Progress:
 
     def show(self, what: str) -> None:
         """`what` begins, and all before it is done."""
-        filled = _BAR * self._done // self._total
-        self._draw(f"[{'#' * filled}{'.' * (_BAR - filled)}] {self._done}/{self._total} {what}")
         self._done += 1
+        self._draw(f"{what}, {self._done} of {self._total} ...")
 
     def _draw(self, line: str) -> None:
         if self._stream is None:
@@ -46,9 +42,7 @@ class Progress:
         try:
             # A terminal that says 0 does not know; the last column is left, where some terminals wrap.
             columns = os.get_terminal_size(self._stream.fileno()).columns or 80
-            line = line[: columns - 1]
-            self._stream.write(f"\r{line}{' ' * (self._drawn - len(line))}" + ("" if line else "\r"))
+            self._stream.write(f"\r\x1b[K{line[: columns - 1]}")
             self._stream.flush()
-            self._drawn = len(line)
         except (OSError, ValueError):  # the terminal has gone away: the measurements go on
             self._stream = None

@@ -14,7 +14,7 @@ __all__ = ["SUMMARIES", "remarks"]
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
-    "doctor": "Say what is wrong with the accelerators here, or with each NAME, and what to do.",
+    "doctor": "Say what is wrong here, or with each NAME, and what to do.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
 }
 

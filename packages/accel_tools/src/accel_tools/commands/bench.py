@@ -81,6 +81,7 @@ def _path(name: str, metavar: str, callback: Callable[..., Any], words: str) -> 
 )
 @_path("compare", "OLD.json", _earlier, "Compare with an earlier run's --json.")
 @_path("plot", "FILE", _picture, "Draw the figures: .svg or .png (needs matplotlib), or .txt.")
+@options.probe_timeout
 @options.as_json
 @click.pass_context
 def command(
@@ -91,6 +92,7 @@ def command(
     ranks: int | None,
     compare: tuple[Path, Run] | None,
     plot: Path | None,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Measure how fast the chosen accelerator, or NAME, is.
@@ -100,7 +102,7 @@ def command(
     machine for itself. The exit status is 1 where something failed or came out wrong.
     """
     with answering(as_json=as_json) as output:
-        run = _measure(options.read_settings(), name, ranks, quick=quick)
+        run = _measure(options.read_settings(timeout), name, ranks, quick=quick)
         answer = document.to_dict(run)
         if compare is not None:
             answer["comparison"] = _comparison(compare, run)

@@ -23,7 +23,7 @@ _STYLES = {Level.OK: "green", Level.WARNING: "yellow", Level.ERROR: "bold red"}
 
 @click.command("doctor")
 @options.backend_names
-@click.option("-v", "--verbose", is_flag=True, help="All findings, and what was seen.")
+@click.option("--all", "everything", is_flag=True, help="All findings, and what was seen.")
 @click.option(
     "--topic",
     "topics",
@@ -41,14 +41,14 @@ def command(
     ctx: click.Context,
     names: tuple[Pin, ...],
     *,
-    verbose: bool,
+    everything: bool,
     topics: tuple[str, ...],
     timeout: float | None,
     as_json: bool,
     outlets: handing_on.Outlets,
     mend: mending.Mending,
 ) -> None:
-    """Say what is wrong with the accelerators here, or with each NAME, and what to do.
+    """Say what is wrong here, or with each NAME, and what to do.
 
     Everything is tried in processes of its own, side by side. The exit status is 0 when nothing is wrong (a
     device, or a vendor's package, that is not here is not), 1 when something is not as it should be, and 2
@@ -72,7 +72,7 @@ def command(
             output.write_json(report.to_dict())
         else:
             in_unicode = output.can_write("".join(level.mark for level in Level))
-            output.write_page(_page(report, in_unicode=in_unicode, everything=verbose))
+            output.write_page(_page(report, in_unicode=in_unicode, everything=everything))
         if mend.fix:
             report = mend.offer(visit, report)
     end_given_up()
@@ -89,7 +89,7 @@ def _page(report: Report, *, in_unicode: bool, everything: bool) -> list[page.Pa
         shown = [_once(f, told) for f in topic.findings if everything or f.level is not Level.OK]
         parts += _topic(topic, shown, in_unicode=in_unicode, everything=everything)
     if not everything:
-        parts += [page.Paragraph(), page.paragraph(("`accel doctor -v` says all that was seen.", "dim"))]
+        parts += [page.Paragraph(), page.paragraph(("`accel doctor --all` says all that was seen.", "dim"))]
     return parts
 
 

@@ -57,16 +57,17 @@ _IN_WORDS = {
 
 @click.command("info")
 @options.backend_name
+@options.probe_timeout
 @options.as_json
 @click.pass_context
-def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
+def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_json: bool) -> None:
     """Show what the chosen accelerator, or NAME, is and can do.
 
     Its devices and their memory, data types, communication and compile backends, streams, graphs and
     operators. Needs torch; a child process imports it and the vendor's package.
     """
     with answering(as_json=as_json) as output:
-        settings = options.read_settings()  # judged before torch takes its second to import
+        settings = options.read_settings(timeout)  # judged before torch takes its second to import
         asked = answer_of(document_in_child, {}, settings, name, seconds=_patience(settings), skipping=True)
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for

@@ -6,8 +6,8 @@ __all__ = ["SUMMARIES"]
 
 #: Each command and its line in `accel --help`, which is the first sentence of its own help.
 SUMMARIES = {
-    "deepspeed": "Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.",
-    "env": "Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.",
-    "ops": "List the operators of the chosen accelerator, and who provides each.",
+    "deepspeed": "Start a script's ranks with DeepSpeed's launcher.",
+    "env": "Print the variables that ranks on other hosts need.",
+    "ops": "List the accelerator's operators, and who provides each.",
     "run": "Start the ranks of a script on this host, as torchrun does.",
 }

@@ -33,9 +33,10 @@ It has no options beside the launcher's, which follow. What it runs on is chosen
 @click.command("deepspeed", cls=launcher.Launcher, context_settings=_UNTOUCHED, add_help_option=False)
 @launcher.words(*_OFFERED)
 def command(arguments: tuple[str, ...]) -> None:
-    """Start a script's ranks with DeepSpeed's launcher, on the chosen accelerator.
+    """Start a script's ranks with DeepSpeed's launcher.
 
-    All options are the launcher's: accel deepspeed --help shows them. DeepSpeed's get_accelerator() is
+    They run on the chosen accelerator. All options are the launcher's: accel deepspeed --help shows them.
+    DeepSpeed's get_accelerator() is
     accel-core's in the launcher, on every node, and in every rank.
     """
     from accel_train.deepspeed._launcher import launch  # an integration, so not at the top

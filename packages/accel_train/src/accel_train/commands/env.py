@@ -42,16 +42,17 @@ _PATIENCE = 60.0
     default="shell",
     help="export lines for a shell [default], one JSON object, or DeepSpeed's .deepspeed_env.",
 )
-def command(name: Pin | None, *, form: str) -> None:
-    """Print the variables that ranks on other hosts need, for the chosen accelerator or NAME.
+@options.probe_timeout
+def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
+    """Print the variables that ranks on other hosts need.
 
-    DS_ACCELERATOR with that accelerator's name, and what is set here of ACCEL_*, GLOO_*, OMP_*, PYTHON*,
-    TORCH_* and the vendor's own; what keeps another vendor's package from breaking their torch. With NAME
-    neither a device nor the vendor's package is needed, so that it works on a login node; what the plugin
-    declares then serves.
+    For the chosen accelerator or NAME: DS_ACCELERATOR with that accelerator's name, and what is set here of
+    ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's own; what keeps another vendor's package from
+    breaking their torch. With NAME neither a device nor the vendor's package is needed, so that it works on
+    a login node; what the plugin declares then serves.
     """
     with answering(as_json=form == "json") as output:
-        settings = options.read_settings()
+        settings = options.read_settings(timeout)
         environ = dict(os.environ)  # before a vendor's package adds its own
         variables, backend = _variables(name, settings, environ)
         if spoiled := spoilers(backend, settings.probe_timeout):

@@ -40,10 +40,19 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 @click.argument("op", required=False, metavar="[NAME]", shell_complete=lambda *given: _complete(given[2]))
 @click.option("--build", is_flag=True, help="Compile the operator NAME for the processor, and keep it.")
 @options.backend_option
+@options.probe_timeout
 @options.as_json
 @click.pass_context
-def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | None, as_json: bool) -> None:
-    """List the operators of the chosen accelerator, and who provides each.
+def command(
+    ctx: click.Context,
+    op: str | None,
+    *,
+    build: bool,
+    backend: Pin | None,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    """List the accelerator's operators, and who provides each.
 
     With NAME (FusedAdam, fused_adam or FusedAdamBuilder): all who provide it, in the order in which they are
     asked, and which of them is used. The exit status is then 0 when one can be used, and 1 when not. Needs
@@ -54,7 +63,7 @@ def command(ctx: click.Context, op: str | None, *, build: bool, backend: Pin | N
     with answering(as_json=as_json) as output:
         if build and op is None:
             raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
-        settings = options.read_settings()
+        settings = options.read_settings(timeout)
         given = {"op": op, "build": build}
         # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
         seconds = 0 if build else max(_PATIENCE, 2 * settings.probe_timeout)

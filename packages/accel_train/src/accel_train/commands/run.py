@@ -36,7 +36,7 @@ def command(arguments: tuple[str, ...]) -> None:
         # Not click's parser: torchrun's is what knows torchrun's options, and takes ours beside them.
         parsed = command_line.parse(arguments)
         launch.check_script(parsed)
-        machine = launch.ask_machine(parsed.backend, parsed.communication_backend)
+        machine = launch.ask_machine(parsed.backend, parsed.communication_backend, parsed.timeout)
         plans = plan.plan_ranks(parsed, machine)
         if machine.warning:
             click.echo(f"Warning: {machine.warning}\n", err=True)

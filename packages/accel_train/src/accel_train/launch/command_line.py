@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -24,6 +27,7 @@ cores near its device. DS_ACCELERATOR is set to what was chosen here, so that al
 OPTIONS = {
     "--backend": ("NAME", "accelerator to use, as DS_ACCELERATOR names one"),
     "--communication-backend": ("NAME", "torch.distributed's backend [the accelerator's own]"),
+    "--timeout": ("SECONDS", "how long each probe may take, as for accel list"),
 }
 FLAGS = {
     "--one-device-per-rank": (
@@ -65,7 +69,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         raise LaunchError(f"this torch has no torch.distributed.run: {error}") from error
     if "PET_NPROC_PER_NODE" not in os.environ:  # how torchrun takes options from the environment
         parser.set_defaults(nproc_per_node="auto")
-    return parser.parse_args(arguments)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(f"{_unknown(unknown[0], parser)} accel run --help-all names them all.")
+    return parsed
+
+
+def _unknown(word: str, parser: argparse.ArgumentParser) -> str:
+    """Return a sentence about an option that nobody has, with those that are spelled nearly so."""
+    known = set(re.findall(r"--[a-z][\w-]*", parser.format_help()))
+    typed = word.partition("=")[0]
+    near = difflib.get_close_matches(typed.replace("_", "-"), known, n=1)
+    return f"there is no option {typed}." + (f" Did you mean {near[0]}?" if near else "")
 
 
 def _torchruns() -> argparse.ArgumentParser:
@@ -91,9 +106,18 @@ def _beside_ours(parsers: list[argparse.ArgumentParser], unseen: str = "") -> ar
 def _add_ours(parser: Any) -> None:
     """Our options, to a parser or to a group of one."""
     for name, (metavar, text) in OPTIONS.items():
-        parser.add_argument(name, metavar=metavar, help=text)
+        kind = _seconds if metavar == "SECONDS" else str
+        parser.add_argument(name, metavar=metavar, help=text, type=kind)
     for name, text in FLAGS.items():
         parser.add_argument(name, action="store_true", help=text)
+
+
+def _seconds(text: str) -> float:
+    """Read a time; argparse puts the option's name before what is wrong with it."""
+    with contextlib.suppress(ValueError):
+        if 0 < (seconds := float(text)) < float("inf"):
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not valid, expected a number of seconds above 0")
 
 
 class _Help(argparse.Action):

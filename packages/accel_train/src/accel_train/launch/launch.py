@@ -21,8 +21,8 @@ from accel_core.probing import (
     Subject,
     ask_accelerator,
     clean,
+    options,
     parse_pin,
-    read_settings,
     spoilers,
 )
 from accel_train.launch.environment import kept_from_others, why_kept
@@ -47,7 +47,9 @@ def check_script(arguments: argparse.Namespace) -> None:
 # --- asking the accelerator ----------------------------------------------------------------------------
 
 
-def ask_machine(backend: str | None, communication: str | None = None) -> Machine:
+def ask_machine(
+    backend: str | None, communication: str | None = None, timeout: float | None = None
+) -> Machine:
     """Ask the accelerator chosen here, with `backend` as the pin if one is given.
 
     Raises the `AccelError` that the choice raises, `BackendUnavailableError` when the child does not answer,
@@ -59,9 +61,10 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
             os.environ[DS_ACCELERATOR.name] = str(parse_pin(backend))
         except ValueError as error:
             raise LaunchError(f"--backend {backend!r} is not valid, expected {error}") from None
+    settings = options.read_settings(timeout)
     given = {"communication": communication, "environ": dict(os.environ)}
     try:
-        asked = ask_accelerator(described_in_child, given, read_settings(), seconds=_PATIENCE)
+        asked = ask_accelerator(described_in_child, given, settings, seconds=_PATIENCE)
     except AccelError as error:
         kind = (
             LaunchError if isinstance(error.__cause__, OSError) else type(error)
@@ -70,7 +73,7 @@ def ask_machine(backend: str | None, communication: str | None = None) -> Machin
     told = "\n".join(message for message, _ in asked.fallback)
     died = "".join(f"{sentence}.\n" for sentence in asked.died)
     machine = Machine(**asked.answer)._replace(warning=f"{died}{told}".strip())
-    spoiled = spoilers(asked.backend, read_settings().probe_timeout)
+    spoiled = spoilers(asked.backend, settings.probe_timeout)
     return machine._replace(kept=kept_from_others(), why_kept=why_kept(spoiled)) if spoiled else machine
 
 

@@ -1,0 +1,49 @@
+# ruff: noqa: N999 - it is called as its command is
+"""`accel try`: any command, on a vendor's own software without its device."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from accel_core.errors import AccelError, BackendNotFoundError
+from accel_core.probing import installed
+from accel_testing.commands.simulate import become, runnable
+
+__all__ = ["command"]
+
+#: Entry points by a backend's name: functions that give variables, and a sentence on what they bring.
+GROUP = "accel.trials"
+
+
+@click.command("try", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("name", metavar="NAME")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[--] COMMAND...")
+@click.pass_context
+def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
+    """Run a command on a vendor's package without its device.
+
+    Nothing is simulated: accel try tpu -- python train.py runs Google's TorchTPU on XLA's library for the
+    processor. The backend's plugin brings the variables, which all that the command starts inherits; messages
+    and `accel list` name the library. The exit status is the command's.
+    """
+    wanted = words[1:] if words[:1] == ("--",) else words
+    if not wanted:
+        raise click.UsageError(f"Missing a command, such as: accel try {name} -- python train.py", ctx)
+    try:
+        found = {entry_point.name: entry_point for entry_point in installed.entry_points(GROUP)}
+        if name not in found:
+            there = ", ".join(sorted(found)) or "none"
+            raise BackendNotFoundError(
+                f"accel try {name}: no installed plugin can be tried without its device under that name. "
+                f"Those that can: {there}. Next step: accel simulate --list names simulated devices"
+            )
+        variables, what = found[name].load()()
+        arguments = runnable(wanted)
+    except AccelError as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(1)
+    click.echo(what, err=True)
+    become(ctx, arguments, {**os.environ, **variables})

@@ -1,0 +1,90 @@
+"""Google TPUs for accel-core, through TorchTPU: what the backend `tpu` is, and what to do when it fails.
+
+Importing this module imports neither torch nor torch_tpu.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from accel_core import Backend, ProbeResult, hookimpl
+from accel_tpu.library import LIBRARY, fault, own_library
+
+__all__ = ["BACKEND"]
+
+#: What an error's text says, and what the user can do about it; the first that fits counts.
+_HINTS = (
+    # libtpu's lock, /tmp/libtpu_lockfile: google/jax#10192, openxla/xla#4666.
+    (
+        r"tpu is already in use|libtpu_lockfile|already in used? by another process",
+        "`sudo lsof -w /dev/accel*` names the process that has it; without one, remove /tmp/libtpu_lockfile",
+    ),
+    (
+        r"pjrt api version|pjrt_api.*version",
+        "unset TPU_LIBRARY_PATH, whose library is of another PJRT version, and install torch-tpu's libtpu",
+    ),
+    ("registerdynamicpjrtplugin", "set TPU_LIBRARY_PATH to a PJRT library, or unset it"),
+    ("no module named 'libtpu'|libtpu not found", "pip install libtpu"),
+    # torch_tpu/_versioned_so_loader.py: glue for each minor version of torch from 2.11 to 2.15.
+    (
+        r"undefined symbol|no glue|torch_tpu\._internal",
+        "install a torch-tpu that fits your torch: 0.2.0 is for torch 2.11 to 2.15",
+    ),
+    ("privateuse1", "another vendor's package was imported first: use a process of its own"),
+    ("internal to torchtpu", "call torch.accelerator's function, which accel-core does"),
+    ("forked subprocess", "use the start method 'spawn', or touch no device before the fork"),
+    ("inductor.*tpu|tpu.*inductor", "use get_compile_backend(), which is 'tpu'"),
+)  # fmt: skip
+
+BACKEND = Backend(
+    name="tpu",
+    priority=350,
+    device_type="tpu",
+    vendor_import="torch_tpu",
+    accelerator="accel_tpu.accelerator:TPUAccelerator",
+    description="Google TPUs, through TorchTPU and libtpu",
+    url="https://github.com/google-pytorch/torch_tpu",
+    install_hint="pip install 'accel-tpu[vendor]'",
+    # torch_tpu 0.2.0, METADATA: Requires-Dist.
+    requires=("torch>=2.11,<=2.15.0",),
+    platforms=("linux",),
+    hardware="Google TPU",
+    # Gaudi has /dev/accel* too, and any device that is passed through has /dev/vfio/*.
+    shared_nodes=("/dev/accel[0-9]*", "/dev/vfio/[0-9]*"),
+    # torch_tpu/_internal/utils/hardware.py: v4, v5p, v5e, v6e, v7. Not all of 1ae0,
+    # as network cards have it too.
+    pci_ids=("1ae0:005e", "1ae0:0062", "1ae0:0063", "1ae0:006f", "1ae0:0076"),
+    # cloud.google.com/tpu/docs/run-in-container.
+    container_hint="start it with its TPUs: docker run --privileged --net=host",
+    # cloud.google.com/kubernetes-engine/docs/concepts/tpus.
+    granted_by=(("kubernetes", "google.com/tpu"),),
+    hints=_HINTS,
+    # Both are in libtpu 0.0.52; of TPU_VISIBLE_DEVICE_PATHS, which wins over them, no grammar is documented.
+    visible_devices=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),
+    export_envs=("TPU_", "TORCH_TPU", "PJRT_", "XLA_", "LIBTPU_", "LD_LIBRARY", "PATH"),
+    communication_backend="tpu_dist",
+    compile_backend="tpu",
+    private_use1=True,
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """The one backend of this plugin; on a library in place of libtpu it is there without a card."""
+    if own_library() is None:
+        return BACKEND
+    return replace(BACKEND, pci_ids=(), shared_nodes=(), communication_backend="staged")
+
+
+@hookimpl
+def accel_probe(backend: Backend) -> ProbeResult | None:
+    """A library of the user's own is judged here: TorchTPU ends the process where it cannot load it."""
+    if backend.name != BACKEND.name or not (library := own_library()):
+        return None
+    if wrong := fault(library):
+        return ProbeResult(
+            False,
+            f"{LIBRARY}={str(library)!r} {wrong}",
+            f"unset {LIBRARY}, so that libtpu is loaded, or name a PJRT library: accel try tpu sets it",
+        )
+    return ProbeResult(True, f"TorchTPU on {library.name} ({LIBRARY}) in place of libtpu")

@@ -1,0 +1,82 @@
+"""`TPUAccelerator`: what differs on torch.tpu from any other device module of torch."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from accel_core import Backend, DeviceProperties, TorchAccelerator
+from accel_tpu.library import LIBRARY, own_library
+
+if TYPE_CHECKING:
+    from torch.types import Device
+
+__all__ = ["TPUAccelerator"]
+
+
+class TPUAccelerator(TorchAccelerator):
+    """Google TPUs.
+
+    TorchTPU keeps most functions of `torch.tpu` for torch, so `torch.accelerator` serves them. It orders work
+    by its data, so streams are stand-ins of one queue. It binds a process to one device: another cannot be
+    selected. On a library in place of libtpu every process starts a runtime of its own, and has one device.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._library = own_library()
+        self._count = 0
+        _register()
+        super().__init__(backend)
+        if self._library is not None:
+            what = f"{backend.name}: TorchTPU runs on {self._library} ({LIBRARY}) in place of libtpu"
+            warnings.warn(what, UserWarning, stacklevel=2)
+            with _alone():
+                self._holds_tensors()
+
+    def resolves_data_dependency(self) -> bool:
+        """True: XLA schedules work by the data that it needs (`torch_tpu/_internal/stream/streams.py`)."""
+        return True
+
+    def device_count(self) -> int:
+        """How many devices this process sees: as many as TorchTPU does, and one without libtpu."""
+        if not self._count:  # kept, as torch.compile cannot look into torch's count
+            counted = int(super().device_count())
+            self._count = counted if self._library is None else min(counted, 1)
+        return self._count
+
+    def _select(self, index: int) -> None:
+        if index != (current := self.current_device()):
+            raise self._unsupported(
+                "set_device",
+                f"it binds a process to device {current}, and device {index} was named: start a process for "
+                "each device, with accel run or torchrun",
+            )
+
+    def device_properties(self, device_index: Device = None) -> DeviceProperties:
+        """Ask TorchTPU about the device; on another library than libtpu its name says so."""
+        found = super().device_properties(device_index)
+        if self._library is None:
+            return found
+        return replace(found, name=f"TorchTPU on {self._library.name}")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Hide the launcher's variables: with them TorchTPU's runtime looks for a slice of TPUs, and aborts."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+def _register() -> None:
+    """Register the device with torch: TorchTPU does it at import only where the PCI bus shows a TPU."""
+    from torch_tpu import _loader
+
+    _loader._init_device("tpu")  # nothing where it is registered; starts no runtime

@@ -1,0 +1,29 @@
+"""The PJRT library that TorchTPU loads: libtpu's, or another that the user names."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+__all__ = ["LIBRARY", "fault", "own_library"]
+
+#: The variable that names it. libtpu sets it where it is not set.
+LIBRARY = "TPU_LIBRARY_PATH"
+
+
+def own_library() -> Path | None:
+    """Return the PJRT library that the user names in place of libtpu's; `None` without one."""
+    named = os.environ.get(LIBRARY)
+    return Path(named) if named and Path(named).name != "libtpu.so" else None
+
+
+def fault(library: Path) -> str:
+    """Say in a clause why TorchTPU would not load it; empty where it would."""
+    try:
+        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return "" if content.find(b"GetPjrtApi") >= 0 else "is no PJRT library: it has no GetPjrtApi"
+    except FileNotFoundError:
+        return "is no file"
+    except (OSError, ValueError) as error:  # a folder, no rights; an empty file
+        return f"cannot be read: {error}"

@@ -1,0 +1,116 @@
+"""Trainings of children, on the real TorchTPU and on the CPU: `python programs.py NAME ARGUMENTS`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+warnings.simplefilter("ignore")
+
+STEPS = 4
+
+
+def _network_and_data():
+    import torch
+
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(4, 8, generator=generator)
+    return network, x, x.sum(1, keepdim=True)
+
+
+def zero(stage: str) -> list[float]:
+    """Train with DeepSpeed's ZeRO of that stage, in one process."""
+    import os
+
+    from accel_tests.ports import free_port
+
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    os.environ.update(rank, MASTER_PORT=str(free_port()))
+    from accel_train.deepspeed import activate
+
+    device = activate().accelerator.device()
+    import deepspeed
+    import torch
+
+    deepspeed.init_distributed()
+    network, x, y = _network_and_data()
+    optimizer = {"type": "Adam", "params": {"lr": 0.05, "torch_adam": True}}
+    configuration = {
+        "train_batch_size": 4, "optimizer": optimizer, "zero_optimization": {"stage": int(stage)},
+    }  # fmt: skip
+    engine, *_ = deepspeed.initialize(
+        model=network, model_parameters=network.parameters(), config=configuration
+    )
+    losses = []
+    for _ in range(STEPS):
+        loss = torch.nn.functional.mse_loss(engine(x.to(device)), y.to(device))
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    return losses
+
+
+def resumed(file: str) -> list[float]:
+    """Go on from a checkpoint where there is one, and leave one: two steps."""
+    from pathlib import Path
+
+    import torch
+
+    import accel_core
+
+    acc = accel_core.get_accelerator()
+    network, x, y = _network_and_data()
+    network.to(acc.device())
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.05)
+    if Path(file).exists():
+        state = torch.load(file, map_location="cpu")
+        network.load_state_dict(state["network"])
+        optimizer.load_state_dict(state["optimizer"])
+    losses = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(network(x.to(acc.device())), y.to(acc.device()))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    torch.save({"network": network.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    return losses
+
+
+def trainer(folder: str) -> list[float]:
+    """Train with Transformers' Trainer; page-locked memory is off, which this library does not have."""
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    from accel_train.transformers import AcceleratorArguments
+
+    class Arguments(AcceleratorArguments, TrainingArguments):
+        pass
+
+    network, x, y = _network_and_data()
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x, labels):
+            return {"loss": torch.nn.functional.mse_loss(self.network(x), labels)}
+
+    rows = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
+    arguments = Arguments(
+        output_dir=folder, max_steps=STEPS, per_device_train_batch_size=4, logging_steps=1, report_to=[],
+        dataloader_pin_memory=False, learning_rate=0.05, lr_scheduler_type="constant", save_strategy="no",
+        disable_tqdm=True,
+    )  # fmt: skip
+    made = Trainer(Wrapped(), arguments, train_dataset=rows)
+    made.train()
+    return [entry["loss"] for entry in made.state.log_history if "loss" in entry]
+
+
+if __name__ == "__main__":
+    answer = globals()[sys.argv[1]](*sys.argv[2:])
+    print(json.dumps(answer))

@@ -1,0 +1,71 @@
+"""Trainings on the real TorchTPU, each against the same on the CPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tpu_card import HERE, variables
+
+EXAMPLE = Path(__file__).parents[4] / "examples" / "train_digits.py"
+SUPPORT = Path(__file__).parents[4] / "tests" / "support"
+CPU = {"DS_ACCELERATOR": "cpu"}
+
+
+def run(command: list[Any], environ: dict[str, str]) -> str:
+    """Give what a child prints last."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip().splitlines()[-1]
+
+
+def program(*arguments: Any, **more: str) -> list[float]:
+    path = os.pathsep.join(filter(None, (os.environ.get("ACCEL_REAL_DEEPSPEED"), str(SUPPORT))))
+    environ = {**variables(), "PYTHONPATH": path if arguments[0] == "zero" else str(SUPPORT), **more}
+    losses: list[float] = json.loads(run([HERE / "programs.py", *arguments], environ))
+    return losses
+
+
+def test_the_main_job_learns():
+    """examples/train_digits.py as it is."""
+    report = json.loads(run([EXAMPLE, "--precision", "fp32", "--epochs", "4", "--json"], variables()))
+    assert (report["backend"], report["device"]) == ("tpu", "TorchTPU on libpjrt_cpu.so")
+    assert report["test_accuracy"] >= 0.93
+    print(f"\n{json.dumps(report)}")
+
+
+#: The two others run by night: each process imports torch, TorchTPU and DeepSpeed.
+STAGES = [pytest.param(stage, marks=[] if stage in (1, 3) else pytest.mark.nightly) for stage in range(4)]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_deepspeed(stage):
+    ours, cpu = program("zero", stage), program("zero", stage, **CPU)
+    assert ours == pytest.approx(cpu, rel=1e-5)
+    print(f"\nZeRO {stage}: tpu {ours}, cpu {cpu}")
+
+
+def test_trainer(tmp_path):
+    ours, cpu = program("trainer", tmp_path / "tpu"), program("trainer", tmp_path / "cpu", **CPU)
+    assert len(ours) == 4
+    assert ours == pytest.approx(cpu, rel=1e-4)
+    print(f"\nTrainer: tpu {ours}, cpu {cpu}")
+
+
+def test_a_checkpoint_goes_from_cpu_to_tpu_and_back(tmp_path):
+    wandering = [loss for more in (CPU, {}, CPU) for loss in program("resumed", tmp_path / "wanders", **more)]
+    staying = [loss for _ in range(3) for loss in program("resumed", tmp_path / "stays", **CPU)]
+    assert wandering == pytest.approx(staying, rel=1e-5)
+    assert wandering[-1] < wandering[0] / 2

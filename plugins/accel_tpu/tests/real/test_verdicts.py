@@ -1,0 +1,91 @@
+"""Verdicts with the real TorchTPU installed and no TPU: broken libraries, and no plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from tpu_card import variables
+
+from accel_tpu.library import LIBRARY
+
+CHOSEN = (
+    "import accel_core, json; acc = accel_core.get_accelerator(); v = accel_core.selection()['tpu'];"
+    "print(json.dumps([acc.name, v.status.value, v.reason, v.hint]))"
+)
+#: TorchTPU started by the user's own program, which knows nothing of accel: what google-pytorch documents.
+STARTED = "import torch, torch_tpu; from torch_tpu import _loader; _loader._init_device('tpu');"
+GENERIC = f"""
+{STARTED}
+import accel_core, json
+acc = accel_core.get_accelerator()
+model = torch.nn.Linear(4, 1).to(acc.device())
+x = torch.ones(2, 4, device=acc.device())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+losses = []
+for _ in range(3):
+    loss = (model(x) - 1).square().mean()
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    losses.append(loss.item())
+acc.synchronize()
+acc.empty_host_cache()
+[getattr(acc, name)() for name in ("device_count", "current_device", "get_rng_state")]
+print(json.dumps([acc.name, acc.device_name(), acc.device_count(), acc.get_compile_backend(), losses,
+                  sorted(acc.refused)]))
+"""
+
+
+def run(code: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONWARNINGS": "ignore", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **more}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+
+
+def answer(code: str, **more: str) -> list:
+    done = run(code, **more)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_installed_without_a_tpu():
+    """The processor is chosen; nothing of TorchTPU is imported, and libtpu is not waited for."""
+    name, status, reason, _ = answer(CHOSEN)
+    assert (name, status) == ("cpu", "no_device")
+    assert reason.startswith("this machine has no Google TPU (none of PCI 1ae0:005e")
+
+
+@pytest.mark.parametrize(
+    ("library", "words"),
+    [("/nowhere/libpjrt.so", "is no file"), (None, "is no PJRT library: it has no GetPjrtApi")],
+)
+def test_a_library_that_would_end_the_process(library, words):
+    """TorchTPU aborts where it cannot load it; here it is a verdict, and the program goes on."""
+    library = library or __file__
+    name, status, reason, hint = answer(CHOSEN, **{LIBRARY: library})
+    assert (name, status) == ("cpu", "no_device")
+    assert reason == f"{LIBRARY}={library!r} {words}"
+    assert "unset TPU_LIBRARY_PATH" in hint
+
+
+def test_generic_trains_without_the_plugin():
+    """torch.accelerator serves what TorchTPU keeps for torch, and the compiler is TorchTPU's."""
+    name, device, count, compiler, losses, refused = answer(GENERIC, **variables(), ACCEL_BLOCK="accel-tpu")
+    assert (name, device, count, compiler) == ("generic", "tpu", 4, "tpu")
+    assert losses[0] > losses[1] > losses[2]
+    assert {"device_count", "get_rng_state"} <= set(refused)
+
+
+def test_legacy_device_apis_are_not_needed():
+    found = answer(GENERIC, **variables(), ACCEL_BLOCK="accel-tpu", TORCH_TPU_ALLOW_LEGACY_DEVICE_APIS="1")
+    assert found[:4] == ["generic", "tpu", 4, "tpu"]
+
+
+def test_try_says_what_it_runs_on():
+    command = [sys.executable, "-m", "accel_core", "try", "tpu", "--", "accel", "list"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("TorchTPU on XLA's CPU library: /")
+    assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in done.stdout

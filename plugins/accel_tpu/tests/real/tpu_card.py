@@ -1,0 +1,44 @@
+"""The score card of the real TorchTPU over XLA's library for the CPU, as `accel verify tpu` gives it.
+
+`.nox/tpu_real/bin/python plugins/accel_tpu/tests/real/tpu_card.py` writes the record that the docs' page of
+scores tells, and that `test_card.py` compares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parents[3] / "tests" / "support")]
+
+from accel_tests.cards import RECORDS, run_card  # noqa: E402 - found through the line above
+
+from accel_tpu.trial import environment  # noqa: E402
+
+__all__ = ["NAME", "card", "variables"]
+
+#: Of the record.
+NAME = "tpu-real"
+
+
+def variables() -> dict[str, str]:
+    """Give the environment of a child, as `accel try tpu` makes it; TorchTPU's warnings are not shown."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ACCEL_")}
+    return {**kept, **environment()[0], "PYTHONWARNINGS": "ignore"}
+
+
+def card() -> dict[str, Any]:
+    """Run the checks; what fails is expected, with reasons."""
+    found = run_card("tpu", variables(), HERE / "expected.toml")
+    packages = " and ".join(f"`{n}` {metadata.version(n)}" for n in ("torch_tpu", "fastatomstruct-xla-cpu"))
+    return {**found, "device": f"the real {packages}: TorchTPU on XLA's library for the CPU"}
+
+
+if __name__ == "__main__":
+    text = json.dumps(card(), indent=1, ensure_ascii=False)
+    (RECORDS / f"{NAME}.json").write_text(f"{text}\n", encoding="utf-8", newline="\n")
