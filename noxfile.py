@@ -483,7 +483,7 @@ def release(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style (ruff) and the import layers (import-linter)."""
+    """Check style (ruff), the import layers (import-linter) and the English of docstrings and pages."""
     prepare(session, "lint", project=False)
     paths = [str(path / "src") for path in PROJECTS]
     session.run("ruff", "check", ".")
@@ -491,6 +491,7 @@ def lint(session: nox.Session) -> None:
     session.run("lint-imports", "--no-cache", env={"PYTHONPATH": os.pathsep.join(paths)})
     session.run("python", "tools/public_names.py", "--check")
     session.run("python", "tools/metadata.py", "--check")
+    session.run("python", "tools/plain_english.py")
 
 
 @nox.session

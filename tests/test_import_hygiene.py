@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+import rlcompleter
 import subprocess
 import sys
 from pathlib import Path
@@ -195,8 +196,12 @@ def test_an_unknown_name_is_an_attribute_error():
         from accel_core import missing  # noqa: F401
 
 
-def test_dir_lists_every_public_name():
-    assert set(accel_core.__all__) <= set(dir(accel_core))
+def test_completion_offers_the_public_names_and_nothing_else():
+    importlib.import_module("accel_core.detection.records")  # a submodule that was imported is an attribute
+    assert "detection" in vars(accel_core)
+    assert dir(accel_core) == sorted(accel_core.__all__)
+    completer = rlcompleter.Completer({"accel_core": accel_core})
+    assert completer.attr_matches("accel_core.det") == []
 
 
 def test_a_name_is_resolved_once():

@@ -70,9 +70,23 @@ def untold_names() -> Iterator[str]:
                 yield f"{package}.{name} is public and on no page"
 
 
+def members() -> Iterator[str]:
+    """Compare the reference's groups with the members of `Accelerator`: each on one page, with an example."""
+    shown = []
+    for path in (ROOT / REFERENCE).glob("*.md"):
+        text = path.read_text(encoding="utf-8")
+        here = re.findall(r"\.\. auto\w+:: accel_core\.Accelerator\.(\w+)", text)
+        if here and "```python" not in text:
+            yield f"{path.name} has members of Accelerator and no example"
+        shown += here
+    for name in dir(importlib.import_module("accel_core").Accelerator):
+        if name[0] != "_" and shown.count(name) != 1:
+            yield f"Accelerator.{name} is on {shown.count(name)} pages, not on one"
+
+
 def main() -> int:
     faults = [f"{VARIABLES}: {fault}" for fault in variables()]
-    faults += [f"{REFERENCE}: {fault}" for fault in untold_names()]
+    faults += [f"{REFERENCE}: {fault}" for fault in (*untold_names(), *members())]
     checked = documents()
     for path in checked:
         text = path.read_text(encoding="utf-8")

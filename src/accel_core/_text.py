@@ -27,7 +27,7 @@ def printable(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """What a plugin gave, for an error: not everything has a `repr`, and not every one is short."""
+    """A plugin's answer as text for an error: shortened, and safe for objects without a `repr`."""
     try:
         text = repr(value)
     except Exception:  # `10**5000` has none

@@ -39,7 +39,7 @@ _MOST_DEATHS = 8
 
 
 class Subject(NamedTuple):
-    """What the child asks."""
+    """The child's question."""
 
     accelerator: Accelerator
     #: How it was chosen; `None` where it was named.
@@ -74,7 +74,7 @@ def ask(
     live: bool = False,
     skipping: bool = False,
 ) -> Asked:
-    """What `make`, a function at the top level of its module, makes of the accelerator in a child process.
+    """Give the result of `make`, a module's top-level function, for the accelerator in a child process.
 
     The accelerator is that of `pin`, whose errors call the request `settings.asked`, or else the chosen one.
     `seconds`: what each step of `make` may take, 0 for no limit; steps of the choice have twice the settings'

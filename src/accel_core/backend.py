@@ -41,7 +41,7 @@ EXPECTED_PREFIX = "expected a prefix of three characters or more, such as 'HCCL_
 
 
 class Provenance(NamedTuple):
-    """Where a backend came from: the distribution, its version and the entry point.
+    """A backend's origin: the distribution, its version and the entry point.
 
     `distribution` is empty for what accel-core itself brings.
     """
@@ -56,7 +56,7 @@ class Provenance(NamedTuple):
 
 
 class ProbeResult(NamedTuple):
-    """What `accel_probe` answers: usable or not, why, and what the user can do about it."""
+    """An answer of `accel_probe`: usable or not, why, and the user's next step."""
 
     usable: bool
     #: One clause, without the backend's name: "torch.cuda is impersonated by torch_supa".

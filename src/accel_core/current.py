@@ -165,7 +165,7 @@ def accelerator(name: str) -> Accelerator:
 
 
 def named(pin: Pin, asked: str) -> Accelerator:
-    """What `accelerator(name)` gives; `asked` is what errors call the request: a call, or a command."""
+    """Build the accelerator of `accelerator(name)`; errors call the request `asked`: a call, or a command."""
     with _lock:
         if _chosen is not None and pin.matches(_chosen.name, _chosen.backend.distribution):
             return _chosen
@@ -241,7 +241,7 @@ def _build(choice: Choice) -> Accelerator:
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
-    """Who has operators for `backend`; looked up when an operator is asked for."""
+    """Providers of operators for `backend`, looked up when an operator is requested."""
     from accel_core import operators
 
     return operators.providers(backend)

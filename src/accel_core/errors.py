@@ -80,7 +80,7 @@ class InvalidBackendError(AccelError, ValueError):
 
 
 class InvalidAcceleratorError(AccelError, TypeError):
-    """What was given, or what a plugin built, is not an `Accelerator`."""
+    """An argument, or a plugin's result, that is not an `Accelerator`."""
 
 
 class InvalidArgumentError(AccelError, TypeError):

@@ -1,4 +1,4 @@
-"""What a plugin may implement: pluggy hook specifications.
+"""Hooks that a plugin may implement: pluggy hook specifications.
 
 An entry point in group `accel.backends` names a module whose functions carry `hookimpl`. Importing that
 module must import neither torch nor the vendor's package. Hooks run while an accelerator is found and
@@ -22,7 +22,7 @@ LEVELS = ("ok", "warning", "error")
 
 
 class CheckResult(NamedTuple):
-    """What a check found."""
+    """The result of a check."""
 
     #: `"ok"`, `"warning"` or `"error"`.
     level: str
@@ -35,7 +35,7 @@ class CheckResult(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """What would mend what a check found; nothing of it is done before a user has said yes."""
+    """A repair for a check's finding; it runs only after the user agrees."""
 
     #: What it would do, as a clause that follows "it would": "write /etc/acme.conf".
     what: str

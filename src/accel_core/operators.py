@@ -1,4 +1,4 @@
-"""Who provides operators for a backend: the one place where providers are put together.
+"""Providers of operators for a backend: the one place where they are combined.
 
 Two kinds of distributions bring operators: plugins, through the hook `accel_op_builders`, and those that
 declare no backend (a framework's builders, a package of kernels), through the entry-point group
@@ -71,7 +71,7 @@ def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]
 
 
 def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
-    """What one distribution answers, named after it; what it prints goes to stderr."""
+    """Give one distribution's answer, named after it; its output goes to stderr."""
     try:
         with stdout_to_stderr(), preserved(provenance):
             answers = plugins.ask(plugin, _HOOK, backend=backend)

@@ -1,4 +1,4 @@
-"""What tools beside the core use: finding and judging candidates, steps in child processes, machine facts.
+"""Names for tools beside the core: detecting and judging candidates, steps in children, machine facts.
 
 accel-train, accel-tools and accel-testing import this and the public names of `accel_core`, and nothing else
 of it; so may anybody who writes a command for `accel` (entry points of group `accel.commands`). The four are

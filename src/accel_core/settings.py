@@ -184,7 +184,7 @@ _ELSEWHERE = (
 
 
 class Settings(NamedTuple):
-    """What steers a choice, parsed."""
+    """The settings of a choice, parsed."""
 
     pins: tuple[Pin, ...] = ()
     #: Where the pins come from, for messages: `"DS_ACCELERATOR='npu'"`.

@@ -17,7 +17,7 @@ PHONE = {"width": 390, "height": 844}
 SEARCHES = {
     "get_accelerator": "reference/functions",
     "DS_ACCELERATOR": "reference/variables",
-    "memory_allocated": "reference/accelerator",
+    "memory_allocated": "reference/memory",
     "torch.cuda": "howto/from-torch-cuda",
     "container": "howto/containers",
     "not found": "howto/not-found",

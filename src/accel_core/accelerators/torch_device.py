@@ -180,7 +180,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return first
 
     def _part(self, name: str, *given: Any) -> Any:
-        """What the vendor's function for a row says; `None` without one, and for one that raises."""
+        """Ask the vendor's function for a row; `None` without one, and for one that raises."""
         if (ask := self._vendor[name]) is None:
             return None
         try:

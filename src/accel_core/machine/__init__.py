@@ -1,1 +1,1 @@
-"""What this machine has, found without torch and without any vendor's package."""
+"""The machine's hardware, detected without torch and without any vendor's package."""

@@ -62,7 +62,7 @@ def enumerated(items: tuple[str, ...], most: int = 4) -> str:
 
 
 def evidence(backend: Backend, root: str = "/") -> Evidence | None:
-    """What of `backend`'s hardware is here.
+    """Detect `backend`'s hardware on this machine.
 
     `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not Linux. A
     false `Evidence` means "looked, and there is nothing".

@@ -72,7 +72,7 @@ def path_exists(path: str, root: str = "/") -> bool:
 
 
 def below(root: str, path: str) -> str:
-    """Where the file `path` of the machine below `root` lies."""
+    """Give the place of the machine's file `path` below `root`."""
     return path if root == "/" else os.path.join(root, path.lstrip("/"))
 
 
@@ -232,7 +232,7 @@ def _groups(controller: str, root: str) -> Iterator[tuple[int, str]]:
 
 
 def _mounted(version: int, controller: str, path: str, root: str) -> tuple[str, list[str]]:
-    """Where groups are mounted, and the folders from there down to the group `path`.
+    """Give the mount point of the groups, and the folders from there down to the group `path`.
 
     In a container it is often not the root group that is mounted, and one that `path` is not below: then its
     limits are the nearest that can be read. Of several mounts the one that shows most groups counts.

@@ -1,4 +1,4 @@
-"""Where this process was put: in a container, in a scheduler's job; and what gives it devices there.
+"""The container or job of this process, and the way to get devices there.
 
 Told by variables, by the marks that runtimes leave, by control groups and by mounts. Only asked where a
 device is missing, so that the first choice of one that is there never comes here.
@@ -53,7 +53,7 @@ class Placement(NamedTuple):
         return bool(self.slurm_job) and not self.given_gpus and _granted(backend, "slurm") == "gpu"
 
     def step(self, backend: Backend) -> str:
-        """What gives a process in such a container or job devices of `backend`; empty where nobody says."""
+        """Say how a process in such a container or job gets devices of `backend`; empty if unknown."""
         return "; ".join(
             filter(
                 None, [self.schedulers_step(backend) if self.withheld(backend) else "", self._start(backend)]
@@ -61,7 +61,7 @@ class Placement(NamedTuple):
         )
 
     def schedulers_step(self, backend: Backend) -> str:
-        """What to ask Slurm for, else Kubernetes; empty outside of both."""
+        """Give the request to Slurm, else to Kubernetes; empty outside of both."""
         if self.slurm_job:
             word = _granted(backend, "slurm")
             names = "" if word else "; `sinfo -o %G` lists the names"
@@ -94,12 +94,12 @@ class Placement(NamedTuple):
 
 
 def _granted(backend: Backend, by: str) -> str:
-    """What `by` calls the device: a resource, or flags."""
+    """Give the device's name for `by`: a resource, or flags."""
     return dict(backend.granted_by).get(by, "")
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
-    """Where this process is, as far as runtimes and schedulers mark it.
+    """Detect this process's container and job by the marks of runtimes and schedulers.
 
     `root` is the folder under which files are looked for. No container is not certain: LXC without systemd,
     and a bare `unshare`, leave no mark.

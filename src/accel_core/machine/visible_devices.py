@@ -46,7 +46,7 @@ Id = int | str
 
 @dataclass(frozen=True, slots=True)
 class VisibleDevices:
-    """What a visible-devices variable lets a process see."""
+    """The devices that a visible-devices variable shows a process."""
 
     #: Device indices, or the vendor's identifiers, in the order of the value. `None`: every device.
     ids: tuple[int | str, ...] | None = None
@@ -65,7 +65,7 @@ class VisibleDevices:
 
 
 def parse_visible_devices(grammar: str, value: str | None) -> VisibleDevices:
-    """What `value` means in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
+    """Parse `value` in one of `accel_core.backend.GRAMMARS`; `None` is a variable that is not set.
 
     Raises `SettingError`, a `ValueError`, that says what is accepted, where the vendor's runtime refuses
     the value too, and for an unknown grammar. A UUID stays a string, as it was written.

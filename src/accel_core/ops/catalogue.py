@@ -52,7 +52,7 @@ class OpCandidate:
 
     @property
     def error(self) -> BaseException | None:
-        """What its import raised; `None` where it can be imported."""
+        """The exception of its import; `None` if it can be imported."""
         return self._imported[1]
 
     @property

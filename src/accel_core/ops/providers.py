@@ -1,4 +1,4 @@
-"""Who provides operators: what a provider answers."""
+"""Providers of operators and their answers."""
 
 from __future__ import annotations
 

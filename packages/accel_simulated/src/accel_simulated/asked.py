@@ -20,7 +20,7 @@ _FORM = f"NAME or NAME:COUNT, such as acme:2; the names are {', '.join(DEVICES)}
 
 
 class Asked(NamedTuple):
-    """What a process was asked to simulate."""
+    """A process's request to simulate."""
 
     vendor: Vendor
     devices: int
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 
 def asked(environ: Mapping[str, str] | None = None) -> Asked | None:
-    """What `ACCEL_SIMULATE` asks for; `None` where it is unset or empty. Raises `SettingError`."""
+    """Parse `ACCEL_SIMULATE`; `None` if it is unset or empty. Raises `SettingError`."""
     given = os.environ if environ is None else environ
     text = given.get(VARIABLE, "").strip()
     return read(text, among=declared.known(given)) if text else None

@@ -1,4 +1,4 @@
-"""What runs when Python starts with `ACCEL_SIMULATE` set: `accel_simulated.pth` imports it.
+"""Startup of a simulating process: `accel_simulated.pth` imports it if `ACCEL_SIMULATE` is set.
 
 It puts the vendor's simulated package on `sys.path`, and sees to it that the device is there when torch is
 imported. Nothing is checked yet: a value that nobody can follow must not keep Python from starting. The first
@@ -68,7 +68,7 @@ def _name() -> str:
 
 
 def _declared() -> Declared | None:
-    """What a plugin's declaration says of the device that is simulated, where it is known by that alone."""
+    """The plugin's declaration of the simulated device, if the device is known only by that."""
     if not os.environ.get("ACCEL_SIMULATE_DECLARED"):
         return None
     from accel_simulated import declared
@@ -78,7 +78,7 @@ def _declared() -> Declared | None:
 
 
 def told(environ: Mapping[str, str]) -> str:
-    """What this process simulates: `"acme:2 by accel-simulated 0.1.0"`.
+    """Name this process's simulation: `"acme:2 by accel-simulated 0.1.0"`.
 
     Has the device built, where that is about this process: whoever asks is about to try it in a child with
     a time limit. Raises `SettingError` where the variable cannot be followed, and as `device.check` and

@@ -41,7 +41,7 @@ _OWN_AUTOCAST = ("PrivateUse1", "HPU")
 
 
 class CannotBuildError(OpBuildError):
-    """What is missing on this machine to build the simulated device: the reason to skip a test."""
+    """Name the missing tool for building the simulated device: the reason to skip a test."""
 
 
 def build(kind: str) -> Path:
@@ -175,7 +175,7 @@ def _place(fit: Fit, command: list[str]) -> cache.Entry:
 
 
 def _built_before(fit: Fit) -> Path | None:
-    """What was built of these sources for this torch while there was a compiler, whichever it was."""
+    """Give an earlier build of these sources for this torch, by any compiler."""
     for kept in cache.entries(f"simdev_{fit.kind.lower()}"):
         if (kept.inputs.get("torch"), kept.inputs.get("sources")) == (fit.torch, fit.sources):
             return kept.find()
@@ -183,7 +183,7 @@ def _built_before(fit: Fit) -> Path | None:
 
 
 def _fit(kind: str) -> Fit:
-    """What a library for this device type must have been built for, here."""
+    """Give the requirements on a library for this device type, here."""
     digest = hashlib.sha256(" ".join(_FLAGS).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())

@@ -120,7 +120,7 @@ class SimulatedCollective(c10d.ProcessGroup):  # type: ignore[misc]
         return _Done(outputs)
 
     def _reduction(self, opts: Any) -> tuple[Any, int]:
-        """What gloo is to do, and by what its result is divided: it knows no average."""
+        """Give gloo's operation and the divisor of its result: it knows no average."""
         operation = opts.reduceOp if opts is not None else c10d.ReduceOp.SUM
         average = operation == c10d.ReduceOp.AVG
         return (c10d.ReduceOp.SUM, self.size()) if average else (operation, 1)

@@ -1,4 +1,4 @@
-"""What `torch.nn.DataParallel` calls in `torch._C`, and only a build for CUDA has: copies among devices."""
+"""Copies among devices that `torch.nn.DataParallel` calls in `torch._C`, where only CUDA builds have them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _NOBODYS = ("acme", "plain")
 
 
 class Declared:
-    """What the simulation takes from a plugin's declaration."""
+    """The simulation's part of a plugin's declaration."""
 
     def __init__(self, backend: str, vendor: Vendor, distributions: Mapping[str, str]) -> None:
         #: The backend's name, which need not be torch's device type: that is `vendor.name`.
@@ -52,7 +52,7 @@ class Declared:
 
 
 def find(name: str) -> Declared | None:
-    """What an installed plugin declares as the backend `name`; `None` where it declares nothing of the kind.
+    """Give an installed plugin's declaration of the backend `name`; `None` if none fits.
 
     That is a device in torch's renamed PrivateUse1 that a package other than torch brings, and none that is
     simulated anyway. Imports the installed plugins' inert modules. Raises `SettingError` as
@@ -92,7 +92,7 @@ def _declared(backend: Backend) -> Declared | None:
 
 
 def told(environ: Mapping[str, str] | None = None) -> Declared | None:
-    """What the process that started this one has read; `None` where it did not, or nobody can read it."""
+    """Give the declaration read by the parent process; `None` if it is missing or unreadable."""
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     try:
         backend, name, package, collective, visible, versions = json.loads(text)

@@ -171,7 +171,7 @@ def why_none() -> str:
 
 
 def name() -> str:
-    """What the device is called to people: it must not pass for a product."""
+    """Name the device for people: it must not pass for a product."""
     return f"Simulated {vendor.name.upper()}"
 
 

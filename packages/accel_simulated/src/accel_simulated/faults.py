@@ -1,4 +1,4 @@
-"""What goes wrong on a simulated device when it is asked to: by `ACCEL_SIMULATE_FAULTS`, or inside a `with`
+"""Faults of a simulated device on request: by `ACCEL_SIMULATE_FAULTS`, or inside a `with`
 block.
 
     ACCEL_SIMULATE_FAULTS=oom@10,slow=2.5 accel simulate acme -- python train.py
@@ -65,7 +65,7 @@ def read(text: str) -> dict[str, Fault]:
 
 
 def asked(environ: Mapping[str, str] | None = None) -> dict[str, Fault]:
-    """What `ACCEL_SIMULATE_FAULTS` asks for; raises `SettingError`."""
+    """Parse `ACCEL_SIMULATE_FAULTS`; raises `SettingError`."""
     return read((os.environ if environ is None else environ).get(VARIABLE, ""))
 
 

@@ -193,7 +193,7 @@ def accelerator() -> Accelerator:
 
 
 class Simulated:
-    """What a test may do to the simulated device of its process."""
+    """Control of the simulated device of a test's process."""
 
     def __init__(self) -> None:
         from accel_simulated import device, faults

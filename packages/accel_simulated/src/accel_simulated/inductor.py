@@ -28,7 +28,7 @@ def teach(name: str) -> None:
 
 
 def begin_kernel(index: int) -> None:
-    """What each compiled kernel waits for: the device's stream, and the faults that were asked for.
+    """Wait before each compiled kernel for the device's stream and the requested faults.
 
     Raises `RuntimeError` while the stream is capturing: a graph holds what torch's operators do, and a
     compiled kernel is none.
@@ -50,7 +50,7 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
         return SimpleNamespace(multi_processor_count=1)
 
     class Interface(base):  # type: ignore[misc, valid-type]
-        """What dynamo and inductor ask of a device, by `torch.accelerator`."""
+        """The device interface that dynamo and inductor ask, on `torch.accelerator`."""
 
         device = of_vendor.device
         Event, Stream = torch.Event, torch.Stream

@@ -27,7 +27,7 @@ _FILE, _MANIFEST = "simdev.so", "manifest.json"
 
 
 class Fit(NamedTuple):
-    """What a library must have been built for."""
+    """The requirements on a library."""
 
     #: Torch's device type, such as `"PrivateUse1"`.
     kind: str

@@ -1,4 +1,4 @@
-"""What `accel simulate` asks of this package: the devices, the variables of a command, and building ahead."""
+"""Interface for `accel simulate`: the devices, the variables of a command, and building ahead."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = [
 
 
 def devices() -> dict[str, str]:
-    """What can be simulated: each name with what it is, in one clause."""
+    """List the devices that can be simulated, each with a description in one clause."""
     return {name: vendor.description for name, vendor in DEVICES.items()}
 
 
 def declared() -> dict[str, str]:
-    """What installed plugins declare besides, as `devices` gives those that are simulated anyway.
+    """List installed plugins' further declarations, in the form of `devices`.
 
     Raises `SettingError` as `accel_core.discover` does.
     """
@@ -69,7 +69,7 @@ def environment(text: str) -> dict[str, str]:
 
 
 def understood(text: str) -> tuple[Asked, Declared | None]:
-    """What `text` means, and the declaration where an installed plugin's says it; raises `SettingError`."""
+    """Parse `text`, with the declaration if an installed plugin has it; raises `SettingError`."""
     name, colon, count = (part.strip() for part in text.partition(":"))
     declared = find(name.lower())
     if declared is None:

@@ -1,4 +1,4 @@
-"""What the shipped `torch.xpu` and `torch.cuda` call in `torch._C`, and the CPU wheel has not.
+"""Functions that the shipped `torch.xpu` and `torch.cuda` call in `torch._C`, missing in the CPU wheel.
 
 Used while torch is half imported: everything beyond `torch._C` is looked up when it is called.
 """
@@ -83,7 +83,7 @@ def _functions(c: ModuleType, name: str) -> dict[str, Callable[..., Any]]:
 
 
 def _start(name: str) -> None:
-    """What torch's C part does when the runtime starts: it fills in the Python module."""
+    """Fill in the Python module, as torch's C part does when the runtime starts."""
     if not device.count:
         raise RuntimeError(device.why_none())
     module = sys.modules[f"torch.{name}"]

@@ -1,4 +1,4 @@
-"""What the import of a vendor's simulated package does to torch, as the vendors' own imports do."""
+"""Effects on torch of importing a vendor's simulated package, as of the vendors' own imports."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Ended:
 
     @property
     def answers(self) -> list[Any]:
-        """What it, and what it started, printed as `ANSWER <json>`; several ranks may share a line.
+        """The answers that it and its children printed as `ANSWER <json>`; several ranks may share a line.
 
         Raises `ChildError` as `answer` does.
         """
@@ -160,7 +160,7 @@ def finish(process: subprocess.Popen[str], timeout: float, *, check: bool = True
 
 
 def _last_words(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What a killed process has said, also where another one still holds its output open."""
+    """Read a killed process's output, even if another one still holds it open."""
     try:
         return process.communicate(timeout=_LAST_WORDS)
     except subprocess.TimeoutExpired as error:

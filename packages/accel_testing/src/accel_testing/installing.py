@@ -43,7 +43,7 @@ _OF_THE_PROCESS = "ACCEL_SIMULATE"
 
 @dataclass(frozen=True)
 class Installation:
-    """What was installed."""
+    """A record of the installation."""
 
     #: Of the backends.
     names: tuple[str, ...]
@@ -54,7 +54,7 @@ class Installation:
 
 
 class Installing(AbstractContextManager[Installation]):
-    """What `installed` gives: a block, and a decorator that makes one around each call of a function."""
+    """Result of `installed`: a block, and a decorator that makes one around each call of a function."""
 
     def __init__(self, begin: Callable[[], AbstractContextManager[Installation]]) -> None:
         self._begin = begin
@@ -180,7 +180,7 @@ def _installed(
 
 
 def _understood(plugin: object, accelerator: object) -> plugins.Installed:
-    """What is to be installed; raises for what cannot be."""
+    """Resolve the thing to install; raises for what cannot be."""
     if isinstance(plugin, Backend):
         _require_accelerator(plugin, accelerator)
         return plugins.Installed((plugin,), accelerator=accelerator)
@@ -252,7 +252,7 @@ def _is_importable(module: ModuleType) -> bool:
 def _variables(
     folder: str, distribution: str, given: Mapping[str, str | None], *, isolated: bool
 ) -> dict[str, str | None]:
-    """What is set, or unset, in the block."""
+    """Variables that are set, or unset, in the block."""
     path = [folder, *filter(None, [{**os.environ, **given}.get("PYTHONPATH")])]
     found: dict[str, str | None] = {}
     if isolated:

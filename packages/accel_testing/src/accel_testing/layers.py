@@ -1,4 +1,4 @@
-"""What a test puts over the process: an entry of `sys.path`, variables, a choice of its own; and takes away.
+"""Layers that a test puts over the process and removes: an entry of `sys.path`, variables, a choice.
 
 All of it belongs to the process, not to a thread. Layers are put one over another, and may end in any order:
 two threads that install something at the same time leave the process as it was once both have ended.

@@ -20,7 +20,7 @@ __all__ = ["FakePlugin", "Installed", "forget", "hooks", "keep", "loaded", "sour
 
 @dataclass(frozen=True)
 class Installed:
-    """What a test installs: a fake, a backend with or without an object for its accelerator, or a plugin."""
+    """Things that a test installs: a fake, a backend with or without its accelerator, or a plugin."""
 
     backends: tuple[Backend, ...]
     fake: Fake | None = None
@@ -116,7 +116,7 @@ class FakePlugin:
 
     @hookimpl
     def accel_backends(self) -> Sequence[Backend]:
-        """What is declared."""
+        """The declarations."""
         answer: Sequence[Backend] = self._answer("accel_backends", self._installed.backends)
         return answer
 

@@ -109,7 +109,7 @@ def _index_of_rank(ours: Accelerator) -> int:
 
 
 class _State(dict[str, Any]):
-    """What all of Accelerate's state objects share; it is not made anew for another device."""
+    """State shared by all of Accelerate's objects; it is not rebuilt for another device."""
 
     def __init__(self, ours: Accelerator) -> None:
         super().__init__()

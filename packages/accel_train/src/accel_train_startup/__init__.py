@@ -1,4 +1,4 @@
-"""What runs at every `import torch`, as an entry point of torch's group `torch.backends`.
+"""Code for every `import torch`, as an entry point of torch's group `torch.backends`.
 
 An activation (`accel_train.deepspeed.activate()`) must hold in child processes too: spawned
 workers and launched ranks are new interpreters that share nothing but environment variables. This module

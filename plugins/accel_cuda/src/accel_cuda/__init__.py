@@ -125,7 +125,7 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_checks(backend: Backend) -> list[Check]:
-    """What NVIDIA's driver needs besides its devices."""
+    """Requirements of NVIDIA's driver besides its devices."""
     from accel_cuda.checks import CHECKS  # here, because finding this plugin must cost nothing
 
     return CHECKS if backend.torch_builds == CUDA.torch_builds else []

@@ -1,4 +1,4 @@
-"""What `accel doctor` looks into for NVIDIA's GPUs, from files: the driver's other module, its library."""
+"""Checks of `accel doctor` for NVIDIA's GPUs, from files: the driver's other module, its library."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ class HPUAccelerator(TorchAccelerator):
         return {**stats, **{key: stats[own] for key, own in _STATISTICS.items() if own in stats}}
 
     def is_fp16_supported(self) -> bool:
-        """What the bridge says of float16 (Gaudi 2 and later have it); without its word, a trial."""
+        """Ask the bridge about float16 (Gaudi 2 and later have it); without its word, try."""
         try:
             experimental = import_module("habana_frameworks.torch.utils.experimental")
         except ImportError:

@@ -54,7 +54,7 @@ class NPUAccelerator(TorchAccelerator):
         return self.mem_get_info(device_index)[1]
 
     def toolkit(self) -> dict[str, str | None]:
-        """What the device runs on: CANN's version, of the runtime or else of its files, and where it lies."""
+        """The device's toolkit: CANN's version, of the runtime or else of its files, and its folder."""
         return {
             "CANN": self._cann_version("CANN") or cann_version(),
             "ASCEND_HOME_PATH": os.environ.get("ASCEND_HOME_PATH"),

@@ -1,4 +1,4 @@
-"""What `accel doctor` looks into for Ascend NPUs: CANN's variables, and its version against torch_npu's."""
+"""Checks of `accel doctor` for Ascend NPUs: CANN's variables, and its version against torch_npu's."""
 
 from __future__ import annotations
 

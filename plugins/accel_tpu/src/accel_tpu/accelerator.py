@@ -57,7 +57,7 @@ class TPUAccelerator(TorchAccelerator):
             )
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """What TorchTPU says of the device; on another library than libtpu its name says so."""
+        """Ask TorchTPU about the device; on another library than libtpu its name says so."""
         found = super().device_properties(device_index)
         if self._library is None:
             return found

@@ -1,4 +1,4 @@
-"""What `accel try tpu` sets: TorchTPU loads XLA's library for the processor in the place of libtpu."""
+"""Settings of `accel try tpu`: TorchTPU loads XLA's library for the processor in the place of libtpu."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def accel_backends() -> list[Backend]:
 
 @hookimpl
 def accel_probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """What can be said against this way to the device without importing torch or IPEX."""
+    """Give the objection to this way to the device, without importing torch or IPEX."""
     if backend.vendor_imports != ("torch",):
         cpu = _is_cpu_build()
         return ProbeResult(False, "IPEX is its CPU build, without XPU", backend.install_hint) if cpu else None

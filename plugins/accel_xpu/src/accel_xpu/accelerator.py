@@ -1,4 +1,4 @@
-"""What differs on torch.xpu from any other device module of torch, and with Intel's extensions beside it."""
+"""Differences of torch.xpu from other device modules of torch, and with Intel's extensions beside it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class XPUAccelerator(TorchAccelerator):
         return self.is_available()
 
     def is_fp64_supported(self) -> bool:
-        """What the driver says: the Arc cards and most integrated GPUs have no float64."""
+        """Ask the driver: the Arc cards and most integrated GPUs have no float64."""
         properties = self.device_module.get_device_properties() if self.is_available() else None
         return bool(getattr(properties, "has_fp64", True))
 

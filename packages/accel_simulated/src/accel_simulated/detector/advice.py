@@ -1,4 +1,4 @@
-"""What to write instead, in accel_core's words (`acc = accel_core.get_accelerator()`) and in torch's."""
+"""Replacements, in accel_core's words (`acc = accel_core.get_accelerator()`) and in torch's."""
 
 from __future__ import annotations
 

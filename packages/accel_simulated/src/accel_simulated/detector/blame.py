@@ -59,7 +59,7 @@ _known: dict[str, int] = {}
 
 
 def whose(frame: FrameType) -> int:
-    """Of `PASSED`, `THEIRS` and `USERS`, by the file of the frame's code."""
+    """Choose among `PASSED`, `THEIRS` and `USERS`, by the file of the frame's code."""
     name = frame.f_code.co_filename
     found = _known.get(name)
     if found is None:
@@ -68,7 +68,7 @@ def whose(frame: FrameType) -> int:
 
 
 def place(frame: FrameType | None) -> FrameType | None:
-    """Who calls from `frame`, through Python's library at most; `None` where torch's own code does."""
+    """Give the caller at `frame`, through Python's library at most; `None` if it is torch's own code."""
     while frame is not None:
         found = whose(frame)
         if found != PASSED:

@@ -84,7 +84,7 @@ def _status(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def _handing_on(command: subprocess.Popen[bytes]) -> Iterator[None]:
-    """What would end this process first ends the command, whose report is still to be written."""
+    """Pass signals that would end this process to the command, whose report is still to be written."""
 
     def hand_on(number: int, _: FrameType | None) -> None:
         if number != signal.SIGINT:  # that one a terminal sends to both

@@ -1,4 +1,4 @@
-"""What the processes of a run found, as one report."""
+"""Findings of a run's processes, as one report."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Place:
 
     @property
     def instead(self) -> str:
-        """What to write in its place."""
+        """Its replacement."""
         return advice.instead(self.kind, self.what, self.type)
 
 
 @dataclass
 class Report:
-    """What was found in a run."""
+    """The findings of a run."""
 
     #: The command, as it was given.
     command: list[str]

@@ -1,4 +1,4 @@
-"""What one process found, on disk as soon as it is found: it may end by a signal the next moment.
+"""One process's findings, written to disk at once: it may end by a signal the next moment.
 
 Two files a process: `NAME.jsonl`, with a line for each place when it is first seen, and `NAME.counts`, a
 count of eight bytes for each, in memory that the kernel keeps when the process dies. A process that finds

@@ -1,4 +1,4 @@
-"""What is written for one vendor: device types, collective backends and variables, by torch's device type."""
+"""Names for one vendor: device types, collective backends and variables, by torch's device type."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["TYPES", "Names", "foreign"]
 
 
 class Names(NamedTuple):
-    """What belongs to one device type of torch's."""
+    """The names of one of torch's device types."""
 
     collectives: tuple[str, ...] = ()
     #: Which devices a process sees.

@@ -1,4 +1,4 @@
-"""What a process of a recorded run does, from Python's start: it watches, and writes down what it sees."""
+"""Recording in a process of a run, from Python's start."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class PooledGraph(BareGraph):
 
 
 class VendorGraph(PooledGraph):
-    """What CUDAGraph's followers share."""
+    """Shared part of CUDAGraph's followers."""
 
     def enable_debug_mode(self) -> None:
         self._sim_graph.enable_debug_mode()

@@ -210,7 +210,7 @@ def _beside(output: Path) -> Iterator[Path]:
 
 
 def _words(message: str, answers: dict[str, Any]) -> str:
-    """What the template's validator says of an answer, about the flag that gives it."""
+    """Report the template validator's error for an answer, about the flag that gives it."""
     found = re.search(r"question '(\w+)': (.*)", message, re.DOTALL)
     if found is None:
         return text.clean(message)

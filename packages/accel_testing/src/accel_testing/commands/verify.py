@@ -146,7 +146,7 @@ class _CouldNotRunError(click.ClickException):
 
 @contextlib.contextmanager
 def _could_not_run() -> Iterator[None]:
-    """What keeps the checks from being run is told by the status: it says nothing about the backend."""
+    """Turn errors that keep the checks from running into a status: they say nothing about the backend."""
     try:
         yield
     except (BackendNotFoundError, IntegrationMissingError) as error:

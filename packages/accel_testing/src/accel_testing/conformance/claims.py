@@ -1,4 +1,4 @@
-"""What a check says when a promise is broken, and when the device never made it."""
+"""Results of a check for a broken promise, and for one that the device never made."""
 
 from __future__ import annotations
 

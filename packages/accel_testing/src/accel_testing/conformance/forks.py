@@ -12,7 +12,7 @@ __all__ = ["in_fork"]
 
 
 def in_fork(work: Callable[[], str], seconds: float) -> tuple[str, int | None]:
-    """What `work` gives or raises in a forked process, and its status; `None` where it hung.
+    """Give the result or error of `work` in a forked process, and its status; `None` if it hung.
 
     A process that hangs is ended after `seconds`. What it raises comes back as `"RuntimeError: …"`.
     """

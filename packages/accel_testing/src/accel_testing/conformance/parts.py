@@ -1,4 +1,4 @@
-"""What a rank does, part by part, and how it tells of each: the other side of `launching`.
+"""A rank's parts and its report on each: the other side of `launching`.
 
 A line of JSON for each part, in the rank's own file, written as soon as the part is done: what comes after it
 may hang or take the process down.
@@ -62,7 +62,7 @@ def _told(work: Callable[..., object], given: list[Any]) -> dict[str, str]:
 
 
 def _words(error: BaseException) -> str:
-    """What the error says; of other ranks' tracebacks in it the last line."""
+    """Give the error's message, with only the last line of other ranks' tracebacks."""
     text = str(error).strip()
     if "Traceback (most recent call last)" in text:
         text = text.splitlines()[-1]

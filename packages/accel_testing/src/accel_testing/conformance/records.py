@@ -1,4 +1,4 @@
-"""What a run of the kit gives: a result for each check, and the card of them all."""
+"""Results of a run of the kit: one for each check, and the card of them all."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _version(distribution: str) -> str:
 
 
 class _Order(NamedTuple):
-    """What is the same for every child of a run."""
+    """The settings shared by every child of a run."""
 
     pin: str
     expected: Path | None
@@ -134,7 +134,7 @@ class _Ending(NamedTuple):
 
 
 class _Told:
-    """What a child has written so far."""
+    """A child's records so far."""
 
     def __init__(self, members: list[Check], begins: Callable[[str], object]) -> None:
         self.results: list[Result] = []
@@ -243,7 +243,7 @@ def _how(code: int, output: Any) -> str:
 
 
 def _failing(candidate: Candidate | Unloaded) -> str:
-    """What `accel why` says of a candidate that fails, and the next step; empty for any other."""
+    """Give `accel why`'s reason for a failing candidate, and the next step; empty for any other."""
     for verdict in survey(read_settings(), autoload=False).verdicts:
         same = (verdict.name, verdict.provenance) == (candidate.name, candidate.provenance)
         if same and verdict.status.is_failure:

@@ -1,4 +1,4 @@
-"""What the checks are about: the backend by its name, and its accelerator."""
+"""Subject of the checks: the backend by its name, and its accelerator."""
 
 from __future__ import annotations
 

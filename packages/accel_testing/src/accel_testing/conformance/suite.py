@@ -42,4 +42,4 @@ class AcceleratorTests(
     TestLightning,
     TestTransformers,
 ):
-    """What accel_core promises of an accelerator. Subclass it, name it `Test…`, and set `backend`."""
+    """Promises of accel_core about an accelerator. Subclass it, name it `Test…`, and set `backend`."""

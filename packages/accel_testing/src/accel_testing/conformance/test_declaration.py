@@ -27,7 +27,7 @@ _STRAY = ("tests", "test", "docs", "examples", "benchmarks")
 
 
 class TestDeclaration(Subject):
-    """What everybody pays for whose machine has the plugin installed, and what people read of it."""
+    """Costs for everybody whose machine has the plugin installed, and its texts for people."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -41,7 +41,7 @@ class TestDeclaration(Subject):
     @pytest.fixture(scope="class")
     @classmethod
     def imported(cls, candidate: Candidate) -> dict[str, Any]:
-        """What importing the plugin's module did in a fresh process."""
+        """Effects of importing the plugin's module in a fresh process."""
         if candidate.builtin:
             not_claimed("the backend is accel_core's own")
         report = child.run(look, {"module": candidate.provenance.value}, _SECONDS)

@@ -74,7 +74,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
 def _variables(
     name: Pin | None, settings: Settings, environ: dict[str, str]
 ) -> tuple[dict[str, str], Backend]:
-    """What is forwarded, and for whom; by its declaration where the named one cannot be built here."""
+    """Give the forwarded variables and their backend, by its declaration if it cannot be built here."""
     given = {"environ": environ}
     try:
         seconds = max(_PATIENCE, 2 * settings.probe_timeout)

@@ -19,7 +19,7 @@ class Launcher(click.Command):
     """A command whose words, options too, are another parser's: what completes is its argument's to say."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What the argument says of a word that looks like an option."""
+        """Complete a word that looks like an option as the argument does."""
         return self.params[0].shell_complete(ctx, incomplete)
 
 

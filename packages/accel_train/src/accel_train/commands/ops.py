@@ -95,7 +95,7 @@ def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -
 
 
 def _unknown(op: str, known: Iterable[str]) -> str:
-    """That no builder is named `op`, with close matches."""
+    """Build the error that no builder is named `op`, with close matches."""
     by_word = {_word(name): name for name in known}
     close = [by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)]
     message = f"no operator is named {op!r}."

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """What `activate()` did."""
+    """A record of `activate()`."""
 
     #: What DeepSpeed's `get_accelerator()` returns now.
     accelerator: Accelerator

@@ -58,7 +58,7 @@ def announcing(builder_class: Any, is_ready: Callable[[Any], bool], kept: Callab
 
 
 def _checked(builder: Any, module: Any) -> Any:
-    """What was loaded, with its arguments checked where it is an optimizer's C++ for the processor."""
+    """Give the loaded module, with its arguments checked if it is an optimizer's C++ for the CPU."""
     checked = builder.name in _UPDATES or (builder.name == "fused_adam" and is_host_code(builder.sources()))
     return _operator(builder.name, module) if checked else module
 

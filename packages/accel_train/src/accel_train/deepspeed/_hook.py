@@ -44,7 +44,7 @@ class ImportHook:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """What the other finders find, its loader told to call us."""
+        """Give the other finders' spec, with a loader that calls us."""
         if name not in self._around and name not in self._before:
             return None
         # Others ask all finders as well; one that asks us in turn is told what it would be told without us.

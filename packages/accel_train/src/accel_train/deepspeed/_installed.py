@@ -64,6 +64,6 @@ def is_installed() -> bool:
 
 
 def folder() -> Path | None:
-    """Where DeepSpeed's package lies; `None` where there is none."""
+    """Give the folder of DeepSpeed's package; `None` without one."""
     folders = package_folders("deepspeed")
     return Path(folders[0]) if folders else None

@@ -1,4 +1,4 @@
-"""What DeepSpeed itself does not do on a device it does not know, said at activation.
+"""Features that DeepSpeed lacks on a device it does not know, reported at activation.
 
 DeepSpeed compares the names of devices and of communication backends with lists of its own in a few
 places. Training does not pass them; the features below do.

@@ -131,7 +131,7 @@ def _attribute(module: str, name: str) -> Any:
 
 
 def missing_members(accelerator: Accelerator) -> tuple[str, ...]:
-    """What DeepSpeed's abstract class asks for and `accelerator` has not; empty before it is imported."""
+    """List abstract members of DeepSpeed's class that `accelerator` lacks; empty before it is imported."""
     names = {name for abstract in _abstract_classes() for name in abstract.__abstractmethods__}
     return tuple(sorted(n for n in names - _NEVER_CALLED if not hasattr(type(accelerator), n)))
 

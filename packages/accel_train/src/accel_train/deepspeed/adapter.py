@@ -126,7 +126,7 @@ def _implemented(kind: type) -> Iterator[str]:
 
 
 def _member(kind: type, name: str) -> Any:
-    """What asks the foreign object, found on the object: classes may set members when they are made."""
+    """Give a function that asks the foreign object itself: classes may set members on construction."""
     inherited = getattr(kind, name)
     if not callable(inherited) or isinstance(inherited, type):
         return property(lambda self: getattr(self._foreign, name), lambda self, value: self._set(name, value))
@@ -139,7 +139,7 @@ def _member(kind: type, name: str) -> Any:
 
 
 class _Adapted:
-    """What every adapted class has. Mixed in before one of ours."""
+    """Members of every adapted class. Mixed in before one of ours."""
 
     backend: Backend
     _foreign: Any = None
@@ -153,18 +153,18 @@ class _Adapted:
         self._is_whole = True
 
     def _set(self, name: str, value: Any) -> None:
-        """What our class sets for itself while it is made is not wanted: the foreign one has that member."""
+        """Set a member of the foreign object; nothing during construction, as it has that member."""
         if self._is_whole:
             setattr(self._foreign, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """What only the vendor's class has, `_communication_backend_name` too."""
+        """Look up a member that only the vendor's class has, `_communication_backend_name` too."""
         if name.startswith("__") or self._foreign is None:
             raise AttributeError(name)
         return getattr(self._foreign, name)
 
     def communication_backend_name(self) -> str | None:
-        """Where the class has no such member: the name that DeepSpeed's own classes keep, else ours."""
+        """Give the name that DeepSpeed's own classes keep, else ours, for a class without this member."""
         kept: str | None = getattr(self._foreign, "_communication_backend_name", None)
         return kept or cast("str | None", super().communication_backend_name())  # type: ignore[misc]
 

@@ -235,7 +235,7 @@ def _changed(builder: Any) -> float:
 
 
 def _build_root() -> Path:
-    """What `torch.utils.cpp_extension.get_default_build_root()` gives; that module takes 0.1 s to import."""
+    """Repeat `torch.utils.cpp_extension.get_default_build_root()`; that module takes 0.1 s to import."""
     appdirs: Any = importlib.import_module("torch._appdirs")
     return Path(os.path.realpath(appdirs.user_cache_dir(appname="torch_extensions")))
 
@@ -247,7 +247,7 @@ def _has_device_compiler() -> bool:
 
 
 def _complaint(builder: Any) -> str:
-    """What DeepSpeed's check prints when it is asked to speak, as one line."""
+    """Give the verbose output of DeepSpeed's check as one line."""
     with guarded.captured_stdout() as printed, contextlib.suppress(Exception):
         builder.is_compatible(verbose=True)
     plain = re.sub(r"\x1b\[[\d;]*m", "", printed.getvalue())

@@ -29,7 +29,7 @@ _GRACE = 5.0
 
 
 class Record(NamedTuple):
-    """What one rank chose."""
+    """The choice of one rank."""
 
     rank: int
     host: str
@@ -49,7 +49,7 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> Record:
-        """What `rank` left in the store: whoever may write there, or has another accel-core, writes anything.
+        """Read `rank`'s record in the store, where another program or accel-core may have written anything.
 
         Where it is no record, one that says so comes back, so that all ranks learn whose fault it is.
         """
@@ -69,7 +69,7 @@ class Record(NamedTuple):
 
     @property
     def choice(self) -> tuple[str, ...]:
-        """What must be equal on every rank."""
+        """The values that must be equal on every rank."""
         return self.backend, self.distribution, self.version, self.communication
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def _fields(data: bytes) -> dict[str, Any]:
 
 
 class Round(NamedTuple):
-    """What all ranks know once they agree."""
+    """The ranks' common knowledge once they agree."""
 
     #: A word that no other round has; the prefix of this round's keys.
     name: str
@@ -183,7 +183,7 @@ def _judged(records: Mapping[int, Record], world_size: int, timeout: float) -> d
 
 
 class Exchanged(NamedTuple):
-    """What rank 0 made of what all ranks left, as every rank has it."""
+    """The result of an exchange: rank 0's verdict on all ranks' records, as every rank has it."""
 
     #: A word that no other round has.
     name: str
@@ -278,7 +278,7 @@ def _of_rank_0(me: Rank) -> str:
 
 
 def _verdict(data: bytes) -> dict[str, Any]:
-    """What rank 0 published; raises `ValueError` that says why it is no verdict."""
+    """Parse rank 0's verdict; raises `ValueError` with the reason if it is invalid."""
     verdict = _fields(data)
     for name, (fits, expected) in _VERDICT.items():
         if not fits(verdict.get(name)):

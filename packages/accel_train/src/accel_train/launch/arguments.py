@@ -1,4 +1,4 @@
-"""What a caller gave to `init_process_group`, checked before ranks wait for each other."""
+"""Arguments of `init_process_group`, checked before ranks wait for each other."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ MOST_USED = {
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What the command line says, torchrun's options and ours in any order; exits for help and bad usage.
+    """Parse the command line, torchrun's options and ours in any order; exits for help and bad usage.
 
     Raises `BackendUnavailableError` where there is no torch, and so no parser of torchrun.
     """
@@ -93,7 +93,7 @@ def _torchruns() -> argparse.ArgumentParser:
 
 
 def _beside_ours(parsers: list[argparse.ArgumentParser], unseen: str = "") -> argparse.ArgumentParser:
-    """What these parsers take and our options, and our help in the place of theirs."""
+    """Combine these parsers with our options, and our help instead of theirs."""
     parser = argparse.ArgumentParser(
         prog="accel run", usage=_USAGE, parents=parsers, conflict_handler="resolve", add_help=False
     )

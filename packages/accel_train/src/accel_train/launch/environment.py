@@ -63,7 +63,7 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
 
 
 def exported_by(name: str, prefixes: Iterable[str]) -> list[str]:
-    """What the class of accelerator `name` exports. A declaration is checked when it is made; a class is not.
+    """Check the exports of the class of accelerator `name`: unlike a declaration, a class is unchecked.
 
     Raises `LaunchError` for a prefix that would send the whole environment, or half of it, to other hosts.
     """

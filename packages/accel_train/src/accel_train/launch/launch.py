@@ -50,7 +50,7 @@ def check_script(arguments: argparse.Namespace) -> None:
 def ask_machine(
     backend: str | None, communication: str | None = None, timeout: float | None = None
 ) -> Machine:
-    """What the accelerator chosen here says, with `backend` as the pin if one is given.
+    """Ask the accelerator chosen here, with `backend` as the pin if one is given.
 
     Raises the `AccelError` that the choice raises, `BackendUnavailableError` when the child does not answer,
     and `LaunchError` when none can be started, or torch has no communication backend for the device:

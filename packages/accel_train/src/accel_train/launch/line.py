@@ -149,7 +149,7 @@ def listen() -> socket.socket:
 
 
 def addresses_of_this_host(toward: str | None, port: int) -> list[str]:
-    """Where the others may reach this host: its address in the network of `toward`, and its name.
+    """Give this host's address in the network of `toward`, and its name, for the other hosts.
 
     `toward` is the host of the store, `port` its port; no packet is sent.
     """

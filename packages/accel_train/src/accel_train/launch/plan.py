@@ -1,4 +1,4 @@
-"""What each rank on this host gets: its device, its cores, its variables.
+"""Plan for the ranks on this host: device, cores and variables of each.
 
 The cores of a rank are near its device, and no two ranks get the same ones.
 """
@@ -32,7 +32,7 @@ _MOST_RANKS = 1 << 12
 
 
 class Machine(NamedTuple):
-    """What the accelerator says of this host."""
+    """The accelerator's facts about this host."""
 
     #: Name, and `name@distribution` where only that says which is meant.
     name: str
@@ -57,7 +57,7 @@ class Machine(NamedTuple):
 
 
 class RankPlan(NamedTuple):
-    """What one rank on this host gets."""
+    """The plan of one rank on this host."""
 
     device: str
     #: As the kernel writes a list of cores; empty: not bound.
@@ -66,7 +66,7 @@ class RankPlan(NamedTuple):
 
 
 def plan_ranks(arguments: argparse.Namespace, machine: Machine, root: str = "/") -> list[RankPlan]:
-    """What each rank on this host gets.
+    """Plan each rank on this host.
 
     Raises `LaunchError` for more ranks than devices, and for a device that cannot be shown alone.
     """
@@ -146,7 +146,7 @@ def bypasses_worker(arguments: argparse.Namespace) -> bool:
 
 
 class Cores(NamedTuple):
-    """What one rank gets."""
+    """Plan one rank."""
 
     #: Logical cores, sorted; shared with other ranks where there are more ranks than cores.
     ids: tuple[int, ...]

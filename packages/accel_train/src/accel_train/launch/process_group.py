@@ -33,7 +33,7 @@ __all__ = ["ProcessGroupOptions", "RankContext", "init_process_group"]
 
 
 class ProcessGroupOptions(TypedDict, total=False):
-    """What `init_process_group` passes on to torch's."""
+    """Options that `init_process_group` passes on to torch's."""
 
     group_name: str
     pg_options: Any
@@ -41,7 +41,7 @@ class ProcessGroupOptions(TypedDict, total=False):
 
 
 class _Chosen(NamedTuple):
-    """What this rank runs on."""
+    """This rank's accelerator, device and communication backend."""
 
     accelerator: Accelerator
     device_index: int

@@ -1,4 +1,4 @@
-"""Who this process is among the ranks (torchrun's variables), and the store in which the ranks meet."""
+"""This process's place among the ranks (torchrun's variables), and the store in which they meet."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _SILENT, _LEFT, _LOST = "silent", "left", "lost"
 
 
 class _Matter(NamedTuple):
-    """What is the matter with a rank, and in words."""
+    """A rank's trouble, and its description."""
 
     kind: str
     text: str
@@ -353,7 +353,7 @@ class Watch:
 
 
 def _libraries(communication: str) -> re.Pattern[str] | None:
-    """What the errors of the communication backend have in them: `"cpu:gloo,cuda:nccl"` names two."""
+    """Give the words in the communication backend's errors: `"cpu:gloo,cuda:nccl"` names two."""
     names = {part.rpartition(":")[2].strip().lower() for part in communication.split(",")}
     if "staged" in names:
         names.add("gloo")

@@ -1,4 +1,4 @@
-"""What `accel run` starts for each rank: it takes the rank's cores and devices, and becomes the script.
+"""Worker of each rank of `accel run`: it takes the rank's cores and devices, and becomes the script.
 
     python -m accel_train.launch.worker --plan=JSON [--before=MODULE] --python|--module|--command SCRIPT
         ARGUMENTS...

@@ -34,7 +34,7 @@ STRATEGY_DDP = "accel_ddp"
 
 
 class LightningOptions(TypedDict):
-    """What `trainer_options` and `fabric_options` give, for `Trainer(**options)` and `Fabric(**options)`."""
+    """Result of `trainer_options` and `fabric_options`, for `Trainer(**options)` and `Fabric(**options)`."""
 
     #: Lightning's `Accelerator` and `Strategy`: which package's, the process's imports say.
     accelerator: Any

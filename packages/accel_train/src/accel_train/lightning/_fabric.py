@@ -41,7 +41,7 @@ class DataParallel(DataParallelMembers, _strategies.DDPStrategy):  # type: ignor
         self._set_world_ranks()
 
     def _determine_ddp_device_ids(self) -> list[int] | None:
-        """What DistributedDataParallel gets as `device_ids`."""
+        """Give the `device_ids` for DistributedDataParallel."""
         return self._device_ids()
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:

@@ -1,4 +1,4 @@
-"""What our Lightning accelerators and strategies do, whichever of Lightning's packages they are for.
+"""Members of our Lightning accelerators and strategies, for any of Lightning's packages.
 
 Nothing here imports Lightning: `_pytorch` and `_fabric` mix these classes with its own.
 """

@@ -1,4 +1,4 @@
-"""What optimizers' operators are given, checked before anything is changed and before foreign code runs.
+"""Arguments of optimizers' operators, checked before anything is changed and before foreign code runs.
 
 Compiled code takes addresses: what it is given wrongly ends Python, or is written somewhere else. What no
 two operators agree on (a rate of 1, a negative weight decay) is refused by all of them, in the same words.

@@ -36,7 +36,7 @@ _MANIFEST = "manifest.json"
 
 
 def default_root(environ: Mapping[str, str], platform: str = sys.platform) -> Path:
-    """Where compiled operators go: `ACCEL_CACHE`, else `accel-core` in the platform's cache folder.
+    """Give the folder of compiled operators: `ACCEL_CACHE`, else `accel-core` in the platform's cache folder.
 
     Raises `OpCacheError` where neither is known, as for a user without a home.
     """
@@ -101,12 +101,12 @@ class Entry(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where the finished build is, or will be."""
+        """The folder of the finished build."""
         return self.root / "ops" / self.name
 
     @property
     def log(self) -> Path:
-        """Where the compiler's output of a build that failed is kept."""
+        """The file with the compiler's output of a failed build."""
         return self.folder.with_name(f"{self.name}.log")
 
     def find(self) -> Path | None:

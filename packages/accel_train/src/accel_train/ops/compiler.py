@@ -30,7 +30,7 @@ __all__ = ["Job", "Language", "compile_library", "content", "extensions", "fault
 
 
 class Language(Enum):
-    """What sources are written in; C++ may stand beside each of the others."""
+    """Languages of sources; C++ may accompany each of the others."""
 
     CXX = "C++"
     CUDA = "CUDA"
@@ -50,7 +50,7 @@ class Language(Enum):
 
 
 class Job(NamedTuple):
-    """What is compiled and how; the fields are those of `torch.utils.cpp_extension.load`."""
+    """A compilation, with the fields of `torch.utils.cpp_extension.load`."""
 
     name: str
     sources: tuple[Path, ...]
@@ -169,7 +169,7 @@ def identity(job: Job) -> dict[str, Any]:
 
 
 def _architectures() -> list[str]:
-    """What decides for which devices torch compiles: its own variables, else the devices that are there."""
+    """Give what decides torch's target devices: its own variables, else the present devices."""
     named = ("TORCH_CUDA_ARCH_LIST", "PYTORCH_ROCM_ARCH", "TORCH_XPU_ARCH_LIST")
     targets = [f"{name}={os.environ[name]}" for name in named if os.environ.get(name)]
     if not targets and shutil.which("nvidia-smi"):
@@ -305,7 +305,7 @@ def _ninja() -> str | None:
 
 
 def _output_of(command: Sequence[str], *arguments: str) -> str:
-    """What a tool prints; raises `OpBuildError` where it does not run."""
+    """Give a tool's output; raises `OpBuildError` if it does not run."""
     if sys.platform == "win32" and arguments == ("--version",) and Path(command[0]).stem.lower() == "cl":
         arguments = ()  # prints its version when it is asked nothing
     try:

@@ -14,7 +14,7 @@ _PORTABLE = (
 
 @hookimpl
 def accel_op_builders(backend: Backend) -> list[OpProvider]:
-    """What is compiled for the processor, then what is written in torch's own operators, for any device."""
+    """List builders compiled for the CPU, then those in torch's own operators, for any device."""
     compiled = {"CPUAdamBuilder": "accel_train.ops.cpu_adam:CPUAdamBuilder"}
     portable = {op: f"accel_train.ops.portable:{op}" for op in _PORTABLE}
     return [

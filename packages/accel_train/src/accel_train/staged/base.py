@@ -1,4 +1,4 @@
-"""What every collective of the staged process group stands on; messages between two ranks."""
+"""Base of every collective of the staged process group; messages between two ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch.distributed calls a process group with: lists, options, splits."""
+"""Arguments of torch.distributed's calls to a process group: lists, options, splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the staged process group asks of an accelerator, and its name in torch.distributed."""
+"""Requirements of the staged process group on an accelerator, and its name in torch.distributed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STAGED = "staged"
 
 
 class Device(Protocol):
-    """What the group needs of an accelerator."""
+    """The group's requirements on an accelerator."""
 
     @property
     def Event(self) -> Any:  # noqa: N802 - torch's names

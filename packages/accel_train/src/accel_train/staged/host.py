@@ -92,12 +92,12 @@ class Queue:
         return event
 
     def here(self, index: int | None) -> AbstractContextManager[Any]:
-        """Where a thread of the caller's copies: in its own stream, which has the tensors in order."""
+        """Copy in a thread of the caller's: in its own stream, which has the tensors in order."""
         return self._device.device_guard(index)
 
     @contextmanager
     def side(self, index: int | None, mark: Any) -> Iterator[None]:
-        """Where our own threads copy: after the mark, beside the caller's work, and done at the end."""
+        """Copy in our own threads: after the mark, beside the caller's work, and done at the end."""
         if index is None:
             yield
             return

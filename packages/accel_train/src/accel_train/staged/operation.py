@@ -24,7 +24,7 @@ _Span = tuple[int, int, int]
 
 
 class Operation:
-    """What a collective reads, what it writes, and what gloo does in between.
+    """A collective: the tensors that it reads and writes, and gloo's part in between.
 
     A tensor of `both` is read and written in one place. `finish` works on the written host copies, before
     they go back to the device.
@@ -188,7 +188,7 @@ def _span(tensor: Tensor) -> _Span:
 
 
 class StagedWork(c10d.Work):
-    """What a collective gives at once: something to wait for.
+    """The immediate result of a collective: something to wait for.
 
     `wait` returns when the tensors on the device hold the result. An error of the collective is raised by
     every `wait`, as `CommunicationError`.
@@ -243,7 +243,7 @@ class StagedWork(c10d.Work):
         return self._ended.is_set() and self._error is None
 
     def exception(self) -> BaseException | None:
-        """What it failed with."""
+        """Its error."""
         return self._error
 
     def result(self) -> Any:

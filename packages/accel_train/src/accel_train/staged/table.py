@@ -79,7 +79,7 @@ def register(device: Device) -> None:
 
 
 def _create(device: Device, store: Any, rank: int, size: int, timeout: timedelta) -> Any:
-    """What torch calls for each group that it makes."""
+    """Create a group; torch calls this for each one."""
     from accel_train.staged.group import StagedProcessGroup
 
     return StagedProcessGroup(device, store, rank, size, timeout)

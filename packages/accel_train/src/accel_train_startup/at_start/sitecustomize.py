@@ -1,4 +1,4 @@
-"""What launchers put on `PYTHONPATH` of ranks whose torch must not load what announces itself to it.
+"""Startup on the `PYTHONPATH` of ranks whose torch must not load the packages registered with it.
 
 What tells a process of an activation (`startup`) is one of those announcements, and is left out with the
 others. So Python itself imports this module at its start: it has torch's first import call what torch would

@@ -38,7 +38,7 @@ def _require_allocator(accelerator: Accelerator) -> None:
 
 
 class TestAmounts(Subject):
-    """What the device says of its memory follows what is done with it."""
+    """The device's amounts of memory follow its use."""
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
@@ -93,7 +93,7 @@ class TestAmounts(Subject):
             require(again == now, f"after {reset}() the peak is {again}, and {now} bytes are held")
 
     def test_totals_start_anew(self, accelerator: Accelerator) -> None:
-        """What was allocated in all is counted anew after `reset_accumulated_memory_stats`."""
+        """Total allocations are counted anew after `reset_accumulated_memory_stats`."""
         _require_allocator(accelerator)
         key = "allocated_bytes.all.allocated"
         _block(accelerator)
@@ -123,7 +123,7 @@ class TestAmounts(Subject):
         del block
 
     def test_devices_count_for_themselves(self, accelerator: Accelerator) -> None:
-        """What is allocated on one device is not counted on another."""
+        """Memory allocated on one device is not counted on another."""
         _require_allocator(accelerator)
         if accelerator.device_count() < 2 or accelerator.device(0) == accelerator.device(1):
             not_claimed("there is one device")
@@ -173,7 +173,7 @@ class TestAmounts(Subject):
             require(peak == now, f"after {reset}(1) the peak of device 1 is {peak}, and {now} bytes are held")
 
     def test_free_memory_shrinks(self, accelerator: Accelerator) -> None:
-        """What this process holds is not free."""
+        """Memory of this process is not free."""
         _require_allocator(accelerator)
         accelerator.empty_cache()
         free, total = accelerator.mem_get_info()
@@ -313,7 +313,7 @@ class TestAmounts(Subject):
 
 
 def require_page_locked(accelerator: Accelerator) -> None:
-    """What torch says, not the accelerator: the members give ordinary memory on a device without such."""
+    """Require page-locked memory of torch: the members give ordinary memory on a device without it."""
     if not accelerator.is_accelerator():
         return
     try:

@@ -126,7 +126,7 @@ class TestArithmetic(Subject):
             require(not faults, "; ".join(faults))
 
     def test_copies(self, accelerator: Accelerator) -> None:
-        """What goes to the device comes back the same, also in parts, and by way of another device."""
+        """Data sent to the device come back the same, also in parts, and by way of another device."""
         host = torch.arange(60.0).reshape(3, 4, 5)
         for name, given in {
             "whole": host, "transposed": host.transpose(0, 2), "every second": host[:, ::2],
@@ -154,7 +154,7 @@ class TestArithmetic(Subject):
         require(accelerator.on_accelerator(again), f"after .to(device()) it is on {again.device}")
 
     def test_float64_is_refused_where_it_is_not(self, accelerator: Accelerator) -> None:
-        """Where float64 is not claimed, `DoubleTensor` is an UnsupportedError: no silent float32."""
+        """Without float64, `DoubleTensor` is an UnsupportedError: no silent float32."""
         from accel_core.errors import UnsupportedError
         from accel_testing.conformance.claims import refused
 

@@ -132,7 +132,7 @@ _OF_A_ROW: _Operators = {
 
 
 class TestNumbers(Subject):
-    """Where a kernel that is right for a few small numbers is wrong."""
+    """Inputs on which a kernel that is right for a few small numbers may be wrong."""
 
     def test_nan_and_infinity(self, accelerator: Accelerator) -> None:
         """NaN and infinity go through as on the processor: masks are minus infinity, and NaN must be seen."""
@@ -169,7 +169,7 @@ class TestNumbers(Subject):
         _hold(accelerator, _OF_A_ROW, left, right)
 
     def test_indices_that_come_twice(self, accelerator: Accelerator) -> None:
-        """What is added at one index several times is there several times: gradients of embeddings."""
+        """Repeated additions at one index all count: gradients of embeddings."""
         index = torch.tensor([2, 0, 2, 2, 1, 0, 2])
         data = torch.arange(1.0, 8.0) * 1.1
 

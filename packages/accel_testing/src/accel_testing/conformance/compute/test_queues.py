@@ -30,7 +30,7 @@ class TestQueues(Subject):
     """Work on streams happens in the order that events and waits say."""
 
     def test_work_on_a_stream_is_seen_after_waiting(self, accelerator: Accelerator) -> None:
-        """What a side stream computed is there for whoever has waited for it, by stream and by event."""
+        """A side stream's result is complete for everyone who waited, by stream and by event."""
         side, now = accelerator.Stream(), accelerator.current_stream()
         ways: dict[str, Callable[[Any], object]] = {
             "current_stream().wait_stream(s)": lambda _: now.wait_stream(side),
@@ -112,7 +112,7 @@ class TestQueues(Subject):
         require(seen == _SIZE, f"after synchronize({last}) a sum on device {last} is {seen:g}")
 
     def test_claims_about_order(self, accelerator: Accelerator) -> None:
-        """What is claimed holds: calls that end with their work, streams that need no waits."""
+        """Claims hold: calls that end with their work, streams that need no waits."""
         if accelerator.resolves_data_dependency():
             side = accelerator.Stream()
             total = torch.zeros(_SIZE, device=accelerator.device())

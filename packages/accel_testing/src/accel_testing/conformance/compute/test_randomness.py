@@ -69,7 +69,7 @@ class TestRandomness(Subject):
         require(_drawn(accelerator) == first, "set_rng_state(state) did not restore the current device's")
 
     def test_fork_rng_restores(self, accelerator: Accelerator) -> None:
-        """What is drawn inside `fork_rng` changes nothing outside it, nor on the host, an error or not."""
+        """Drawing inside `fork_rng` changes nothing outside it, nor on the host, an error or not."""
         accelerator.manual_seed(7)
         host = torch.get_rng_state()
         with accelerator.fork_rng():

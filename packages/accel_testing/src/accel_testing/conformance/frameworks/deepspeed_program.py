@@ -1,4 +1,4 @@
-"""What each rank trains with DeepSpeed: `python -m …frameworks.deepspeed_program FOLDER PART…`."""
+"""Training of each rank with DeepSpeed: `python -m …frameworks.deepspeed_program FOLDER PART…`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each rank trains with Lightning: `python -m …frameworks.lightning_program FOLDER PART…`."""
+"""Training of each rank with Lightning: `python -m …frameworks.lightning_program FOLDER PART…`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class TestDeepSpeed(Subject):
     @pytest.fixture(scope="class")
     @classmethod
     def with_deepspeed(cls, backend_name: str, accelerator: Accelerator) -> Launch:
-        """What each part gave: one start of the ranks for all of them."""
+        """Each part's result: one start of the ranks for all of them."""
         return wherever("deepspeed", backend_name, accelerator)
 
     def test_activates(self, with_deepspeed: Launch) -> None:
@@ -34,11 +34,11 @@ class TestDeepSpeed(Subject):
         kept(with_deepspeed, "zero_1_resumes")
 
     def test_zero_in_bfloat16(self, with_deepspeed: Launch) -> None:
-        """Where bfloat16 is claimed ZeRO 1 trains in it: DeepSpeed believes `is_bf16_supported()`."""
+        """ZeRO 1 trains in bfloat16 if it is claimed: DeepSpeed believes `is_bf16_supported()`."""
         kept(with_deepspeed, "zero_in_bfloat16")
 
     def test_zero_in_float16(self, with_deepspeed: Launch) -> None:
-        """Where float16 is claimed ZeRO 1 trains in it, with a scaled loss."""
+        """ZeRO 1 trains in float16, with a scaled loss, if it is claimed."""
         kept(with_deepspeed, "zero_in_float16")
 
     def test_zero_2_offloaded(self, with_deepspeed: Launch) -> None:

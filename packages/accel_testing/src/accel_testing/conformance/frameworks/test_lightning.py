@@ -18,7 +18,7 @@ class TestLightning(Subject):
     @pytest.fixture(scope="class")
     @classmethod
     def with_lightning(cls, backend_name: str) -> Launch:
-        """What each part gave that one process does: one start for all of them."""
+        """The result of each part for one process: one start for all of them."""
         return alone("lightning", backend_name, "fit", "fit_resumes", "fit_in_bfloat16", "fit_in_float16")
 
     def test_fit(self, with_lightning: Launch) -> None:
@@ -30,11 +30,11 @@ class TestLightning(Subject):
         kept(with_lightning, "fit_resumes")
 
     def test_fit_in_bfloat16(self, with_lightning: Launch) -> None:
-        """Where bfloat16 is claimed `precision="bf16-mixed"` trains, and computes products in it."""
+        """`precision="bf16-mixed"` trains, and computes products in bfloat16, if it is claimed."""
         kept(with_lightning, "fit_in_bfloat16")
 
     def test_fit_in_float16(self, with_lightning: Launch) -> None:
-        """Where float16 is claimed `precision="16-mixed"` trains, and computes products in it."""
+        """`precision="16-mixed"` trains, and computes products in float16, if it is claimed."""
         kept(with_lightning, "fit_in_float16")
 
     def test_fit_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:

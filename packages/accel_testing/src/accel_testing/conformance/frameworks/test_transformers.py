@@ -18,7 +18,7 @@ class TestTransformers(Subject):
     @pytest.fixture(scope="class")
     @classmethod
     def with_transformers(cls, backend_name: str) -> Launch:
-        """What each part gave that one process does: one start for all of them."""
+        """The result of each part for one process: one start for all of them."""
         parts = ("train", "train_resumes", "train_in_bfloat16", "train_in_float16")
         return alone("transformers", backend_name, *parts)
 
@@ -31,11 +31,11 @@ class TestTransformers(Subject):
         kept(with_transformers, "train_resumes")
 
     def test_train_in_bfloat16(self, with_transformers: Launch) -> None:
-        """Where bfloat16 is claimed `bf16=True` trains, and computes products in it."""
+        """`bf16=True` trains, and computes products in bfloat16, if it is claimed."""
         kept(with_transformers, "train_in_bfloat16")
 
     def test_train_in_float16(self, with_transformers: Launch) -> None:
-        """Where float16 is claimed, and Accelerate has the device on its list, `fp16=True` trains."""
+        """`fp16=True` trains if float16 is claimed and Accelerate lists the device."""
         kept(with_transformers, "train_in_float16")
 
     def test_train_in_ranks(self, backend_name: str, accelerator: Accelerator) -> None:

@@ -1,4 +1,4 @@
-"""What every framework trains: a small network, and what plain torch makes of it on the processor."""
+"""Training for every framework: a small network, and plain torch's result on the CPU."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def require_claimed(accelerator: Accelerator, dtype: torch.dtype) -> None:
 
 
 def require_same(given: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], what: str) -> None:
-    """That the parameters are the same to the bit."""
+    """Check that the parameters are bit-identical."""
     require(given.keys() == expected.keys(), f"{what}: {sorted(given)} instead of {sorted(expected)}")
     for name, tensor in given.items():
         far = float((tensor.double() - expected[name].double()).abs().max())
@@ -117,7 +117,7 @@ class Reference(NamedTuple):
     def require_trained(
         self, losses: list[float], end: dict[str, torch.Tensor], dtype: torch.dtype = torch.float32
     ) -> None:
-        """That a training came out as this one; `losses` are those of its last steps."""
+        """Check that a training ended as this one; `losses` are those of its last steps."""
         faults = [*self._of_losses(losses, _BOUNDS[dtype][0]), *self._of_parameters(end, _BOUNDS[dtype][1])]
         require(not faults, "; ".join(faults))
 
@@ -166,7 +166,7 @@ class Rank(NamedTuple):
         end: dict[str, torch.Tensor] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """That the network was trained on this rank's device, to what the reference came to.
+        """Check that the network was trained on this rank's device, with the reference's result.
 
         `losses` are those of its last steps; `end` its parameters, where they are not whole in it.
         """  # fmt: skip

@@ -1,4 +1,4 @@
-"""What each rank trains with Transformers: `python -m …frameworks.transformers_program FOLDER PART…`."""
+"""Training of each rank with Transformers: `python -m …frameworks.transformers_program FOLDER PART…`."""
 
 from __future__ import annotations
 

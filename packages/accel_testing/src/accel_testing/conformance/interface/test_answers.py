@@ -57,7 +57,7 @@ class TestAnswers(Subject):
         )
 
     def test_yes_or_no(self, accelerator: Accelerator) -> None:
-        """What answers yes or no gives a `bool`: JSON and `is True` tell it from an int."""
+        """Answers of yes or no are a `bool`: JSON and `is True` tell it from an int."""
         for name in _YES_OR_NO:
             require_type(getattr(accelerator, name)(), bool, f"{name}()")
         require_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain")

@@ -1,4 +1,4 @@
-"""What finding, trying and making a backend leaves changed in a process."""
+"""Changes that detecting, probing and building a backend leave in a process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TestTraces(Subject):
     @pytest.fixture(scope="class")
     @classmethod
     def traces(cls, backend_name: str) -> dict[str, Any]:
-        """What a fresh process saw: changes by step, threads, and whether the device was started."""
+        """Observations of a fresh process: changes by step, threads, and whether the device was started."""
         report = child.run(look, {"backend": backend_name}, _SECONDS, as_we_are=True)
         require(report.answer is not None, f"a process that made the accelerator {report.ending}")
         return dict(report.answer or {})
@@ -145,7 +145,7 @@ def look(job: dict[str, Any], stage: child.Stage) -> dict[str, object]:
 
 
 def _settings(torch: Any) -> dict[str, str]:
-    """What of torch's is one for the whole process, as text, by the function that tells it."""
+    """Process-wide settings of torch, as text, by the function that reads them."""
     return {
         "are_deterministic_algorithms_enabled": str(torch.are_deterministic_algorithms_enabled()),
         "utils.deterministic.fill_uninitialized_memory": str(

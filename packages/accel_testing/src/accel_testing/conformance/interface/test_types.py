@@ -16,7 +16,7 @@ __all__ = ["TestTypes"]
 
 
 class TestTypes(Subject):
-    """What numbers a program may choose, and torch's old names for tensors of them."""
+    """Data types that a program may choose, and torch's old names for tensors of them."""
 
     def test_supported_dtypes(self, accelerator: Accelerator) -> None:
         """`supported_dtypes` lists what can be trained in, float32 first, as the yes-or-no members say."""

@@ -1,4 +1,4 @@
-"""What each rank of level 3 runs: `python -m accel_testing.conformance.ranks.program FOLDER PART BACKEND`.
+"""Program of each rank of level 3: `python -m accel_testing.conformance.ranks.program FOLDER PART BACKEND`.
 
 `accel_testing.conformance.parts` does the parts and tells of each.
 """

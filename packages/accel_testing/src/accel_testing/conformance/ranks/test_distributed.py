@@ -16,12 +16,12 @@ _SECONDS = 150.0
 
 
 class TestDistributed(Subject):
-    """What data-parallel training relies on, with two ranks on this host."""
+    """Requirements of data-parallel training, with two ranks on this host."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def together(cls, backend_name: str, accelerator: Accelerator) -> Launch:
-        """What each part gave, a line a rank: one start of the ranks for all of them."""
+        """Each part's results, a line a rank: one start of the ranks for all of them."""
         _require_communication(accelerator)
         return launch(_PROGRAM, "all", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
 
@@ -50,7 +50,7 @@ class TestDistributed(Subject):
         kept(together, "checkpoints")
 
     def test_lost_rank(self, backend_name: str, accelerator: Accelerator) -> None:
-        """Where a rank is lost the others get an error within the timeout: they do not wait for ever."""
+        """If a rank is lost, the others get an error within the timeout: they do not wait for ever."""
         _require_communication(accelerator)
         told, codes, _ = launch(_PROGRAM, "lost_rank", backend_name, ranks=MOST_RANKS, seconds=_SECONDS)
         if 13 not in codes:

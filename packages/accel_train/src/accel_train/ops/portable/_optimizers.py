@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Optimizers(Generic[T]):
-    """What was created under each number, for one operator."""
+    """Settings of optimizers by number, for one operator."""
 
     def __init__(self, op: str, create: str) -> None:
         self._op = op
@@ -35,7 +35,7 @@ class Optimizers(Generic[T]):
         return 0
 
     def get(self, optimizer_id: int) -> T:
-        """What was created; raises `OpInputError` for a number that nobody created."""
+        """Give the settings of a number; raises `OpInputError` for a number that nobody created."""
         try:
             return self._known[optimizer_id]
         except KeyError:

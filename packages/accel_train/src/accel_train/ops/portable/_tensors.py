@@ -1,4 +1,4 @@
-"""What the portable operators share: tensors are checked, grouped and brought to one precision."""
+"""Shared parts of the portable operators: tensors are checked, grouped and brought to one precision."""
 
 from __future__ import annotations
 

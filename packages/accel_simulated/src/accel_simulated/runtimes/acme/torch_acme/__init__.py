@@ -9,7 +9,7 @@ __version__ = "0.1+simulated"
 
 
 def autoload():
-    """What torch calls at its import, which may come of this one's; importing this module was all."""
+    """Do nothing: torch calls this at its import, and importing this module was all."""
 
 
 vendor_package.start("acme")
