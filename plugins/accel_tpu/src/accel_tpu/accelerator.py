@@ -38,7 +38,7 @@ class TPUAccelerator(TorchAccelerator):
                 self._holds_tensors()
 
     def resolves_data_dependency(self) -> bool:
-        """True: XLA schedules work by the data that it needs (`torch_tpu/_internal/stream/streams.py`)."""
+        """True: XLA schedules work by the data that it needs (TorchTPU says so of its streams)."""
         return True
 
     def device_count(self) -> int:
