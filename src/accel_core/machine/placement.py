@@ -54,11 +54,8 @@ class Placement(NamedTuple):
 
     def step(self, backend: Backend) -> str:
         """What gives a process in such a container or job devices of `backend`; empty where nobody says."""
-        return "; ".join(
-            filter(
-                None, [self.schedulers_step(backend) if self.withheld(backend) else "", self._start(backend)]
-            )
-        )
+        asked = self.schedulers_step(backend) if self.withheld(backend) else ""
+        return "; ".join(filter(None, [asked, self._start(backend)]))
 
     def schedulers_step(self, backend: Backend) -> str:
         """What to ask Slurm for, else Kubernetes; empty outside of both."""

@@ -108,7 +108,7 @@ def _in_words(verdict: Verdict) -> list[Cell]:
     cells = [
         (text.clean(verdict.name), "bold"),
         (f" ({source}priority {verdict.priority}): ", "dim"),
-        (text.status(verdict), text.style(verdict)),
+        (verdict.status.words, text.style(verdict)),
     ]
     if verdict.reason:
         cells.append((f": {text.clean(verdict.reason)}", ""))
@@ -212,13 +212,13 @@ def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, i
 def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
     place = f"{standing.rank} of {standing.total}, with priority {v.priority}"
-    above = ", ".join(f"{other.name} ({text.status(other)})" for other in standing.above)
+    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above)
     cause = text.clean(v.cause)
     return [
         paragraph(
             (text.clean(v.name), "bold"),
             (f" ({text.clean(str(v.provenance))}): ", "dim"),
-            (text.status(v), text.style(v)),
+            (v.status.words, text.style(v)),
             (f". {standing.sentence}", ""),
         ),
         Facts(
