@@ -69,7 +69,9 @@ def test_a_name_may_have_no_device(torch_world):
 
 @pytest.mark.parametrize("name", [3, None, 1.5, ["mlu"], "", "npu@", "@x", "  "])
 def test_what_names_neither_a_backend_nor_a_device_is_refused(mlu, name):
-    with pytest.raises(InvalidAcceleratorError, match="expected a backend's name .*, a device .* or a tensor$"):
+    with pytest.raises(
+        InvalidAcceleratorError, match=r"expected a backend's name .*, a device .* or a tensor$"
+    ):
         accel_core.accelerator(name)
 
 

@@ -241,6 +241,8 @@ def verdict(
     `broken`: what else does not work, though the outcome remains: no mended package brings a device.
     """
     backend = candidate.backend if isinstance(candidate, Candidate) else None
+    texts = ("device_type", "description", "url", "hardware")
+    declared: dict[str, Any] = {name: getattr(backend, name, "") for name in texts}
     found = Verdict(
         name=candidate.name,
         status=outcome.status,
@@ -255,7 +257,7 @@ def verdict(
         provenance=candidate.provenance,
         builtin=candidate.builtin,
         error=outcome.error,
-        **{name: getattr(backend, name, "") for name in ("device_type", "description", "url", "hardware")},
+        **declared,
         absent=(evidence is not None and not evidence)
         or not (backend is None or platform_matches(backend.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),

@@ -16,9 +16,9 @@ __all__ = ["can_pin_memory"]
 def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
     """Return what to give to a `DataLoader` as `pin_memory`: whether pinned batches help this accelerator.
 
-    `None` means the current one. False for the processor, and for a device without page-locked memory, where
-    torch warns (mps), raises, or gives ordinary memory; and where torch would pin for another device, which is
-    the case when the accelerator is not torch's own. This starts the device, so ask in the process that trains.
+    `None` means the current one. False for the processor, for a device without page-locked memory, and for an
+    accelerator that is not torch's own, as torch would pin for another device. This starts the device: ask in
+    the process that trains.
     """
     asked = accel_core.get_accelerator() if accelerator is None else accelerator
     torch = import_torch()

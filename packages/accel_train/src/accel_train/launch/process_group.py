@@ -87,15 +87,15 @@ class RankContext:
     def print(self, *values: object, **options: Any) -> None:
         """Print once a job: on rank 0, at once. `options` are those of Python's `print`."""
         if self.is_main:
-            print(*values, **{"flush": True, **options})
+            print(*values, **{"flush": True, **options})  # noqa: T201 - the program's own words
 
     def barrier(self) -> None:
         """Wait until every rank has come here and this rank's device has done its work.
 
-        As a sum over the ranks, which every communication backend has: torch's own barrier takes devices that
-        some refuse and others want. Leaving the `with` block waits for the others too, without this.
+        Leaving the `with` block waits for the others too, without this.
         """
         torch = import_torch()
+        # Not torch's own barrier: some communication backends refuse its `device_ids`, and others want them.
         torch.distributed.all_reduce(torch.zeros(1, device=self.device))
         self.accelerator.synchronize()
 
