@@ -41,7 +41,11 @@ BACKEND = Backend(
     vendor_import="torch_rbln",
     description="Rebellions NPUs, through torch-rbln",
     url="https://docs.rbln.ai/latest/software/rbln_pytorch/overview.html",
-    install_hint="pip install torch-rbln --extra-index-url https://download.pytorch.org/whl/cpu",
+    # In this order, says torch-rbln's METADATA: it requires a torch that only torch's own index has.
+    install_hint=(
+        "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu, "
+        "then pip install torch-rbln==0.12.0"
+    ),
     # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each torch-rbln is for one torch,
     # which its METADATA pins: 2.13.0+cpu for 0.12.0, 2.11.0+cpu for 0.4.0.
     requires=("torch>=2.6",),
