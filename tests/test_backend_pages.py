@@ -20,7 +20,7 @@ def test_every_backend_is_in_deepspeeds_order():
     assert [(each.backend.name, each.backend.priority) for each in tool.shipped()] == [
         ("xpu.external", 900), ("xpu", 800), ("xpu", 790), ("npu", 700), ("sdaa", 600), ("mps", 500),
         ("hpu", 400), ("tpu", 350), ("mlu", 300), ("supa", 250), ("klxpu", 225), ("cuda", 200), ("cuda", 190),
-        ("generic", 100), ("cpu", 0),
+        ("rbln", 175), ("generic", 100), ("cpu", 0),
     ]  # fmt: skip
 
 

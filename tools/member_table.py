@@ -42,7 +42,7 @@ and from the surface.
 
 def serving(backend: Backend) -> dict[str, str]:
     """Who serves each member of `backend`."""
-    module, _, name = backend.accelerator.partition(":")
+    module, _, name = (backend.accelerator or "accel_core:TorchAccelerator").partition(":")
     kind = getattr(importlib.import_module(module), name)
     own = {each for base in kind.__mro__[: kind.__mro__.index(TorchAccelerator)] for each in vars(base)}
     surface = surfaces.for_backend(backend)

@@ -6,7 +6,10 @@ end would let them write lines in our name.
 
 from __future__ import annotations
 
-__all__ = ["clean", "printable", "shown"]
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["Shown", "clean", "html_table", "printable", "shown"]
 
 #: Characters of what is wrong that an error repeats.
 _LONGEST = 200
@@ -33,3 +36,26 @@ def shown(value: object) -> str:
     except Exception:  # `10**5000` has none
         return f"of {type(value).__name__}"
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+class Shown(str):
+    """A text that notebooks show as it is: with its line ends, in one width."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{_escaped(self)}</pre>"
+
+
+def html_table(*rows: Iterable[object]) -> str:
+    """Return a table for notebooks; the first row is its head."""
+    cells = [[_escaped(printable(str(cell))) for cell in row] for row in rows]
+    head, *body = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+    return f"<table>{head.replace('td>', 'th>')}{''.join(body)}</table>"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;")

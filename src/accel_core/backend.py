@@ -7,8 +7,8 @@ vendor's package.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, InitVar, dataclass, fields
-from inspect import Parameter, Signature
+from dataclasses import InitVar, dataclass, fields
+from inspect import Signature, signature
 from typing import Any, NamedTuple
 
 from accel_core._text import clean, shown
@@ -200,15 +200,7 @@ class Backend:
 
 #: The fields by name, for `help()` and editors, which would read `__new__`.
 Backend.__signature__ = Signature(  # type: ignore[attr-defined]
-    [
-        Parameter(
-            field.name,
-            Parameter.KEYWORD_ONLY,
-            default=Parameter.empty if field.default is MISSING else field.default,
-            annotation=field.type,
-        )
-        for field in fields(Backend)
-    ]
+    [p for p in signature(Backend.__init__).parameters.values() if p.name not in ("self", "api_level")]
 )
 
 

@@ -13,23 +13,25 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core._support.guarded import preserved
-from accel_core._support.torch_import import failed_before
+from accel_core._support.torch_import import failed_before, import_torch
 from accel_core.accelerators.interface import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection.device import Group
-from accel_core.detection.records import Choice, How, Selection
+from accel_core.detection.discovery import discover
+from accel_core.detection.records import Candidate, Choice, How, Selection
 from accel_core.detection.select import select
 from accel_core.errors import (
     OURS,
     AcceleratorFallbackWarning,
     AccelError,
+    BackendNotFoundError,
     BackendUnavailableError,
     InvalidAcceleratorError,
     RecursiveChoiceError,
@@ -41,6 +43,8 @@ from accel_core.settings import Pin, Settings, parse_pin, read
 
 if TYPE_CHECKING:
     from types import FrameType
+
+    import torch
 
     from accel_core.ops.providers import OpProvider
 
@@ -141,27 +145,32 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
             _override.set(override.around)
 
 
-def accelerator(name: str) -> Accelerator:
-    """The accelerator of the backend `name` (or `name@distribution`), chosen or not; one object a backend.
+def accelerator(what: str | torch.device | torch.Tensor) -> Accelerator:
+    """Return the accelerator of a backend, by its name, or of a device, chosen or not; one object a backend.
 
-    The process's own accelerator is what its name means. Where several distributions declare the name,
-    the one that `DS_ACCELERATOR` names is meant. The backend may be usable without a device. Raises
-    `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does, and
-    `InvalidAcceleratorError`, a `TypeError`, for what is no name: a `torch.device` too, as several backends
-    may have one device type (`xpu` and `xpu.external`).
+    A name is `"npu"` or `"npu@distribution"`. The process's own accelerator is what its name means. Where
+    several distributions declare the name, the one that `DS_ACCELERATOR` names is meant. The backend may be
+    usable without a device.
+
+    A device is a `torch.device`, its name with an index (`"npu:0"`), or a tensor, which stands for the device
+    that it is on. The process's own accelerator serves its device type; of another type the highest-ranking
+    usable backend does, and `generic` where torch has the device and no plugin declares it.
+
+    Raises `BackendNotFoundError`, `BackendConflictError` or `BackendUnavailableError` as a pin does, and
+    `InvalidAcceleratorError`, a `TypeError`, for anything else.
     """
-    if not isinstance(name, str):
-        kind = getattr(name, "type", None)
-        advice = f". Write accelerator({kind!r})" if isinstance(kind, str) else ""
-        raise InvalidAcceleratorError(
-            f"accelerator({name!r}): expected a backend's name, 'npu' or 'npu@distribution', not "
-            f"{type(name).__name__}{advice}"
-        )
+    device = what if isinstance(what, str) else getattr(what, "device", what)
+    kind = device.partition(":")[0] if isinstance(device, str) else getattr(device, "type", None)
+    if isinstance(kind, str) and kind != device:
+        return _of_type(kind.strip().lower(), f"accelerator({str(device)!r})")
     try:
-        pin = parse_pin(name)
-    except ValueError as error:
-        raise InvalidAcceleratorError(f"accelerator({name!r}): expected {error}") from None
-    return named(pin, f"accelerator({name!r})")
+        pin = parse_pin(what)  # type: ignore[arg-type]
+    except (ValueError, AttributeError):
+        raise InvalidAcceleratorError(
+            f"accelerator({what!r}): expected a backend's name ('npu', 'npu@accel-npu'), a device ('npu:0', "
+            "a torch.device) or a tensor"
+        ) from None
+    return named(pin, f"accelerator({what!r})")
 
 
 def named(pin: Pin, asked: str) -> Accelerator:
@@ -169,12 +178,42 @@ def named(pin: Pin, asked: str) -> Accelerator:
     with _lock:
         if _chosen is not None and pin.matches(_chosen.name, _chosen.backend.distribution):
             return _chosen
-        known = _by_pin.get(pin)
-        if known is not None:
-            return known
-        settings = read()
-        built, _ = _make(settings._replace(pins=(exact(settings, pin),), asked=asked))
-        return _by_pin.setdefault(pin, built)
+        return _by_pin.get(pin) or _first(pin, asked, lambda settings: (exact(settings, pin),))
+
+
+def _of_type(kind: str, asked: str) -> Accelerator:
+    """What `accelerator(device)` gives for a device of torch's type `kind`."""
+    own = overriding() or _chosen
+    if own is not None and own.device_type == kind:
+        return own
+    pin = Pin(f"{kind}:")  # no backend has that name
+
+    def pins(settings: Settings) -> tuple[Pin, ...]:
+        types = [(c.name, c.backend.device_type if isinstance(c, Candidate) else c.name) for c in discover()]
+        names = [name for name, declared in types if declared == kind] or [_generic(kind, asked)]
+        wanted = [p.name for p in settings.pins]  # DS_ACCELERATOR decides among them, as it does for a choice
+        ranked = sorted(dict.fromkeys(names), key=lambda name: name not in wanted)
+        return tuple(exact(settings, Pin(name)) for name in ranked)
+
+    with _lock:
+        return _by_pin.get(pin) or _first(pin, asked, pins)
+
+
+def _generic(kind: str, asked: str) -> str:
+    """Return `"generic"`, where torch reports a device of a type that no plugin declares."""
+    device = import_torch().accelerator.current_accelerator()
+    if device is not None and device.type == kind:
+        return "generic"
+    raise BackendNotFoundError(
+        f"{asked}: no installed plugin declares a device of type {kind!r}, and torch's own accelerator is "
+        f"{device and device.type}. `accel list` shows the plugins that are installed."
+    )
+
+
+def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
+    """Build the first usable one of `pins`, which from then on is what `pin` means."""
+    settings = read()
+    return _by_pin.setdefault(pin, _make(settings._replace(pins=pins(settings), asked=asked))[0])
 
 
 def exact(settings: Settings, pin: Pin) -> Pin:

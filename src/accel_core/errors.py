@@ -34,7 +34,14 @@ class _Printable(Exception):  # noqa: N818 - no error of its own
 
 
 class AccelError(_Printable):
-    """Root of all errors of accel_core and its plugins. What a terminal would obey in it is escaped."""
+    """Root of all errors of accel_core and its plugins. What a terminal would obey in it is escaped.
+
+    `hint` is the next step where it is known and the message does not say it.
+    """
+
+    def __init__(self, *arguments: object, hint: str = "") -> None:
+        super().__init__(*arguments)
+        self.hint = printable(hint)
 
 
 class BackendNotFoundError(AccelError, LookupError, ValueError):
@@ -49,10 +56,6 @@ class BackendUnavailableError(AccelError, RuntimeError, ValueError):
 
     Also a `ValueError`, which DeepSpeed raises for a `DS_ACCELERATOR` that cannot be used.
     """
-
-    def __init__(self, message: str = "", *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = printable(hint)
 
 
 class DeclinedError(BackendUnavailableError):
@@ -73,10 +76,6 @@ class BackendConflictError(AccelError, RuntimeError):
 
 class InvalidBackendError(AccelError, ValueError):
     """A declaration is wrong; the message lists every fault at once, `hint` is the next step if known."""
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = printable(hint)
 
 
 class InvalidAcceleratorError(AccelError, TypeError):
@@ -174,19 +173,20 @@ def root_cause(error: BaseException) -> str:
     error = root(error)
     if isinstance(error, SystemExit):
         return f"SystemExit: it tried to end the process with {error.code!r}"
-    message = _message(error)
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    said = message(error)
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def root_place(error: BaseException) -> str:
     """The file and line that raised the first exception of a chain; empty where one of ours did."""
-    place, trace = "", root(error).__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
+    from traceback import walk_tb
+
+    place = ""
+    for frame, line in walk_tb(root(error).__traceback__):
+        file = frame.f_code.co_filename
         if not file.startswith("<"):  # Python's own import
-            own = trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] in OURS
-            place = "" if own else f"{file}, line {trace.tb_lineno}"
-        trace = trace.tb_next
+            own = frame.f_globals.get("__name__", "").partition(".")[0] in OURS
+            place = "" if own else f"{file}, line {line}"
     return place
 
 
@@ -220,13 +220,12 @@ def raise_if_users(error: BaseException) -> None:
 
 def raised_by(handlers: Iterable[object], error: BaseException) -> BaseException | None:
     """The exception in the chain of `error` that one of these signal handlers raised; `None` for none."""
+    from traceback import walk_tb
+
     codes = {_code(handler) for handler in handlers} - {None}
     for each in _chain(error):
-        trace = each.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code in codes:
-                return each
-            trace = trace.tb_next
+        if any(frame.f_code in codes for frame, _ in walk_tb(each.__traceback__)):
+            return each
     return None
 
 
@@ -242,7 +241,8 @@ def _code(handler: Any) -> object:
     return found or getattr(type(handler).__call__, "__code__", None)
 
 
-def _message(error: BaseException) -> str:
+def message(error: BaseException) -> str:
+    """Return the text of `error`, which its own `__str__` may refuse."""
     try:
         return str(error)
     except CAUGHT:  # an exception whose own message fails must not be what the user gets to see

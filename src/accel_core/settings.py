@@ -47,11 +47,12 @@ def normalize_distribution(name: str) -> str:
     return re.sub(r"[-_.]+", "-", low) if "_" in low or "." in low or "--" in low else low
 
 
-def parse_pin(text: str) -> Pin:
-    """`"npu"` or `"npu@accel-npu"`; `ValueError` where a part is missing."""
+def parse_pin(text: str, *, nameless: bool = False) -> Pin:
+    """`"npu"` or `"npu@accel-npu"`; `ValueError` where a part is missing. `nameless`: `"@accel-npu"` too."""
     name, at, distribution = (part.strip() for part in text.strip().lower().partition("@"))
-    if not name or (at and not distribution):
-        raise ValueError("a backend name, or name@distribution")
+    if not (name or nameless) or bool(at) != bool(distribution):
+        other = ", name@distribution, or @distribution" if nameless else ", or name@distribution"
+        raise ValueError(f"a backend name{other}")
     return Pin(name, normalize_distribution(distribution))
 
 
@@ -61,16 +62,7 @@ def _pins(text: str) -> tuple[Pin, ...]:
 
 def _rules(text: str) -> tuple[Pin, ...]:
     """Pins, and `@distribution` for all that a distribution brings."""
-    return tuple(_rule(part.strip()) for part in text.split(",") if part.strip())
-
-
-def _rule(text: str) -> Pin:
-    if text.startswith("@") and (distribution := text[1:].strip()):
-        return Pin("", normalize_distribution(distribution))
-    try:
-        return parse_pin(text)
-    except ValueError:
-        raise ValueError("a backend name, name@distribution, or @distribution") from None
+    return tuple(parse_pin(part, nameless=True) for part in text.split(",") if part.strip())
 
 
 def flag(text: str) -> bool:

@@ -133,7 +133,7 @@ def test_who_is_known_to_kubernetes():
 
 def test_whose_driver_and_container_are_told():
     """Intel has two drivers; no file of Tecorigin's is known."""
-    assert {b.name for b in EVERY if b.driver_file} == {"cuda", "hpu", "klxpu", "mlu", "npu", "supa"}
+    assert {b.name for b in EVERY if b.driver_file} == {"cuda", "hpu", "klxpu", "mlu", "npu", "rbln", "supa"}
     assert {b.name for b in EVERY if not b.container_hint} == {"mps"}
     assert {b.name for b in NODES_ONLY} == {"sdaa", "supa"}
 

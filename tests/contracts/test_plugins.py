@@ -14,10 +14,11 @@ from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 
 from accel_core.detection.plugins import ask
 
-#: DeepSpeed's order of detection; it knows no TPU.
+#: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {
     "xpu.external": {900}, "xpu": {800, 790}, "npu": {700}, "sdaa": {600}, "mps": {500}, "hpu": {400},
     "tpu": {350}, "mlu": {300}, "supa": {250}, "klxpu": {225}, "cuda": {200, 190},
+    "rbln": {175},
 }  # fmt: skip
 #: Of code; a declaration may have as many as it has to say.
 MOST_LINES = 110

@@ -14,6 +14,7 @@ NODES = {
     "accel_sdaa": "/dev/tcaicard0",
     "accel_supa": "/dev/biren/card_0",
     "accel_klxpu": "/dev/xpu0",
+    "accel_rbln": "/dev/rbln0",
 }
 
 

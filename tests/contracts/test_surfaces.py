@@ -15,7 +15,7 @@ import accel_core
 
 _TOOL = load("compact_surfaces")
 FULL = Path(__file__).parents[3] / "shared" / "vendor_surfaces"
-VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "supa", "tpu", "xpu")
+VENDORS = ("cuda", "hpu", "mlu", "mps", "npu", "rbln", "sdaa", "supa", "tpu", "xpu")
 
 
 def test_every_vendor_has_one():

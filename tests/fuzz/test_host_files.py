@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from accel_core.machine import devices, host
 from accel_core.machine.placement import placement
 from accel_tools.machine import driver_of, last_level_cache, processor_name
-from accel_train.launch.cores import format_ranges, physical_cores
+from accel_train.launch.cores import format_ranges, parse_ranges, physical_cores
 
 _runs = itertools.count()
 
@@ -127,8 +127,8 @@ def test_any_files_are_a_machine(base, files):
 
 @fuzzed(text=RANGES | st.text("0123456789,- \n", max_size=30) | st.text(max_size=20))
 def test_ranges_of_cores_are_numbers_or_nothing(text):
-    cores = host.parse_ranges(text)
-    assert cores is None or host.parse_ranges(format_ranges(cores)) == cores
+    cores = parse_ranges(text)
+    assert cores is None or parse_ranges(format_ranges(cores)) == cores
 
 
 def _backend():

@@ -92,6 +92,7 @@ class TestKnownHardware:
             ("1d22", "3684", "120000", "Kunlunxin XPU"),
             ("1d22", "3688", "120000", "Kunlunxin XPU"),
             ("2057", "3689", "078000", "Kunlunxin XPU"),
+            ("1eff", "1250", "120000", "Rebellions NPU"),
         ],
     )
     def test_by_pci(self, machine, vendor, device, class_code, label):
@@ -110,6 +111,7 @@ class TestKnownHardware:
             ("/dev/tcaicard0", "Tecorigin SDAA card"),
             ("/dev/biren/card_0", "Biren GPU"),
             ("/dev/xpu0", "Kunlunxin XPU"),
+            ("/dev/rbln0", "Rebellions NPU"),
         ],
     )
     def test_by_node(self, machine, node, label):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from accel_core.errors import message
+
 __all__ = ["hint_for"]
 
 
@@ -19,15 +21,8 @@ def hint_for(error: BaseException, hints: Iterable[tuple[str, str]]) -> str | No
     while link is not None and not any(link is known for known in chain):  # a chain may be a ring
         chain.append(link)
         link = link.__cause__ or link.__context__
-    text = "\n".join(map(_text, chain))
+    text = "\n".join(map(message, chain))
     return next((hint for pattern, hint in hints if _is_in(pattern, text)), None)
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # its own message fails, and that of another in the chain may say enough
-        return ""
 
 
 def _is_in(pattern: str, text: str) -> bool:

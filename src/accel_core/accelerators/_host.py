@@ -93,10 +93,9 @@ class PeakMemory:
 
     def reset(self) -> None:
         """Start again from what is in memory now."""
-        started_again = True
         try:
             _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
-        except OSError:
-            started_again = False  # not Linux, or not permitted here
-        self._floor = 0 if started_again else high_water()
+            self._floor = 0
+        except OSError:  # not Linux, or not permitted here
+            self._floor = high_water()
         self._sampled = resident()

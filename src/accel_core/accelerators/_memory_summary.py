@@ -30,18 +30,15 @@ _FIRST, _WIDTH = 28, 12
 def summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, abbreviated: bool) -> str:
     """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
     pools = _POOLS[:1] if abbreviated else _POOLS
-    amounts = [*_rows(stats, _BYTES, pools, _bytes)]
-    counts = [*_rows(stats, _COUNTS, pools, str)]
     events = [f"{label}: {stats[key]}" for key, label in _EVENTS.items() if key in stats]
     width = _FIRST + len(_COLUMNS) * (_WIDTH + 3)
     rule = "-" * width
-    lines = [f"Memory of {device}".center(width).rstrip(), rule, _line("", _COLUMNS.values()), rule]
-    if not (amounts or counts):
-        lines.append("The device tells nothing of its memory's use.")
-    lines += amounts
-    if amounts and counts:
-        lines.append(rule)
-    lines += counts
+    lines = [f"Memory of {device}".center(width).rstrip(), rule, _line("", _COLUMNS.values())]
+    tables = [[*_rows(stats, _BYTES, pools, _bytes)], [*_rows(stats, _COUNTS, pools, str)]]
+    if not any(tables):
+        tables = [["The device tells nothing of its memory's use."]]
+    for rows in filter(None, tables):
+        lines += [rule, *rows]
     if memory is not None:
         events.insert(0, f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
     if events:

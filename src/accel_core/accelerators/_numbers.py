@@ -7,9 +7,10 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
+from zlib import crc32
 
 from accel_core.accelerators._devices import Base, Devices
-from accel_core.errors import InvalidArgumentError
+from accel_core.errors import InvalidArgumentError, InvalidDeviceError
 
 if TYPE_CHECKING:
     import torch
@@ -189,9 +190,30 @@ class Random(Devices):
         """
         return self.default_generator(self._index(device_index)).get_state()
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
-        """Restore the device's generator to a state from `get_rng_state`."""
-        self.default_generator(self._index(device_index)).set_state(new_state)
+    def set_rng_state(
+        self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
+    ) -> None:
+        """Restore the device's generator to a state from `get_rng_state`.
+
+        A state that `torch.load(..., map_location=...)` has moved to the device is read back first. Another
+        kind of device has states of another size, which raises `InvalidDeviceError`, a `ValueError`. With
+        `strict=False` such a state seeds the generator, the same state always alike: a run that resumes on
+        another device draws other numbers, and the same ones whenever it is repeated.
+        """
+        state, own = new_state.cpu(), self.get_rng_state(device_index).numel()
+        if state.numel() == own:
+            self._restore_rng_state(state, device_index)
+        elif strict:
+            raise InvalidDeviceError(
+                f"{self.name}: a state of another device: {state.numel()} bytes, this one has {own}. "
+                "Seed anew: set_rng_state(state, strict=False), or manual_seed(seed)"
+            )
+        else:
+            with self.device_guard(self._index(device_index)):
+                self.manual_seed(crc32(bytes(state.tolist())))
+
+    def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
+        self.default_generator(self._index(device_index)).set_state(state)
 
     @contextmanager
     def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:

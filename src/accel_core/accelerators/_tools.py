@@ -79,10 +79,7 @@ class Compile(Base):
             entered.__exit__(None, None, None)
 
     def _open_ranges(self) -> list[Any]:
-        try:
-            ranges: list[Any] = self._ranges.stack
-        except AttributeError:
-            ranges = self._ranges.stack = []
+        ranges: list[Any] = self._ranges.__dict__.setdefault("stack", [])  # this thread's
         return ranges
 
     @contextmanager

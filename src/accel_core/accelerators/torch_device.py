@@ -317,15 +317,14 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         """Seed the generators of all devices alike."""
         self._vendor["manual_seed_all"](seed)
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
-        """Restore the device's generator to a state from `get_rng_state`."""
+    def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
         restore = self._vendor["set_rng_state"]
         if restore is None:
-            super().set_rng_state(new_state, device_index)
+            super()._restore_rng_state(state, device_index)
         elif device_index is None:
-            restore(new_state)
+            restore(state)
         else:
-            restore(new_state, self._checked_index(device_index))
+            restore(state, self._checked_index(device_index))
 
     # Streams
 

@@ -42,7 +42,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 
 def _parsed(parse: Callable[[str], T], value: str) -> T:
-    """What the settings' own parser makes of a value, its complaint as a usage error."""
+    """Parse a value as the settings do; a complaint is a usage error."""
     try:
         return parse(value)
     except ValueError as error:

@@ -9,6 +9,9 @@ from accel_core.machine.vendor_package import VendorPackage, vendor_package
 
 __all__ = ["described", "vendor_packages"]
 
+#: Most backends share torch, and a command lives for one answer.
+_known = cache(vendor_package)
+
 
 def described(verdict: Verdict) -> dict[str, object]:
     """The verdict as JSON can hold it, with the vendor's packages as they are installed."""
@@ -24,10 +27,5 @@ def vendor_packages(verdict: Verdict) -> list[VendorPackage]:
 
     Of a single module, and of what no distribution has brought, nothing is known.
     """
-    found = map(_package, verdict.vendor_import)
+    found = map(_known, verdict.vendor_import)
     return [package for package in found if package is not None and package.distribution]
-
-
-@cache  # most backends share torch, and a command lives for one answer
-def _package(module: str) -> VendorPackage | None:
-    return vendor_package(module)

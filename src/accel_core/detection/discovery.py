@@ -13,7 +13,7 @@ from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin, plugins
 from accel_core.detection.plugins import EntryPoint, find_entry_points, name_of, provenance
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.detection.records import Candidate, Found, Outcome, Status, Unloaded
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
 __all__ = ["Load", "builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]
@@ -31,7 +31,7 @@ def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
     one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
     """
     settings = read()
-    return find(None, settings, loader(settings, isolated=isolated))
+    return Found(find(None, settings, loader(settings, isolated=isolated)))
 
 
 def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:

@@ -6,16 +6,19 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from accel_core._text import clean, printable
+from accel_core._text import clean, html_table, printable
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
 from accel_core.settings import Pin
 
-__all__ = ["Candidate", "Choice", "How", "Outcome", "Selection", "Status", "Unloaded", "Verdict", "verdict"]
+__all__ = [
+    "Candidate", "Choice", "Found", "How", "Outcome", "Selection", "Status", "Unloaded", "Verdict",
+    "verdict",
+]  # fmt: skip
 
 
 class Status(str, enum.Enum):
@@ -127,6 +130,19 @@ class Unloaded(_Known):
     priority = 0
 
 
+class Found(tuple[Candidate | Unloaded, ...]):
+    """What `discover` gives; in a notebook a line for each, or a table."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text("\n".join(map(str, self)))
+
+    def _repr_html_(self) -> str:
+        rows = ((c.name, c.priority, c.provenance) for c in self)
+        return html_table(("backend", "priority", "from"), *rows)
+
+
 _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
@@ -225,6 +241,8 @@ def verdict(
     `broken`: what else does not work, though the outcome remains: no mended package brings a device.
     """
     backend = candidate.backend if isinstance(candidate, Candidate) else None
+    texts = ("device_type", "description", "url", "hardware")
+    declared: dict[str, Any] = {name: getattr(backend, name, "") for name in texts}
     found = Verdict(
         name=candidate.name,
         status=outcome.status,
@@ -235,14 +253,11 @@ def verdict(
         evidence=clean(str(evidence or "")),
         ms=ms,
         priority=candidate.priority,
-        device_type=backend.device_type if backend else "",
         vendor_import=backend.vendor_imports if backend else (),
         provenance=candidate.provenance,
         builtin=candidate.builtin,
-        description=backend.description if backend else "",
-        url=backend.url if backend else "",
         error=outcome.error,
-        hardware=backend.hardware if backend else "",
+        **declared,
         absent=(evidence is not None and not evidence)
         or not (backend is None or platform_matches(backend.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
@@ -341,6 +356,16 @@ class Selection(NamedTuple):
             lines.append("Variables: " + ", ".join(f"{k}={v!r}" for k, v in self.environ.items()))
         lines.append(f"Chosen by process {self.pid} in {self.ms:.1f} ms.")
         return printable("\n".join(lines))
+
+    # In a notebook: the choice alone as text, every verdict as a table.
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(str(self).partition("\n")[0])
+
+    def _repr_html_(self) -> str:
+        words = [f"usable: {self.how.words}" if v.usable else v.status.words for v in self.verdicts]
+        rows = ((v.name, what, v.reason, v.hint) for v, what in zip(self.verdicts, words, strict=True))
+        return html_table(("backend", "verdict", "why", "next step"), *rows)
 
 
 class Choice(NamedTuple):

@@ -19,10 +19,8 @@ __all__ = [
     "cgroup_memory_limit",
     "names_in",
     "numa_node_count",
-    "numa_nodes",
     "on_linux",
     "parse_number",
-    "parse_ranges",
     "path_exists",
     "platform_matches",
     "read_text",
@@ -96,25 +94,12 @@ def platform_matches(platforms: tuple[str, ...]) -> bool:
 # --- NUMA nodes and cores ------------------------------------------------------------------------------
 
 _NODES = "/sys/devices/system/node"
-#: No machine has more cores; also keeps a malformed range from filling memory.
-_MOST_CORES = 1 << 16
-
-
-def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
-    """The logical cores of each NUMA node that has some; memory-only nodes (CXL, HBM) are left out."""
-    nodes = {}
-    for name in names_in(_NODES, root):
-        number = parse_number(name.removeprefix("node"))
-        if name.startswith("node") and number is not None:
-            cores = parse_ranges(read_text(f"{_NODES}/{name}/cpulist", root))
-            if cores:
-                nodes[number] = cores
-    return nodes
 
 
 def numa_node_count(root: str = "/") -> int:
-    """Number of NUMA nodes that have cores, at least 1."""
-    return max(1, len(numa_nodes(root)))
+    """Number of NUMA nodes that have cores, at least 1; memory-only nodes (CXL, HBM) have an empty list."""
+    numbered = (n for n in names_in(_NODES, root) if n.startswith("node") and n[4:].isdigit())
+    return max(1, sum(bool(read_text(f"{_NODES}/{name}/cpulist", root).strip()) for name in numbered))
 
 
 def allowed_cores() -> frozenset[int] | None:
@@ -130,18 +115,6 @@ def usable_cores() -> int:
     count = len(allowed) if allowed else os.cpu_count() or 1
     quota = cgroup_cpu_quota()
     return max(1, count if quota is None else min(count, math.ceil(quota)))
-
-
-def parse_ranges(text: str) -> tuple[int, ...] | None:
-    """The numbers in `"0-3,8"`, as the kernel writes lists of cores; `None` for anything else."""
-    cores: set[int] = set()
-    for part in text.strip().split(","):
-        first, dash, last = part.partition("-")
-        begin, end = parse_number(first), parse_number(last if dash else first)
-        if begin is None or end is None or not begin <= end < _MOST_CORES:
-            return None
-        cores.update(range(begin, end + 1))
-    return tuple(sorted(cores))
 
 
 def parse_number(text: str) -> int | None:

@@ -54,11 +54,8 @@ class Placement(NamedTuple):
 
     def step(self, backend: Backend) -> str:
         """Say how a process in such a container or job gets devices of `backend`; empty if unknown."""
-        return "; ".join(
-            filter(
-                None, [self.schedulers_step(backend) if self.withheld(backend) else "", self._start(backend)]
-            )
-        )
+        asked = self.schedulers_step(backend) if self.withheld(backend) else ""
+        return "; ".join(filter(None, [asked, self._start(backend)]))
 
     def schedulers_step(self, backend: Backend) -> str:
         """Give the request to Slurm, else to Kubernetes; empty outside of both."""

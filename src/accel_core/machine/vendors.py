@@ -131,6 +131,9 @@ VENDORS = (
             *("2057:3686", "2057:3687", "2057:3688", "2057:3689"),
         ),
     ),
+    # vllm-rbln 0.12.0, vllm_rbln/v1/worker/utils.py, has the node; the wheel of
+    # backend.ai-accelerator-rebellions 26.9.6, common/plugin.py, "VID 1eff".
+    Vendor("Rebellions NPU", "rbln", nodes=("/dev/rbln[0-9]*",), pci=("1eff",)),
     # torch 2.13, torch/backends/mps/__init__.py. It is a part of Apple silicon, without node or PCI id.
     Vendor("Apple GPU", "mps", platform="darwin-arm64"),
 )

@@ -37,7 +37,7 @@ _LEVEL_ZERO = re.compile(rf"({_DIGITS})\.({_DIGITS})")
 _CUDA_ID = re.compile(rf"GPU-{_HEX}|MIG-{_HEX}|MIG-GPU-{_HEX}/{_DIGITS}/{_DIGITS}")
 #: Cambricon reads a value as UUIDs when it has a hyphen and at least the length of one UUID.
 _MLU_UUID_LENGTH = 36
-_MLU_UUID = re.compile(r"[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
+_MLU_UUID = re.compile(rf"(?=.{{{_MLU_UUID_LENGTH}}})[0-9A-Za-z]+(-[0-9A-Za-z]+)+")
 #: A Gaudi server has eight modules.
 _MODULES = range(8)
 
@@ -127,8 +127,7 @@ def hiding(backend: Backend, environ: Mapping[str, str]) -> Hidden | None:
     Each of `visible_devices_filters` hides by itself. Of `visible_devices` the first that is set counts, as
     in the vendors' runtimes.
     """
-    first = next((name for name in backend.visible_devices if name in environ), None)
-    for variable in (*backend.visible_devices_filters, *([] if first is None else [first])):
+    for variable in counting_variables(backend, environ):
         value = environ.get(variable)
         if value is None:
             continue
@@ -304,49 +303,33 @@ def _order(item: Id) -> list[int]:
 # --- The table -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Grammar:
-    """How one grammar is read, what may be written in it, and how to say that."""
+class _Grammar(NamedTuple):
+    """How one grammar is read, what may be written in it beside indices, and how to say that."""
 
     parse: Callable[[str], VisibleDevices]
-    accepts: Callable[[Id], bool]
     expected: str
+    #: The vendor's identifiers; no identifier fits the expression that stands here by default.
+    identifier: re.Pattern[str] = re.compile(r"(?!)")
     #: Written in ascending order: the runtime wants it so, or the order has no meaning.
     ordered: bool = False
 
-
-def _is_index(item: Id) -> bool:
-    # `type is`: True is an int to isinstance, and True as a device is a mistake.
-    return type(item) is int and 0 <= item < 10**9
-
-
-def _is_cuda(item: Id) -> bool:
-    return _is_index(item) or (isinstance(item, str) and bool(_CUDA_ID.fullmatch(item)))
-
-
-def _is_mlu(item: Id) -> bool:
-    return _is_index(item) or (
-        isinstance(item, str) and len(item) >= _MLU_UUID_LENGTH and bool(_MLU_UUID.fullmatch(item))
-    )
-
-
-def _is_level_zero(item: Id) -> bool:
-    return _is_index(item) or (isinstance(item, str) and bool(_LEVEL_ZERO.fullmatch(item)))
+    def accepts(self, item: Id) -> bool:
+        """Whether `item` names a device; `parse` refuses what is out of range, or does not mix."""
+        if isinstance(item, str):
+            return bool(self.identifier.fullmatch(item))
+        # True is an int to isinstance, and as a device it is a mistake.
+        return type(item) is int and 0 <= item < 10**9
 
 
 _TABLE = {
-    "cuda": _Grammar(_cuda, _is_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
-    "ascending": _Grammar(_ascending, _is_index, "ascending indices without spaces: '0,1'", ordered=True),
-    "modules": _Grammar(
-        _modules,
-        lambda item: _is_index(item) and item in _MODULES,
-        "one or more module ids from 0 to 7, each once: '0,1'",
-    ),
-    "mlu": _Grammar(_mlu, _is_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
+    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", _CUDA_ID),
+    "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", ordered=True),
+    "modules": _Grammar(_modules, "one or more module ids from 0 to 7, each once: '0,1'"),
+    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", _MLU_UUID),
     "level-zero": _Grammar(
-        _level_zero, _is_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True
+        _level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", _LEVEL_ZERO, ordered=True
     ),
-    "indices": _Grammar(_indices, _is_index, "indices, each once: '0,1'"),
+    "indices": _Grammar(_indices, "indices, each once: '0,1'"),
 }
 
 

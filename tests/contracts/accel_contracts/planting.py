@@ -26,7 +26,8 @@ def plant(plugin: Path, copy: Path, *faults: str) -> Path:
     """A copy of the plugin whose `empty_cache` does the `faults`; returns the file that they are in."""
     shutil.copytree(plugin / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
     module, _, _ = declared(plugin)[0].accelerator.partition(":")
-    kinds = {backend.accelerator.partition(":")[2] for backend in declared(plugin)}
+    module = module or f"{plugin.name}.__init__"  # one without a class of its own: the function alone is read
+    kinds = {backend.accelerator.partition(":")[2] for backend in declared(plugin)} - {""}
     path = copy / f"{module.replace('.', '/')}.py"
     body = "\n    ".join(faults)
     planted = f"\n\nimport contextlib\n\ndef _planted(self):\n    {body}\n\n"

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accel_train.launch.environment import as_deepspeed, as_shell, forwarded
     from accel_train.launch.process_group import ProcessGroupOptions, RankContext, init_process_group
+    from accel_train.loading import can_pin_memory
     from accel_train.ops.builder import OpBuilder
     from accel_train.staged.group import StagedProcessGroup
 
@@ -27,6 +28,7 @@ _HOME = {
     "StagedProcessGroup": "staged.group",
     "as_deepspeed": "launch.environment",
     "as_shell": "launch.environment",
+    "can_pin_memory": "loading",
     "forwarded": "launch.environment",
     "init_process_group": "launch.process_group",
 }
@@ -38,6 +40,7 @@ __all__ = [
     "StagedProcessGroup",
     "as_deepspeed",
     "as_shell",
+    "can_pin_memory",
     "forwarded",
     "init_process_group",
 ]

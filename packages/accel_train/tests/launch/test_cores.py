@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_core.probing import host
-from accel_train.launch.cores import format_ranges, physical_cores
+from accel_train.launch.cores import format_ranges, numa_nodes, parse_ranges, physical_cores
 from accel_train.launch.plan import Cores, share_out
 
 
@@ -98,4 +97,14 @@ def test_hyper_threads_of_a_core_belong_together(machine):
 
 @given(st.lists(st.integers(0, 500), unique=True).map(sorted))
 def test_ranges_are_read_as_they_are_written(numbers):
-    assert host.parse_ranges(format_ranges(numbers)) == (tuple(numbers) or None)
+    assert parse_ranges(format_ranges(numbers)) == (tuple(numbers) or None)
+
+
+def test_only_folders_of_nodes_with_cores_are_nodes(machine):
+    """The third has memory only, as with CXL or HBM."""
+    assert numa_nodes(machine({0: "0-1", 1: "2", 2: "", "s": "3", "": "4"})) == {0: (0, 1), 1: (2,)}
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "3-1", "0-", "1,,2", "0-99999999", "-1", "0-3\n4"])
+def test_malformed_lists_count_as_absent(machine, text):
+    assert numa_nodes(machine({0: text})) == {}

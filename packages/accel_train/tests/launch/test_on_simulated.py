@@ -34,6 +34,7 @@ with init_process_group() as rank:
     torch.distributed.all_reduce(value)
     said = [rank.rank, str(rank.device), rank.backend, rank.accelerator.name, rank.accelerator.device_count(),
             value.tolist(), os.environ.get("CN_VISIBLE_DEVICES")]
+    rank.barrier()
 Path(sys.argv[1], str(rank.rank)).write_text(json.dumps(said))
 """
 

@@ -37,6 +37,24 @@ assert not torch.distributed.is_initialized()
         assert representation == f"<RankContext rank {number} of 2 on cpu over gloo>"
 
 
+def test_one_rank_prints_and_a_barrier_waits_for_all(ranks, tmp_path):
+    """Rank 1 comes late, and has written its file when rank 0 goes on."""
+    ended = ranks(
+        f"late = {str(tmp_path / 'late')!r}"
+        """
+with init_process_group(timeout=seconds(30)) as rank:
+    if not rank.is_main:
+        time.sleep(0.3)
+        open(late, "w").close()
+    rank.barrier()
+    rank.print("seen:", os.path.exists(late), end="!", sep=" ")
+    rank.print(rank.is_main, file=sys.stderr)
+"""
+    )
+    said = [(end.returncode, end.stdout, end.stderr) for end in ended]
+    assert said == [(0, "seen: True!", "True\n"), (0, "", "")]
+
+
 def test_without_a_block_and_one_group_after_another(ranks):
     """Every round meets at the same port, which is free whenever a rank has left, whoever holds a group."""
     ended = ranks(

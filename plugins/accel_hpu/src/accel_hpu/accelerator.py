@@ -121,10 +121,12 @@ class HPUAccelerator(TorchAccelerator):
         self._device_number(device_index)
         return super().get_rng_state(0)
 
-    def set_rng_state(self, new_state: torch.Tensor, device_index: Device = None) -> None:
+    def set_rng_state(
+        self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
+    ) -> None:
         """Restore the one generator, whatever the index."""
         self._device_number(device_index)
-        super().set_rng_state(new_state, 0)
+        super().set_rng_state(new_state, 0, strict)
 
     # Streams: of the process's own device
 

@@ -6,7 +6,35 @@ from collections.abc import Collection, Sequence
 
 from accel_core.probing import host
 
-__all__ = ["format_ranges", "physical_cores"]
+__all__ = ["format_ranges", "numa_nodes", "parse_ranges", "physical_cores"]
+
+_NODES = "/sys/devices/system/node"
+#: No machine has more cores; also keeps a malformed range from filling memory.
+_MOST_CORES = 1 << 16
+
+
+def numa_nodes(root: str = "/") -> dict[int, tuple[int, ...]]:
+    """Return the logical cores of each NUMA node that has some; memory-only nodes (CXL, HBM) are left out."""
+    nodes = {}
+    for name in host.names_in(_NODES, root):
+        number = host.parse_number(name.removeprefix("node"))
+        if name.startswith("node") and number is not None:
+            cores = parse_ranges(host.read_text(f"{_NODES}/{name}/cpulist", root))
+            if cores:
+                nodes[number] = cores
+    return nodes
+
+
+def parse_ranges(text: str) -> tuple[int, ...] | None:
+    """Return the numbers in `"0-3,8"`, as the kernel writes lists of cores; `None` for anything else."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, dash, last = part.partition("-")
+        begin, end = host.parse_number(first), host.parse_number(last if dash else first)
+        if begin is None or end is None or not begin <= end < _MOST_CORES:
+            return None
+        cores.update(range(begin, end + 1))
+    return tuple(sorted(cores))
 
 
 def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...]]:
@@ -14,7 +42,7 @@ def physical_cores(ids: Collection[int], root: str = "/") -> list[tuple[int, ...
     cores: dict[int, list[int]] = {}
     for core in sorted(ids):
         file = f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
-        siblings = host.parse_ranges(host.read_text(file, root)) or (core,)
+        siblings = parse_ranges(host.read_text(file, root)) or (core,)
         cores.setdefault(min(siblings), []).append(core)
     return [tuple(threads) for _, threads in sorted(cores.items())]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from accel_core.errors import LaunchError
 from accel_core.probing import DS_ACCELERATOR, devices, host
-from accel_train.launch.cores import format_ranges, physical_cores
+from accel_train.launch.cores import format_ranges, numa_nodes, physical_cores
 from accel_train.launch.variables import ACCEL_COMMUNICATION_BACKEND
 
 __all__ = [
@@ -167,7 +167,7 @@ def share_out(
     """
     nodes = {
         node: physical_cores(usable, root)
-        for node, ids in host.numa_nodes(root).items()
+        for node, ids in numa_nodes(root).items()
         if (usable := set(ids) & set(allowed))
     }
     nodes = nodes or {0: physical_cores(allowed, root)}

@@ -79,6 +79,26 @@ class RankContext:
     def __repr__(self) -> str:
         return f"<RankContext rank {self.rank} of {self.world_size} on {self.device} over {self.backend}>"
 
+    @property
+    def is_main(self) -> bool:
+        """Whether this is rank 0 of the job, which writes files and reports."""
+        return self.rank == 0
+
+    def print(self, *values: object, **options: Any) -> None:
+        """Print once a job: on rank 0, at once. `options` are those of Python's `print`."""
+        if self.is_main:
+            print(*values, **{"flush": True, **options})  # noqa: T201 - the program's own words
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here and this rank's device has done its work.
+
+        Leaving the `with` block waits for the others too, without this.
+        """
+        torch = import_torch()
+        # Not torch's own barrier: some communication backends refuse its `device_ids`, and others want them.
+        torch.distributed.all_reduce(torch.zeros(1, device=self.device))
+        self.accelerator.synchronize()
+
     def __enter__(self) -> RankContext:
         return self
 

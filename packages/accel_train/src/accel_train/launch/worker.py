@@ -14,7 +14,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 
-from accel_core.probing import AUTOLOAD, host
+from accel_core.probing import AUTOLOAD
+from accel_train.launch.cores import parse_ranges
 
 __all__ = ["REFUSED", "main"]
 
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     ranks = json.loads(plan.removeprefix("--plan="))
     mine = ranks[int(os.environ["LOCAL_RANK"])]
     os.environ.update(mine["environment"])
-    cores = host.parse_ranges(mine["cores"])
+    cores = parse_ranges(mine["cores"])
     if cores:
         try:
             os.sched_setaffinity(0, cores)

@@ -1,0 +1,28 @@
+"""What a `DataLoader` needs to know of the accelerator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import accel_core
+from accel_core.probing import import_torch
+
+if TYPE_CHECKING:
+    from accel_core import Accelerator
+
+__all__ = ["can_pin_memory"]
+
+
+def can_pin_memory(accelerator: Accelerator | None = None) -> bool:
+    """Return what to give to a `DataLoader` as `pin_memory`: whether pinned batches help this accelerator.
+
+    `None` means the current one. False for the processor, for a device without page-locked memory, and for an
+    accelerator that is not torch's own, as torch would pin for another device. This starts the device: ask in
+    the process that trains.
+    """
+    asked = accel_core.get_accelerator() if accelerator is None else accelerator
+    torch = import_torch()
+    torchs = torch.accelerator.current_accelerator()
+    if not asked.is_accelerator() or torchs is None or torchs.type != asked.device_type:
+        return False
+    return asked.is_pinned(asked.pin_memory(torch.empty(1)))

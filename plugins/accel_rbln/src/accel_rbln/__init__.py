@@ -1,0 +1,81 @@
+"""Rebellions NPUs for accel-core: what the backend `rbln` is, and the next step after its known errors.
+
+Read from the wheels that the registry has: torch-rbln 0.12.0 (Apache-2.0), beside it vllm-rbln 0.12.0,
+optimum-rbln 0.12.0 and backend.ai-accelerator-rebellions 26.9.6. Importing this module imports neither torch
+nor torch_rbln.
+"""
+
+from __future__ import annotations
+
+from accel_core import Backend, hookimpl
+
+__all__ = ["BACKEND"]
+
+_COMPILER = (
+    "install rebel-compiler from Rebellions' package index, for which you need an RBLN Portal account: "
+    "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html"
+)
+
+#: What an error's text says, and what the user can do about it; the first that fits counts. The texts are
+#: those that `import torch_rbln` 0.12.0 gave: without rebel-compiler, and with other libraries called
+#: librbln.so; and those that its libc10_rbln.so holds.
+_HINTS = (
+    (r"could not find librbln\.so|RBLN device runtime is not loaded", _COMPILER),
+    (r"RBLN ABI mismatch|Failed to load \S*librbln\.so|undefined symbol: (_ZN4rbln|rbln_)",
+     "install the rebel-compiler made for your torch-rbln: `python -m torch_rbln.diagnose` shows both"),
+    (r"undefined symbol",
+     "install the torch that your torch-rbln was built for: `pip check` names it"),
+    (r"privateuse1|already been (set|registered)",
+     "a process has room for one vendor: set DS_ACCELERATOR=rbln before anything imports another's package"),
+    (r"Invalid RBLN_DEVICE_MAP|RBLN_NPUS_PER_DEVICE must|RBLN_DEVICE_MAP=",
+     "unset RBLN_DEVICE_MAP and RBLN_NPUS_PER_DEVICE: each NPU is then a device of its own"),
+    (r"in use by another process|may be out of memory|lack of device memory",
+     "`rbln-smi` shows which processes hold the NPUs and their memory"),
+)  # fmt: skip
+
+BACKEND = Backend(
+    name="rbln",
+    # After every device that people train on: torch-rbln's METADATA calls it beta and not for production.
+    priority=175,
+    device_type="rbln",
+    vendor_import="torch_rbln",
+    description="Rebellions NPUs, through torch-rbln",
+    url="https://docs.rbln.ai/latest/software/rbln_pytorch/overview.html",
+    # In this order, says torch-rbln's METADATA: it requires a torch that only torch's own index has.
+    install_hint=(
+        "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu, "
+        "then pip install torch-rbln==0.12.0"
+    ),
+    # torch.accelerator, on which accel-core builds, is there from 2.6 on. Each torch-rbln is for one torch,
+    # which its METADATA pins: 2.13.0+cpu for 0.12.0, 2.11.0+cpu for 0.4.0.
+    requires=("torch>=2.6",),
+    platforms=("linux",),
+    hardware="Rebellions NPU",
+    # vllm_rbln/v1/worker/utils.py reads the cards from /dev/rbln0 and so on.
+    device_nodes=("/dev/rbln[0-9]*",),
+    # backend.ai-accelerator-rebellions, common/plugin.py: "devices with VID 1eff".
+    pci_ids=("1eff",),
+    # vllm_rbln/v1/worker/utils.py, `RBLN_SYSFS_CLASS_DIR`; optimum-rbln's errors name rbln-smi.
+    driver_file="/sys/class/rebellions",
+    driver_hint="install the RBLN Driver; `rbln-smi` shows when it works",
+    # backend.ai-accelerator-rebellions, common/plugin.py, gives a container both.
+    container_hint="start it with its NPUs: docker run --device /dev/rbln0 --device /dev/rsd0",
+    # https://docs.rbln.ai/v0.11.0/software/system_management/kubernetes/device_plugin.html
+    granted_by=(("kubernetes", "rebellions.ai/npu"),),
+    hints=_HINTS,
+    # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers RBLN_DEVICES.
+    visible_devices=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),
+    visible_devices_grammar="indices",
+    # Not all of RBLN_: RBLN_LOCAL_IP and RBLN_RDMA_IP are of one host (torch_rbln/_internal/rdma_env.py).
+    export_envs=("TORCH_RBLN", "RBLN_NPUS_PER_DEVICE", "RBLN_ROOT_IP", "RCCL_PORT_GEN", "LD_LIBRARY", "PATH"),
+    communication_backend="rbln-ccl",
+    # torch_rbln/_internal/monkey_patches.py: rebel-compiler registers it at the first torch.compile.
+    compile_backend="rbln",
+    private_use1=True,
+)
+
+
+@hookimpl
+def accel_backends() -> Backend:
+    """Return the one backend of this plugin."""
+    return BACKEND

@@ -1,0 +1,80 @@
+"""The real torch-rbln from the registry, on a machine without an NPU and without rebel-compiler.
+
+A hundredth of the size of other vendors' packages: a session of its own would take longer to make.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+WHEEL = "torch-rbln==0.12.0"
+COMPILER = "install rebel-compiler from Rebellions' package index"
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the unpacked wheel."""
+    pytest.importorskip("torch")
+    made = tmp_path_factory.mktemp("rbln")
+    venv.create(made / "pip", with_pip=True)
+    pip = [
+        str(made / "pip/bin/python"),
+        "-m",
+        "pip",
+        "install",
+        "--no-deps",
+        "--target",
+        str(made / "wheel"),
+        WHEEL,
+    ]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    if "No matching distribution" in done.stderr:
+        pytest.skip(f"the registry has no {WHEEL} for this Python and system")
+    assert done.returncode == 0, done.stderr
+    return made / "wheel"
+
+
+def run(wheel: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environ = {k: v for k, v in os.environ.items() if k != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+    environ |= {"PYTHONPATH": str(wheel), **variables}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+
+
+def test_torch_itself_cannot_be_imported(wheel):
+    done = run(wheel, "-c", "import torch")
+    assert done.returncode != 0
+    assert "Could not find librbln.so" in done.stderr
+
+
+def test_a_program_goes_on_with_the_cpu(wheel):
+    done = run(wheel, "-c", "import accel_core; print(accel_core.get_accelerator().name)", DS_ACCELERATOR="")
+    assert (done.returncode, done.stdout.split()) == (0, ["cpu"]), done.stderr
+
+
+def test_a_pin_says_what_is_missing(wheel):
+    done = run(wheel, "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="rbln")
+    assert "is not usable: torch_rbln failed: FileNotFoundError" in done.stderr
+    assert COMPILER in done.stderr
+
+
+def test_the_verdict_and_the_doctors_next_step(wheel):
+    done = run(wheel, "-m", "accel_core", "why", "rbln", "--json")
+    verdict = json.loads(done.stdout)["backends"][0]
+    assert verdict["status"] == "no_device", done.stdout
+    assert verdict["reason"].startswith(
+        "this machine has no Rebellions NPU (none of /dev/rbln[0-9]*, PCI 1eff)"
+    )
+    assert COMPILER in verdict["hint"]
+    found = run(wheel, "-m", "accel_core", "doctor").stdout
+    assert COMPILER in found
+    assert "pip uninstall torch-rbln, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in found
