@@ -1,4 +1,4 @@
-"""What `TorchAccelerator` takes from a vendor's module, and how a vendor's function becomes a member.
+"""Functions that `TorchAccelerator` takes from a vendor's module, and how a vendor's function becomes a member.
 
 A function stands in the member's place as it is where the calls are the same; else one of the functions below
 is put in between.

@@ -1,4 +1,4 @@
-"""What every section of the interface stands on: an accelerator's identity, and its devices by index."""
+"""The base of every section of the interface: an accelerator's identity, and its devices by index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `DataLoader` needs to know of the accelerator."""
+"""Page-locked memory for a `DataLoader`, right on every device."""
 
 from __future__ import annotations
 
