@@ -113,7 +113,7 @@ def _run(job: dict[str, Any], settings: Settings, *, live: bool) -> ChildReport:
 
     try:
         return child.run(
-            answer_in_child, job, _STAGE * settings.probe_timeout, each_stage=True, as_we_are=True, live=live
+            answer_in_child, job, _STAGE * settings.probe_timeout, as_we_are=True, live=live
         )
     except OSError as error:
         raise BackendUnavailableError(

@@ -15,7 +15,7 @@ from accel_core.settings import Pin, Settings
 
 __all__ = [
     "MANY", "conflict", "fallback", "is_uninstalled", "merely_absent", "merged", "none_found", "not_found",
-    "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
+    "not_known", "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
 ]  # fmt: skip
 
 # --- Verdicts ------------------------------------------------------------------------------------------
@@ -203,7 +203,9 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Se
     verdicts = merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
-        refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
+        known = f"{v.name} ({v.provenance}) is not usable"
+        late = f"Whether {v.name} ({v.provenance}) is usable is not known"
+        refusal = f"{late if v.status is Status.TIMED_OUT else known}: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
 
@@ -212,6 +214,12 @@ def _instead(others: Sequence[str]) -> str:
     if len(others) == 1:
         return f"Or set DS_ACCELERATOR={others[0]}."
     return f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
+
+
+def not_known(late: Sequence[Verdict]) -> str:
+    """The message for a choice before which backends come that gave no answer in time."""
+    who = "; ".join(f"{v.name} ({v.provenance}) gave {v.reason}" for v in late)
+    return f"Which backend would be chosen is not known: {who}. {_next(late[0].hint)}"
 
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:

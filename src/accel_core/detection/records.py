@@ -315,6 +315,11 @@ class Selection(NamedTuple):
     #: it was looked for, and no verdict says it.
     autoload: tuple[str, ...] = ()
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether what would be chosen is not known, for a backend gave no answer in time."""
+        return self.chosen is None and any(v.status is Status.TIMED_OUT for v in self.verdicts)
+
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""
         same = {name: value for name, value in self._asdict().items() if name != "provenance"}

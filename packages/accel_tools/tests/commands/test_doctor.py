@@ -141,7 +141,7 @@ def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
 def test_of_a_torch_that_takes_too_long_nothing_is_known(accel):
     layouts._write(accel.world.site, {"torch/__init__.py": "__import__('time').sleep(60)\n"})
     finding = findings(accel.json(*ONE, "--timeout", "0.5", status=1))[""]
-    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 60")
+    assert (finding["level"], finding["step"]) == ("warning", "give it longer: --timeout 300")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])

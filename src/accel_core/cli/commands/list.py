@@ -30,11 +30,15 @@ _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT",
 )
 @options.probe_timeout
 @options.as_json
-def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context, *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
+) -> None:
     """List the backends: what can be used here, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
-    the verdicts themselves do not depend on DS_ACCELERATOR.
+    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 where a backend gave no
+    answer in time, so that what would be chosen is not known.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -46,6 +50,7 @@ def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json:
             table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
             notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
             output.write_page([*table, Paragraph(), *notes])
+    ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
@@ -163,6 +168,8 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cel
         return f"* {'pinned' if len(settings.pins) == 1 else 'preferred'} by {settings.asked}; {more}", ""
     if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
+    if choice.selection.is_unknown:
+        return choice.selection.problem, "yellow"
     if choice.candidate is not None:
         return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
     if any(verdict.usable for verdict in surveyed.verdicts):

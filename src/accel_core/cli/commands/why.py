@@ -92,7 +92,10 @@ def _headline(selection: Selection) -> list[Cell]:
         how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
-    return [("Nothing can be chosen. ", "bold red"), (text.clean(selection.problem.partition("\n")[0]), "")]
+    problem = text.clean(selection.problem.partition("\n")[0])
+    if selection.is_unknown:
+        return [(problem, "yellow")]
+    return [("Nothing can be chosen. ", "bold red"), (problem, "")]
 
 
 def _others(selection: Selection, headline: str) -> list[Verdict]:
@@ -194,7 +197,9 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
         total=len(surveyed.verdicts),
         above=above,
         chosen=is_chosen,
-        sentence=_sentence(verdict, chosen, settings, is_chosen=is_chosen),
+        sentence="What would be chosen is not known."
+        if choice.selection.is_unknown
+        else _sentence(verdict, chosen, settings, is_chosen=is_chosen),
     )
 
 

@@ -128,9 +128,8 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     if failed:
         # Who was ended by us died of SIGKILL, and is not the one to blame.
         rank, report = next((f for f in failed if f[1].returncode != -9), failed[0])
-        within = f" within {effort.patience:g} s" if report.timed_out else ""
         last = report.stderr.splitlines()[-1:] or [""]
-        return [], f"rank {rank} {report.ending}{within}. {last[0]}".strip()
+        return [], f"rank {rank} {report.ending}. {last[0]}".strip()
     return [answer for answer in answers if answer is not None], ""
 
 

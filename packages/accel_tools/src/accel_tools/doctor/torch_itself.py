@@ -33,8 +33,8 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
     if not failure:
         return Finding(Level.OK, "candidates.torch", f"torch {build.version} can be imported", facts=facts)
     if failure == _LATE:
-        what = f"whether torch {build.version} can be imported is not known: no answer within {timeout:g} s"
-        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 60", facts=facts)
+        what = f"whether torch {build.version} can be imported is not known: {place}"
+        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 300", facts=facts)
     facts |= {"root cause": failure, "raised by": place}
     if package is not None:
         facts["missing libraries"] = missing_libraries(unmet_libraries(package, environ))
@@ -48,7 +48,7 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
 
 
 def _tried(timeout: float) -> tuple[str, str]:
-    """Why the import fails, and where; both empty where it does not."""
+    """Why the import fails, and where; both empty where it does not; of a late one, how late."""
     try:
         report = child.run(import_in_child, {}, timeout)
     except OSError as error:
@@ -56,7 +56,7 @@ def _tried(timeout: float) -> tuple[str, str]:
     if report.answer is not None:
         return clean(str(report.answer["cause"])), clean(str(report.answer["where"]))
     if report.timed_out:
-        return _LATE, ""
+        return _LATE, f"no answer within {report.waited:g} s"
     return clean(f"its process {report.ending}{report.last_words}"), ""
 
 

@@ -76,7 +76,7 @@ def _variables(
     """What is forwarded, and for whom; by its declaration where the named one cannot be built here."""
     given = {"environ": environ}
     try:
-        seconds = max(_PATIENCE, 2 * settings.probe_timeout)
+        seconds = max(_PATIENCE, settings.probe_timeout)
         asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
     except BackendUnavailableError:
         found = (

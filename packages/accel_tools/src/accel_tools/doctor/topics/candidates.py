@@ -46,7 +46,7 @@ def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
     if surveyed.choice is None:
         return
     selection = surveyed.choice.selection
-    if selection.chosen is None and not told:
+    if selection.chosen is None and not (told or selection.is_unknown):
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     for note in selection.notes:
@@ -145,6 +145,8 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
     """Absent and blocked backends are fine; a present or requested one that fails is an error."""
     if not verdict.needs_mending:
         return Level.OK
+    if verdict.status is Status.TIMED_OUT:  # which may be the machine's
+        return Level.WARNING
     asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
 
