@@ -162,7 +162,10 @@ ACCEL_PROBE = Variable(
     "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
 )
 ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT", _seconds, 60.0, "Seconds that an isolated probe may sleep; one that works has longer."
+    "ACCEL_PROBE_TIMEOUT",
+    _seconds,
+    60.0,
+    "Seconds that an isolated probe may sleep; one that works has longer.",
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",

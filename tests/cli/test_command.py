@@ -171,6 +171,16 @@ ESCAPE = "\x1b["
 
 
 @POSIX
+@pytest.mark.slow
+def test_a_terminal_shows_what_is_waited_for(accel):
+    accel.world.module("torch_slow", "import time; time.sleep(3.5)")
+    accel.world.backend("slow", 990, vendor_import="torch_slow")
+    said = on_a_terminal(accel.world, "why")
+    assert re.search(r"\r\x1b\[Kimporting torch_slow \(accel-slow 1.0\), [23] s \.\.\.", said)
+    assert "..." not in accel("why").stderr
+
+
+@POSIX
 def test_colour_is_for_terminals(accel):
     accel.install("npu")
     for arguments in (["list"], ["why", "npu"], ["info"]):

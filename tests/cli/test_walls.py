@@ -100,7 +100,7 @@ def test_every_command_goes_on_without_it(card, backend):
 
 @pytest.mark.parametrize("step", ["import", "accel_probe"])
 def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(card, step):
-    """A program would wait for it, or go on without it: nobody knows whether it is the package that is slow."""
+    """A program would wait for it, or go on without it: nobody knows whether the package is slow."""
     dying(card, step, HANG)
     start = time.monotonic()
     late = f"bad (accel-bad 1.0) gave no answer within 1.5 s; it was at: {AT[step]}"
@@ -113,7 +113,9 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(card, s
         assert "cpu would be chosen" not in said
         assert "uninstall" not in said
     assert time.monotonic() - start < 30
-    assert card("why", ACCEL_PROBE_TIMEOUT="1.5", ACCEL_BLOCK="bad").stdout.startswith("card (accel-card 1.0)")
+    assert card("why", ACCEL_PROBE_TIMEOUT="1.5", ACCEL_BLOCK="bad").stdout.startswith(
+        "card (accel-card 1.0)"
+    )
 
 
 def test_a_vendor_that_works_for_longer_than_the_deadline_is_chosen_by_program_and_commands(accel):

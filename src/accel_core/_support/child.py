@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from accel_core._support import log
@@ -237,9 +238,7 @@ class _Output:
         return self.file.read(self._kept)
 
 
-def _await(
-    process: subprocess.Popen[bytes], out: _Output, err: _Output, nonce: str, timeout: float
-) -> float:
+def _await(process: subprocess.Popen[bytes], out: _Output, err: _Output, nonce: str, timeout: float) -> float:
     """Wait until the child has ended, and give 0; else the seconds after which it is to be stopped.
 
     Its output is kept short meanwhile.
@@ -280,8 +279,8 @@ def _cpu_seconds(pid: int) -> float:
     with contextlib.suppress(OSError, AttributeError):
         used = time.clock_gettime(~pid << 3 | 2)  # Linux, include/linux/posix-timers_types.h, CPUCLOCK_SCHED
         for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children") as children:
-                used += sum(_cpu_seconds(int(child)) for child in children.read().split())
+            children = Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii")
+            used += sum(map(_cpu_seconds, map(int, children.split())))
     return used
 
 

@@ -17,6 +17,7 @@ from accel_core._support.torch_import import IMPORTED
 from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
 from accel_core.errors import CAUGHT, root_cause
+from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES
 
 __all__ = ["accel"]
@@ -85,7 +86,9 @@ class _Group(click.Group):
             if missing is None:
                 return None
             raise click.UsageError(
-                f"accel {cmd_name} comes with {missing}, which is not installed: pip install {missing}", ctx
+                f"accel {cmd_name} comes with {missing}, which is not installed: "
+                f"{sourced(f'pip install {missing}')}",
+                ctx,
             )
         if not command.package:
             raise click.ClickException(command.summary)
@@ -101,7 +104,7 @@ class _Group(click.Group):
         missing = {name: of for name, of in commands.BESIDE.items() if name not in self.commands.announced}
         if missing:
             with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl([(name, f"pip install {of}") for name, of in missing.items()])
+                formatter.write_dl([(name, sourced(f"pip install {of}")) for name, of in missing.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`."""

@@ -27,6 +27,8 @@ __all__ = ["Output", "answering"]
 _SCHEMA = 1
 #: Narrower than this, a table is only a puzzle: let the terminal wrap instead.
 _NARROWEST = 40
+#: Seconds that nobody has to be told of.
+_SHORT = 2.0
 
 
 class _BadSetting(click.ClickException):
@@ -124,12 +126,17 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
         yield
         return
 
+    drawn = False
+
     def draw(stage: str, seconds: float) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it has gone away; what a child notes is no JSON
-            at = json.loads(stage)[0] if stage.startswith("[") else stage  # with what else a child notes
-            words = f"{printable(at)[:_NARROWEST]}, {seconds:.0f} s ..." if isinstance(at, str) and at else ""
-            terminal.write(f"\r\x1b[K{words}")
-            terminal.flush()
+        nonlocal drawn
+        words = stage.strip('["').partition('"')[0]  # of JSON the first string
+        if (seconds >= _SHORT and words) or drawn:
+            with contextlib.suppress(OSError, ValueError):  # it has gone away
+                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+                terminal.write(f"\r\x1b[K{line}")
+                terminal.flush()
+            drawn = bool(words)
 
     child.watching = draw
     try:

@@ -143,7 +143,7 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
         "refused": [c.name for c in group.refused()],
         "pinned": pinned,
     }
-    _log.info("try %s in a child process, for at most %g s", candidate, timeout)
+    _log.info("try %s in a child process", candidate)
     try:
         report = child.run(_probe_in_child, job, timeout)
     except OSError as error:

@@ -182,7 +182,7 @@ def _close(name: str, names: list[str]) -> list[str]:
 def _install(pin: Pin) -> str:
     distribution = vendors.FIRST_PARTY.get(pin.name, "")
     return (
-        f"pip install {distribution}"
+        vendors.sourced(f"pip install {distribution}")
         if distribution and pin.distribution in ("", distribution)
         else "install the plugin that brings it, see `accel list`"
     )

@@ -13,6 +13,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
+from accel_core.machine.vendors import sourced
 from accel_core.settings import Pin
 
 __all__ = ["Candidate", "Choice", "How", "Outcome", "Selection", "Status", "Unloaded", "Verdict", "verdict"]
@@ -229,7 +230,7 @@ def verdict(
         name=candidate.name,
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
-        hint=_clause(clean(outcome.hint)),
+        hint=_clause(sourced(clean(outcome.hint))),
         cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),

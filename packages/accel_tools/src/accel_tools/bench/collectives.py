@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import is_installed
 from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
-from accel_core.probing import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults
+from accel_core.probing import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults, vendors
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, measured, wrong
@@ -45,7 +45,9 @@ def collectives(accelerator: Accelerator, effort: Effort, ranks: int | None) -> 
 
 def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Measurement]:
     if not is_installed("accel_train"):
-        return _without(Outcome.NOT_MEASURED, "accel-train starts the ranks: pip install accel-train")
+        return _without(
+            Outcome.NOT_MEASURED, vendors.sourced("accel-train starts the ranks: pip install accel-train")
+        )
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:

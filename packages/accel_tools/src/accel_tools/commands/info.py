@@ -12,7 +12,6 @@ from accel_core.errors import CAUGHT, UnsupportedError, root_cause
 from accel_core.probing import (
     How,
     Pin,
-    Settings,
     Step,
     Subject,
     answer_of,
@@ -67,7 +66,9 @@ def command(ctx: click.Context, name: Pin | None, *, as_json: bool) -> None:
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings()  # judged before torch takes its second to import
-        asked = answer_of(document_in_child, {}, settings, name, seconds=settings.probe_timeout, skipping=True)
+        asked = answer_of(
+            document_in_child, {}, settings, name, seconds=settings.probe_timeout, skipping=True
+        )
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
             document["autoload"] = list(map(str, spoilers(asked.backend, settings.probe_timeout)))

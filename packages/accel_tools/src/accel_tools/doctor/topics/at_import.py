@@ -151,7 +151,7 @@ def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
         group.when,
         f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
-        {"entry_point": tuple(package), "call": group.called},
+        {"what": f"importing {package.module}", "entry_point": tuple(package), "call": group.called},
     )
 
 
@@ -163,7 +163,7 @@ def _start(file: StartFile) -> _Act:
         file.distribution or "of no distribution",
         "whenever Python starts",
         step,
-        {"lines": file.lines},
+        {"what": f"running {file.path}", "lines": file.lines},
     )
 
 
@@ -208,11 +208,11 @@ def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     if report.answer is not None:
         return _Tried({int(index): str(how) for index, how in report.answer.items()})
     ending = f"{_LATE} within {report.waited:g} s" if report.timed_out else f"its process {report.ending}"
-    if not report.stage.startswith("{"):
+    if not report.stage.startswith("["):
         return _Tried({}, ending)
-    stage: dict[str, Any] = json.loads(report.stage)
-    wrong = {int(index): str(how) for index, how in stage["wrong"].items()}
-    return _Tried(wrong, ending, int(stage["at"]), report.timed_out)
+    _, at, told = json.loads(report.stage)
+    wrong = {int(index): str(how) for index, how in told.items()}
+    return _Tried(wrong, ending, int(at), report.timed_out)
 
 
 TOPIC = Topic("at-import", "Who acts at import", _examine)

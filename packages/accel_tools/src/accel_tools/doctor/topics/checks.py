@@ -97,7 +97,7 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
             yield from (Checked(**row) for row in _rows(report.answer))
             return
         try:
-            at, done = json.loads(report.stage)
+            _, at, done = json.loads(report.stage)
         except ValueError:
             raise RuntimeError(f"the process that checks {report.ending}: {report.stderr[-200:]}") from None
         yield from (Checked(**row) for row in done)
@@ -147,7 +147,7 @@ def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[st
         """Whether it is its turn; says what is tried now, and all that is known by now."""
         if row.key in job["behind"]:
             return False
-        stage(json.dumps([row._asdict(), rows]))
+        stage(json.dumps([f"checks of {row.origin}", row._asdict(), rows]))
         return True
 
     for row, check in _checks(job["plugins"], begin):
