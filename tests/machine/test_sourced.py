@@ -38,7 +38,12 @@ def test_a_checkout_gives_its_folders(origin, editable):
     assert sourced("pip install accel-train.") == f"pip install {ROOT}/packages/accel_train."
     both = f"pip install --upgrade {ROOT}/packages/accel_tools {ROOT}"
     assert sourced("pip install --upgrade 'accel-tools==0.1.0' accel-core") == both
-    for other in ("pip install accel-acme", "pip uninstall accel-npu", "accel-train brings it", "pip install torch"):
+    for other in (
+        "pip install accel-acme",
+        "pip uninstall accel-npu",
+        "accel-train brings it",
+        "pip install torch",
+    ):
         assert sourced(other) == other
 
 
@@ -62,7 +67,9 @@ def test_a_repository_gives_its_commit(origin):
     assert sourced(NPU) == f"pip install 'accel-npu[vendor] @ {at}', and install CANN"
 
 
-@pytest.mark.parametrize("record", [None, {"url": "file:///gone", "dir_info": {}}, {"url": "https://x/y.whl"}])
+@pytest.mark.parametrize(
+    "record", [None, {"url": "file:///gone", "dir_info": {}}, {"url": "https://x/y.whl"}]
+)
 def test_a_registry_and_what_is_gone_give_the_name(origin, record):
     origin(record)
     assert sourced("pip install accel-npu") == "pip install accel-npu"
