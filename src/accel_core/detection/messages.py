@@ -169,7 +169,7 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
             return f"{message} {pin.name} is declared by {', '.join(owners)}."
     # A name that we know is no slip of the finger: its plugin is missing.
     elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (close := _close(pin.name, names)):
-        message += f" Did you mean {close[0]!r}?"
+        return f"{message} Did you mean {close[0]!r}?"
     return f"{message} {_next(_install(pin))}"
 
 
@@ -224,7 +224,9 @@ def not_known(late: Sequence[Verdict]) -> str:
 
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a ranked choice in which not even the CPU can be had."""
-    return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
+    lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
+    why = "torch is not installed: pip install torch" if lacking else "The settings rule out what is usable"
+    return f"{why}.\n{_lines(verdicts)}"
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:

@@ -119,12 +119,16 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
 
 
 def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
-    """A pin that is honoured without a device though one is here: whatever runs on it is going to fail.
+    """A pin that is honoured without a device though one is here, or hidden: what runs on it will fail.
 
     On a login node, where none is here, a pin without a device is what was meant.
     """
     chosen = choice.selection.verdicts[-1] if choice.candidate else None
-    if chosen is None or chosen.devices != 0 or not chosen.evidence:
+    if choice.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
+        return []
+    backend = choice.candidate.backend
+    names = backend.visible_devices_filters + backend.visible_devices
+    if not (chosen.evidence or any(name in os.environ for name in names)):
         return []
     step = f" Next step: {chosen.hint}." if chosen.hint else ""
     why = chosen.reason.removeprefix("pinned, though ")

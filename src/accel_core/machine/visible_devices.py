@@ -20,6 +20,7 @@ __all__ = [
     "Hidden",
     "VisibleDevices",
     "beyond",
+    "choices",
     "counting_variables",
     "format_visible_devices",
     "hidden_by",
@@ -159,6 +160,12 @@ def counting_variables(backend: Backend, environ: Mapping[str, str]) -> tuple[st
     return (*backend.visible_devices_filters, *first)
 
 
+def choices(variable: str, count: int) -> str:
+    """What to write into the variable on a machine with so many devices."""
+    names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
+    return f"this machine has {count}: name {names}, or unset {variable}"
+
+
 def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...]) -> tuple[str, str] | None:
     """A variable that names devices for which there are no nodes: the reason, and the next step.
 
@@ -181,7 +188,7 @@ def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...])
                 f"{variable}={value!r} names {noun} {enumerated(tuple(missing))}, counted from 0, "
                 f"and this machine has {enumerated(tuple(numbered))}"
             )
-            return reason, f"unset {variable}, or name in it devices that are there"
+            return reason, choices(variable, len(numbered))
     return None
 
 

@@ -134,7 +134,7 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
         (f"{'*' if marked else ' '} {text.clean(verdict.name)}", "bold"),
         (text.clean(verdict.provenance.version), ""),
         (text.clean(verdict.provenance.distribution), ""),
-        (str(verdict.priority), ""),
+        (str(verdict.priority) if verdict.device_type else "-", ""),
         (", ".join(verdict.vendor_import) or "-", ""),
         (text.status(verdict), text.style(verdict)),
         (text.remark(verdict), ""),
@@ -144,15 +144,15 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
 
 def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
     """What is chosen, what is missing, what is there without a plugin; where more is said."""
+    selection = surveyed.choice.selection if surveyed.choice is not None else None
     notes = [_choice(surveyed, marked, settings)]
+    notes += [(text.clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
     notes += [(line, "yellow") for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts))]
-    if surveyed.choice is not None:
-        selection = surveyed.choice.selection
-        notes += [(text.clean(line), "yellow") for line in (*selection.autoload, *selection.notes)]
+    notes += [(text.clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes
 
 

@@ -57,7 +57,8 @@ def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> boo
 
 def _choice_page(selection: Selection) -> list[Part]:
     headline = _headline(selection)
-    parts: list[Part] = [Paragraph(headline)]
+    notes = [paragraph((text.clean(line), "yellow")) for line in selection.notes]
+    parts: list[Part] = [Paragraph(headline), *notes]
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
@@ -72,9 +73,6 @@ def _choice_page(selection: Selection) -> list[Part]:
         parts.append(Heading("Devices without a plugin"))
         parts.append(Bullets([paragraph((text.clean(line), "")) for line in unclaimed]))
     parts += _autoload(selection.autoload)
-    if selection.notes:
-        parts.append(Heading("Settings"))
-        parts.append(Bullets([paragraph((text.clean(line), "")) for line in selection.notes]))
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
@@ -108,9 +106,11 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
 def _in_words(verdict: Verdict) -> list[Cell]:
     """One backend's verdict as a running text."""
     source = f"{text.clean(str(verdict.provenance))}, " if verdict.provenance.distribution else ""
+    # What nobody loaded has told no priority.
+    about = f"{source}priority {verdict.priority}" if verdict.device_type else source.removesuffix(", ")
     cells = [
         (text.clean(verdict.name), "bold"),
-        (f" ({source}priority {verdict.priority}): ", "dim"),
+        (f" ({about}): " if about else ": ", "dim"),
         (text.status(verdict), text.style(verdict)),
     ]
     if verdict.reason:
@@ -216,7 +216,7 @@ def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, i
 
 def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
-    place = f"{standing.rank} of {standing.total}, with priority {v.priority}"
+    place = f"{standing.rank} of {standing.total}, with priority {v.priority}" if v.device_type else ""
     above = ", ".join(f"{other.name} ({text.status(other)})" for other in standing.above)
     cause = text.clean(v.cause)
     return [

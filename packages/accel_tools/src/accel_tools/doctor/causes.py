@@ -39,7 +39,7 @@ def _is_same(first: Finding, other: Finding) -> bool:
     """Whether both have one root cause, or one backend and one remedy."""
     cause = first.facts.get("root cause", "")
     if cause and (
-        cause in (other.facts.get("root cause"),)
+        cause == other.facts.get("root cause")
         or cause in other.what
         or (first.about and f"for the same reason as {first.about}" in other.what)
     ):
@@ -52,7 +52,7 @@ def _is_same(first: Finding, other: Finding) -> bool:
 
 
 def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
-    """The first, as serious as the worst; in the words of a plugin's own check, which knows what they mean."""
+    """The first, as serious as the worst; in the words of a plugin's own check, which knows its cause."""
     told = {f"also, from {f.code}": f"{f.what}; {f.step}".rstrip("; ") for f in same}
     level = max((f.level for f in (first, *same)), key=list(Level).index)
     what, facts = first.what, {**first.facts, **told}
@@ -66,7 +66,6 @@ def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
         sources = [f.facts["distribution"] for f in (first, *same)]
         ways = [f"{first.about}@{source.partition(' ')[0]}" for source in sources]
         what = f"{' and '.join(sources)} declare {first.about}"
-        return Finding(
-            level, first.code, what, f"export DS_ACCELERATOR={', or '.join(ways)}", first.about, facts
-        )
+        step = f"export DS_ACCELERATOR={', or '.join(ways)}"
+        return Finding(level, first.code, what, step, first.about, facts)
     return first._replace(level=level, what=what, facts=facts)

@@ -18,7 +18,8 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
     if sentence.startswith(("nothing ", "one thing ", "what would ")):  # not the name of a backend
         sentence = sentence[0].upper() + sentence[1:]
-    return f"{sentence}."
+    simulated = visit.environ.get("ACCEL_SIMULATE", "")
+    return f"{sentence}." + (f" Devices are simulated: ACCEL_SIMULATE={simulated!r}." if simulated else "")
 
 
 def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:

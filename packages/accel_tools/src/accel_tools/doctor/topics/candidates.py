@@ -50,7 +50,9 @@ def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     for note in selection.notes:
-        yield Finding(Level.WARNING, "candidates.settings", note.rstrip("."))
+        what, _, step = note.rstrip(".").partition(". Next step: ")
+        about = selection.chosen or "" if step else ""
+        yield Finding(Level.WARNING, "candidates.settings", what, step, about)
 
 
 class _Looker:
