@@ -85,7 +85,7 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     rules = _grammar(grammar)
     items = [_normal(item) for item in ids]
     for item in items:
-        if not rules.accepts(item):
+        if not rules.means([item]):
             raise SettingError(
                 f"{item!r} is not a device in the {grammar!r} grammar, expected {rules.expected}"
             )
@@ -93,17 +93,12 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.ordered:
         items.sort(key=_order)
-    value = ",".join(map(str, items))
-    try:
-        means = rules.parse(value).ids
-    except SettingError:
-        means = None
     # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
-    if means != tuple(items):
+    if not rules.means(items):
         raise SettingError(
             f"{list(ids)!r} cannot be written in the {grammar!r} grammar, expected {rules.expected}"
         )
-    return value
+    return ",".join(map(str, items))
 
 
 class Hidden(NamedTuple):
@@ -207,9 +202,8 @@ def _until_invalid(value: str, read: Callable[[str], Id | None]) -> VisibleDevic
 
 def _cuda(value: str) -> VisibleDevices:
     """The first entry tells the kind. Shortened identifiers are left as they are: only a driver can tell."""
-    for prefix in ("GPU-", "MIG-"):
-        if value.startswith(prefix):
-            return _until_invalid(value, lambda entry: entry if entry.startswith(prefix) else None)  # noqa: B023
+    if (kind := value[:4]) in ("GPU-", "MIG-"):
+        return _until_invalid(value, lambda e: e if e[:4] == kind and _CUDA_ID.fullmatch(e) else None)
     return _until_invalid(value, _leading_index)
 
 
@@ -220,7 +214,7 @@ def _leading_index(entry: str) -> int | None:
 
 def _mlu(value: str) -> VisibleDevices:
     if "-" in value and len(value) >= _MLU_UUID_LENGTH:
-        return _until_invalid(value, lambda entry: entry if "-" in entry else None)
+        return _until_invalid(value, lambda entry: entry if _MLU_UUID.fullmatch(entry) else None)
     return _until_invalid(value, _index)
 
 
@@ -313,47 +307,30 @@ def _order(item: Id) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Grammar:
-    """How one grammar is read, what may be written in it, and how to say that."""
+    """How one grammar is read, and how to say what may be written in it."""
 
     parse: Callable[[str], VisibleDevices]
-    accepts: Callable[[Id], bool]
     expected: str
     #: Written in ascending order: the runtime wants it so, or the order has no meaning.
     ordered: bool = False
 
-
-def _is_index(item: Id) -> bool:
-    # `type is`: True is an int to isinstance, and True as a device is a mistake.
-    return type(item) is int and 0 <= item < 10**9
-
-
-def _is_cuda(item: Id) -> bool:
-    return _is_index(item) or (isinstance(item, str) and bool(_CUDA_ID.fullmatch(item)))
-
-
-def _is_mlu(item: Id) -> bool:
-    return _is_index(item) or (
-        isinstance(item, str) and len(item) >= _MLU_UUID_LENGTH and bool(_MLU_UUID.fullmatch(item))
-    )
-
-
-def _is_level_zero(item: Id) -> bool:
-    return _is_index(item) or (isinstance(item, str) and bool(_LEVEL_ZERO.fullmatch(item)))
+    def means(self, items: Sequence[Id]) -> bool:
+        """Whether the runtime reads these, and no others, in the value that names them."""
+        try:
+            return self.parse(",".join(map(str, items))).ids == tuple(items)
+        except SettingError:
+            return False
 
 
 _TABLE = {
-    "cuda": _Grammar(_cuda, _is_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
-    "ascending": _Grammar(_ascending, _is_index, "ascending indices without spaces: '0,1'", ordered=True),
-    "modules": _Grammar(
-        _modules,
-        lambda item: _is_index(item) and item in _MODULES,
-        "one or more module ids from 0 to 7, each once: '0,1'",
-    ),
-    "mlu": _Grammar(_mlu, _is_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
+    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
+    "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", ordered=True),
+    "modules": _Grammar(_modules, "one or more module ids from 0 to 7, each once: '0,1'"),
+    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
     "level-zero": _Grammar(
-        _level_zero, _is_level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True
+        _level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True
     ),
-    "indices": _Grammar(_indices, _is_index, "indices, each once: '0,1'"),
+    "indices": _Grammar(_indices, "indices, each once: '0,1'"),
 }
 
 
