@@ -165,7 +165,7 @@ ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT",
     _seconds,
     60.0,
-    "Seconds that an isolated probe may sleep; one that works has longer.",
+    "Seconds that a probe may sleep; one that works has more.",
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 
 import pytest
 from accel_tests import plugins
 from accel_tests.plugins import HEAD, arguments, declaring, hook
+
+from accel_core.machine import host
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
@@ -175,3 +178,27 @@ def test_an_operator_whose_process_dies_is_one_error(accel):
     assert done.stderr.startswith(
         "Error: card (accel-card 1.0): the process that asked it exited with status 3 at: SortBuilder"
     )
+
+
+@pytest.mark.nightly
+def test_under_load_what_computes_is_waited_for_and_what_sleeps_is_not(accel):
+    """A vendor that computes for 30 seconds, and one that sleeps for ever, on a machine with no core to spare."""
+    burners = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * host.usable_cores())
+    ]
+    try:
+        work = "import time\nend = time.monotonic() + 30\nwhile time.monotonic() < end: pass"
+        accel.world.module("torch_slow", work)
+        accel.world.backend("slow", 995, vendor_import="torch_slow")
+        why = accel("why", ACCEL_PROBE_TIMEOUT="10")
+        assert why.stdout.startswith("slow (accel-slow 1.0) would be chosen"), why
+        accel.world.module("torch_asleep", "import time; time.sleep(3600)")
+        accel.world.backend("asleep", 996, vendor_import="torch_asleep")
+        why = accel("why", ACCEL_PROBE_TIMEOUT="10")
+        late = "asleep (accel-asleep 1.0) gave no answer within 10 s"
+        assert why.returncode == 1
+        assert why.stdout.startswith(f"Which backend would be chosen is not known: {late}"), why
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()

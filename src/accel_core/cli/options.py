@@ -73,8 +73,6 @@ backend_option = click.option(
     "--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=_THIS
 )
 
-_HOW_LONG = (
-    "How long a probe may sleep; one that works has 5 times as long [default: ACCEL_PROBE_TIMEOUT, or 60]."
-)
+_HOW_LONG = "Seconds that a probe may sleep [default: ACCEL_PROBE_TIMEOUT, or 60]."
 #: `--timeout`; the command gets a number of seconds or `None`.
 probe_timeout = click.option("--timeout", metavar="SECONDS", callback=_seconds, help=_HOW_LONG)

@@ -9,18 +9,13 @@ from accel_core.detection import messages
 from accel_core.detection.records import Status, Verdict
 from accel_core.settings import normalize_distribution
 
-__all__ = ["AUTOLOAD", "clean", "count", "folded", "remark", "status", "style", "uninstalled"]
+__all__ = ["AUTOLOAD", "clean", "count", "folded", "remark", "style", "uninstalled"]
 
 #: The heading above what torch's autoload spoils.
 AUTOLOAD = "Programs that import torch first"
 
 #: Not probed, or blocked by the user: nothing that anybody has to mend.
 _UNJUDGED = (Status.NOT_PROBED, Status.BLOCKED)
-
-
-def status(verdict: Verdict) -> str:
-    """The verdict's status in words: `"no device"`."""
-    return verdict.status.words
 
 
 def style(verdict: Verdict) -> str:

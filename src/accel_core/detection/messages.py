@@ -203,9 +203,8 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Se
     verdicts = merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
-        known = f"{v.name} ({v.provenance}) is not usable"
-        late = f"Whether {v.name} ({v.provenance}) is usable is not known"
-        refusal = f"{late if v.status is Status.TIMED_OUT else known}: {v.reason}."
+        what = "gave no answer in time" if v.status is Status.TIMED_OUT else "is not usable"
+        refusal = f"{v.name} ({v.provenance}) {what}: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
 

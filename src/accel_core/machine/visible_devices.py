@@ -55,11 +55,6 @@ class VisibleDevices:
     note: str = ""
 
     @property
-    def everything(self) -> bool:
-        """Nothing is hidden: the variable is not set, or its value means "all"."""
-        return self.ids is None
-
-    @property
     def nothing(self) -> bool:
         """Every device is hidden."""
         return self.ids == ()

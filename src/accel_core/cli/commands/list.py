@@ -119,7 +119,7 @@ def _short_row(verdict: Verdict, *, is_marked: bool) -> list[Cell]:
     remark = ": ".join(filter(None, [devices, what])) if verdict.usable and not verdict.reason else ""
     return [
         (f"{'*' if is_marked else ' '} {text.clean(verdict.name)}", "bold"),
-        (text.status(verdict), text.style(verdict)),
+        (verdict.status.words, text.style(verdict)),
         (remark or text.clean(verdict.reason), ""),
         (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
     ]
@@ -136,7 +136,7 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
         (text.clean(verdict.provenance.distribution), ""),
         (str(verdict.priority) if verdict.device_type else "-", ""),
         (", ".join(verdict.vendor_import) or "-", ""),
-        (text.status(verdict), text.style(verdict)),
+        (verdict.status.words, text.style(verdict)),
         (text.remark(verdict), ""),
         (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
     ]

@@ -111,7 +111,7 @@ def _in_words(verdict: Verdict) -> list[Cell]:
     cells = [
         (text.clean(verdict.name), "bold"),
         (f" ({about}): " if about else ": ", "dim"),
-        (text.status(verdict), text.style(verdict)),
+        (verdict.status.words, text.style(verdict)),
     ]
     if verdict.reason:
         cells.append((f": {text.clean(verdict.reason)}", ""))
@@ -217,13 +217,13 @@ def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, i
 def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
     place = f"{standing.rank} of {standing.total}, with priority {v.priority}" if v.device_type else ""
-    above = ", ".join(f"{other.name} ({text.status(other)})" for other in standing.above)
+    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above)
     cause = text.clean(v.cause)
     return [
         paragraph(
             (text.clean(v.name), "bold"),
             (f" ({text.clean(str(v.provenance))}): ", "dim"),
-            (text.status(v), text.style(v)),
+            (v.status.words, text.style(v)),
             (f". {standing.sentence}", ""),
         ),
         Facts(
@@ -239,7 +239,7 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("what it is", text.clean(v.description)),
                 ("device type", v.device_type),
                 ("vendor import", ", ".join(v.vendor_import)),
-                ("installed", text.clean(", ".join(map(str, vendor_packages(v))))),
+                ("installed", text.clean(", ".join(vendor_packages(v)))),
                 ("entry point", _entry_point(v)),
                 ("read on", text.clean(v.url)),
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),
