@@ -182,7 +182,7 @@ def test_an_operator_whose_process_dies_is_one_error(accel):
 
 @pytest.mark.nightly
 def test_under_load_what_computes_is_waited_for_and_what_sleeps_is_not(accel):
-    """A vendor that computes for 30 seconds, and one that sleeps for ever, on a machine with no core to spare."""
+    """A vendor that computes for 30 seconds, and one that sleeps for ever, with no core to spare."""
     burners = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * host.usable_cores())
     ]
