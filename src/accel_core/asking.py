@@ -1,8 +1,8 @@
 """An accelerator asked in a child process, so that nothing that a plugin or a vendor does ends a command.
 
 The child chooses as `get_accelerator()` does and makes the whole answer, so that torch is imported once, as
-in a process of one's own. If it does not live to answer, another child chooses and answers, which tries every
-candidate in a child of its own first and imports what lived and nothing else.
+in a process of one's own. If it does not live to answer, every candidate is tried in a child of its own, and
+the one that is chosen then is asked in another child, which imports what lived and nothing else.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from accel_core import current, errors
 from accel_core._support.guarded import reported
 from accel_core.backend import Backend, Provenance
 from accel_core.detection.isolated import decode_candidate, encode_candidate
-from accel_core.detection.messages import not_known
 from accel_core.detection.records import Candidate, How, Status, Verdict
+from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, AccelError, BackendUnavailableError
-from accel_core.settings import ACCEL_PROBE, Pin, Settings
+from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport, Stage
@@ -90,6 +90,7 @@ def ask(
         "asked": settings.asked,
         "seconds": seconds,
     }
+    died: list[str] = []
     skipped: dict[str, str] = {}
     while True:
         job["arguments"]["skipped"] = skipped
@@ -97,14 +98,14 @@ def ask(
         if report.answer is not None:
             if not live:
                 report.pass_on()
-            return _asked(report.answer, job)
+            return _asked(report.answer, died)
         at, who = json.loads(report.stage) if report.stage.startswith("[") else (report.stage, "")
         if who and skipping and at not in skipped and len(skipped) < _MOST_DEATHS:
             skipped[at] = f"the process that asked {report.ending}"
         elif who or "apart" in job:  # it was chosen; or what lived in children of its own dies all the same
             raise BackendUnavailableError(_epitaph(who, at, report))
         else:
-            job["apart"] = f"The process that chose {report.ending} at: {at}"
+            job |= _chosen_apart(settings, pin, at, report, died)
 
 
 def _run(job: dict[str, Any], settings: Settings, *, live: bool) -> ChildReport:
@@ -118,6 +119,29 @@ def _run(job: dict[str, Any], settings: Settings, *, live: bool) -> ChildReport:
         ) from error
 
 
+def _chosen_apart(
+    settings: Settings, pin: Pin | None, at: str, report: ChildReport, died: list[str]
+) -> dict[str, Any]:
+    """Whom to ask instead, after a process died while it chose: what a choice in child processes comes to."""
+    wanted = settings if pin is None else settings._replace(pins=(current.exact(settings, pin),))
+    choice = select(wanted, isolated=True)
+    if choice.error is not None:
+        raise choice.error
+    candidate, selection = choice.candidate, choice.selection
+    assert candidate is not None
+    fell = [v for v in selection.verdicts if v.status in (Status.CRASHED, Status.TIMED_OUT)]
+    died += map(_passed_over, fell)
+    if not fell:
+        died.append(f"The process that chose {report.ending} at: {at}")
+    distribution = "" if candidate.builtin else normalize_distribution(candidate.distribution)
+    return {
+        "apart": True,
+        "pin": [candidate.name, distribution],
+        "how": None if pin is not None else selection.how.value,
+        "autoload": list(selection.autoload),
+    }
+
+
 def _passed_over(verdict: Verdict) -> str:
     hint = f". Next step: {verdict.hint}" if verdict.hint else ""
     return f"{verdict.name} ({verdict.provenance}) is passed over: {verdict.reason}{hint}"
@@ -129,13 +153,12 @@ def _epitaph(who: str, at: str, report: ChildReport) -> str:
     return f"{asked} {ended}. `accel why` tries every backend in a process of its own."
 
 
-def _asked(told: Any, job: dict[str, Any]) -> Asked:
+def _asked(told: Any, died: list[str]) -> Asked:
     if "error" in told:
         kind: type[AccelError] = getattr(errors, told["error"], BackendUnavailableError)
         raise kind(told["message"])
     fallback = tuple((str(message), bool(merely)) for message, merely in told["fallback"])
-    died = tuple(told["died"]) or ((job["apart"],) if "apart" in job else ())
-    return Asked(told["answer"], decode_candidate(told["candidate"]).backend, fallback, died)
+    return Asked(told["answer"], decode_candidate(told["candidate"]).backend, fallback, tuple(died))
 
 
 @contextlib.contextmanager
@@ -167,7 +190,6 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
         noting = fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
         with noting, reported(lambda what: stage(json.dumps([what, ""]))):
             subject = _subject(job)
-        died = _died() if job.get("apart") and job["pin"] is None else []
         accelerator = subject.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"
         module, _, name = job["make"].partition(":")
@@ -181,17 +203,7 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
         return {"error": type(error).__name__, "message": str(error)}
     backend = accelerator.backend
     declared = Candidate(backend._declared_by(backend.provenance or Provenance("", "")), None)
-    # What did not survive is why the CPU is left, and is said once.
-    told = {"fallback": [] if died else fallback, "died": died}
-    return {"answer": answer, "candidate": encode_candidate(declared), **told}
-
-
-def _died() -> list[str]:
-    """What the choice of this process passed over; raises where that may only have been late."""
-    verdicts = current.selection().verdicts
-    if late := [v for v in verdicts if v.status is Status.TIMED_OUT]:
-        raise BackendUnavailableError(not_known(late))
-    return [_passed_over(v) for v in verdicts if v.status is Status.CRASHED]
+    return {"answer": answer, "candidate": encode_candidate(declared), "fallback": fallback}
 
 
 def _subject(job: dict[str, Any]) -> Subject:
@@ -199,4 +211,8 @@ def _subject(job: dict[str, Any]) -> Subject:
         accelerator = current.get_accelerator()
         selection = current.selection()
         return Subject(accelerator, selection.how, selection.autoload)
-    return Subject(current.named(Pin(*job["pin"]), job["asked"]), None, ())
+    accelerator = current.named(Pin(*job["pin"]), job["asked"])
+    if job.get("apart"):  # it is the chosen one too
+        current.set_accelerator(accelerator)
+    how = job.get("how")
+    return Subject(accelerator, None if how is None else How(how), tuple(job.get("autoload", ())))

@@ -273,11 +273,16 @@ def test_what_a_plugin_does_to_python_spoils_no_other(torch_world, spoil, settin
 
 
 @posix
-def test_who_fails_for_what_another_one_changed_is_not_blamed(torch_world):
+def test_one_that_spoils_others_is_named_and_they_are_not_blamed(torch_world):
     torch_world.backend("aaa", 900)
     torch_world.backend("bbb", 700, extra="\nimport warnings; warnings.simplefilter('error')\n")
     warns = "\nimport warnings; warnings.warn('old', DeprecationWarning)\n"
     for name in ("mlu", "npu"):
         torch_world.backend(name, 500, extra=warns)
     found = {each.name: each for each in look(None, ISOLATED)}
-    assert [name for name in ("aaa", "bbb", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
+    assert [name for name in ("aaa", "mlu", "npu") if isinstance(found[name], Unloaded)] == []
+    outcome = found["bbb"].outcome
+    assert outcome.status is Status.BROKEN
+    assert "once it is imported, accel-mlu 1.0 fails to load" in outcome.reason
+    assert "DeprecationWarning: old" in outcome.reason
+    assert outcome.hint == "report this to the maintainers of accel-bbb, or pip uninstall it"

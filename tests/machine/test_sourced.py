@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from accel_core._support import installed
 from accel_core.machine import vendors
 from accel_core.machine.vendors import sourced
 
@@ -19,9 +19,8 @@ def origin(monkeypatch):
     """Give the installed accel-core this record of where it came from."""
 
     def given(record: object) -> None:
-        text = json.dumps(record) if record else None
-        distribution = SimpleNamespace(read_text=lambda name: text)
-        monkeypatch.setattr("importlib.metadata.distribution", lambda name: distribution)
+        text = json.dumps(record) if record else ""
+        monkeypatch.setattr(installed, "read", lambda *_: text)
         vendors._place.cache_clear()
 
     yield given

@@ -122,19 +122,23 @@ def _width(terminal: TextIO | None) -> int | None:
 @contextlib.contextmanager
 def _waiting(terminal: TextIO | None) -> Iterator[None]:
     """Show on a terminal what is waited for, and for how long: `importing torch, 12 s ...`."""
+    if terminal is None or not terminal.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        yield
+        return
+
     drawn = False
 
     def draw(stage: str, seconds: float) -> None:
         nonlocal drawn
         words = stage.strip('["').partition('"')[0]  # of JSON the first string
         if (seconds >= _SHORT and words) or drawn:
-            drawn = bool(words)
-            line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
             with contextlib.suppress(OSError, ValueError):  # it has gone away
-                print(f"\r\x1b[K{line}", end="", file=terminal, flush=True)
+                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+                terminal.write(f"\r\x1b[K{line}")
+                terminal.flush()
+            drawn = bool(words)
 
-    if terminal is not None and terminal.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
-        child.watching = draw
+    child.watching = draw
     try:
         yield
     finally:

@@ -60,11 +60,23 @@ class IsolatedLoader:
             _log.info("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             # One that fails beside others may fail for what another of them has changed.
-            left = [e for e in new if len(new) > 1 and _fails(found.get(e))]
+            left = {e: e in found for e in new if len(new) > 1 and _fails(found.get(e))}
             for alone in child.each(lambda e: self._in_child([e]), left, host.usable_cores()) if left else ():
                 found |= alone
             self._known |= found
+            # Of those that another one spoils, the first tells who.
+            spoiled = [e for e, lived in left.items() if lived and not _fails(found[e])][:1]
+            self._known |= next(filter(None, (self._spoiling(e, s) for s in spoiled for e in new)), {})
         return [self._known[e] for e in entry_points]
+
+    def _spoiling(self, entry_point: EntryPoint, other: EntryPoint) -> Plugins:
+        """The verdict on a plugin after which another fails to load that loads alone; empty for none."""
+        beside = self._in_child([entry_point, other]).get(other, ())
+        failed = [each.outcome.reason for each in beside if isinstance(each, Unloaded)]
+        reason = f"once it is imported, {provenance(other)} fails to load: {''.join(failed[:1])}"
+        hint = f"report this to the maintainers of {clean(entry_point.distribution)}, or pip uninstall it"
+        spoils = unloaded(entry_point, Outcome(Status.BROKEN, reason, hint))
+        return {entry_point: (spoils,)} if failed else {}
 
     def _in_child(self, entry_points: list[EntryPoint]) -> Plugins:
         """What each declares; of several in a child that did not live, only the one that hangs is known.

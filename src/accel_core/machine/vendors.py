@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from accel_core._support import installed
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
 from accel_core.settings import read
@@ -178,19 +179,17 @@ def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
 @functools.cache
 def _place(name: str) -> str:
     """What pip is to be given for a distribution of ours: PEP 610's record of the installed core tells."""
-    from importlib import metadata
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    try:
-        origin = json.loads(metadata.distribution("accel-core").read_text("direct_url.json") or "{}")
-    except Exception:  # it is not installed, or its metadata is broken in one of many ways
-        origin = {}
+    origin = json.loads(installed.read("accel-core", "direct_url.json") or "{}")
     url, folder = origin.get("url", ""), FOLDERS.get(name)
     if folder is None:
         return name
     if vcs := origin.get("vcs_info"):
-        return f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}#subdirectory={folder}"
+        return f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" + (
+            f"#subdirectory={folder}" if folder else ""
+        )
     path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
     if "dir_info" in origin and host.path_exists(f"{path}/{folder}/pyproject.toml"):
         return f"{path}/{folder}".rstrip("/")
