@@ -106,7 +106,7 @@ def test_the_probe_mode():
         read({"ACCEL_PROBE": "child"})
 
 
-@pytest.mark.parametrize(("text", "expected"), [("10", 10.0), (" 2.5 ", 2.5), ("1e1", 10.0), ("", 10.0)])
+@pytest.mark.parametrize(("text", "expected"), [("10", 10.0), (" 2.5 ", 2.5), ("1e1", 10.0), ("", 60.0)])
 def test_the_probe_timeout(text, expected):
     assert read({"ACCEL_PROBE_TIMEOUT": text}).probe_timeout == expected
 

@@ -70,8 +70,6 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - one list of the public names, not two
 
 def __getattr__(name: str) -> object:
     home = _HOME.get(name)
-    if home is None and name == "OpBuilder":  # says so for one release
-        raise ImportError("accel_core.OpBuilder moved: pip install accel-train, and import accel_train")
     if home is None:
         import sys
 

@@ -15,7 +15,9 @@ def require_release(distribution: str) -> None:
     """
     version = installed.version(distribution)
     if version and version != __version__:
+        from accel_core.machine.vendors import sourced
+
         raise ImportError(
             f"{distribution} {version} is installed beside accel-core {__version__}, and they are released "
-            f"together: pip install --upgrade '{distribution}=={__version__}'"
+            "together: " + sourced(f"pip install --upgrade '{distribution}=={__version__}'")
         )

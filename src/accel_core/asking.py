@@ -112,9 +112,7 @@ def _run(job: dict[str, Any], settings: Settings, *, live: bool) -> ChildReport:
     from accel_core._support import child
 
     try:
-        return child.run(
-            answer_in_child, job, _STAGE * settings.probe_timeout, each_stage=True, as_we_are=True, live=live
-        )
+        return child.run(answer_in_child, job, _STAGE * settings.probe_timeout, as_we_are=True, live=live)
     except OSError as error:
         raise BackendUnavailableError(
             f"no child process can be started to ask the accelerator: {error}"

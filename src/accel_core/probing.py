@@ -34,7 +34,6 @@ _HOMES = {
     # The machine.
     "machine": ("devices", "host", "vendors", "visible_devices"),
     "machine.placement": ("placement",),
-    "machine.vendor_package": ("VendorPackage", "vendor_package"),
     # Settings and declarations.
     "settings": (
         "ACCEL_ALLOW",

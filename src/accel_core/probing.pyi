@@ -55,8 +55,6 @@ from accel_core.machine import host as host
 from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
 from accel_core.machine.placement import placement as placement
-from accel_core.machine.vendor_package import VendorPackage as VendorPackage
-from accel_core.machine.vendor_package import vendor_package as vendor_package
 from accel_core.operators import providers as providers
 from accel_core.ops.providers import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
@@ -92,7 +90,6 @@ __all__ = [
     "Subject",
     "Survey",
     "Variable",
-    "VendorPackage",
     "answer_of",
     "answering",
     "ask_accelerator",
@@ -138,7 +135,6 @@ __all__ = [
     "survey",
     "text",
     "to_text",
-    "vendor_package",
     "vendors",
     "visible_devices",
     "whole_number",

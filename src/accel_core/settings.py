@@ -154,7 +154,10 @@ ACCEL_PROBE = Variable(
     "ACCEL_PROBE", _probe_mode, "inline", "isolated: import each vendor in a child process first."
 )
 ACCEL_PROBE_TIMEOUT = Variable(
-    "ACCEL_PROBE_TIMEOUT", _seconds, 10.0, "Seconds that an isolated probe may take."
+    "ACCEL_PROBE_TIMEOUT",
+    _seconds,
+    60.0,
+    "Seconds that a probe may sleep; one that works has more.",
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
@@ -186,7 +189,8 @@ class Settings(NamedTuple):
     #: When the CPU is refused as the fall-back: `""` never, `"1"` over what is broken or present, `"always"`.
     strict: str = ""
     isolated: bool = False
-    probe_timeout: float = 10.0
+    #: Seconds that a child process may sleep; one that uses CPU time has `child.LONGEST` times as many.
+    probe_timeout: float = 60.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import re
 import runpy
 import subprocess
 import sys
@@ -186,6 +187,16 @@ def on_a_terminal(world, *arguments, columns=80, **env):
 
 
 ESCAPE = "\x1b["
+
+
+@POSIX
+@pytest.mark.slow
+def test_a_terminal_shows_what_is_waited_for(accel):
+    accel.world.module("torch_slow", "import time; time.sleep(3.5)")
+    accel.world.backend("slow", 990, vendor_import="torch_slow")
+    said = on_a_terminal(accel.world, "why")
+    assert re.search(r"\r\x1b\[Kimporting torch_slow \(accel-slow 1.0\), [23] s \.\.\.", said)
+    assert "..." not in accel("why").stderr
 
 
 @POSIX

@@ -16,7 +16,7 @@ def test_verbose_says_what_is_tried_and_when_also_in_child_processes(accel):
     assert all(re.match(r"\[accel \d\d:\d\d:\d\d\.\d{3} \d+\] ", line) for line in lines), lines
     said = [line.partition("] ")[2] for line in lines]
     assert "importing accel_npu, the plugin of accel-npu 1.0" in said
-    assert "try npu (accel-npu 1.0) in a child process, for at most 10 s" in said
+    assert "try npu (accel-npu 1.0) in a child process" in said
     assert "importing vendor_of_ours (accel-npu 1.0)" in said  # in the child
     assert any(re.match(r"npu: usable, after [\d.]+ ms", line) for line in said)
     assert any(line.startswith("choose npu, after ") for line in said)

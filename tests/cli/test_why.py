@@ -203,3 +203,18 @@ def test_whose_word_it_is(accel):
     assert said.startswith("card.two (acme-card 1.0): ")
     assert "  installed      torch-vendored 2.0\n" in said
     assert "  entry point    acme_card\n" in said
+
+
+def test_what_the_policy_left_unloaded_has_no_priority(accel):
+    accel.install("npu")
+    accel.install("off")
+    blocked = {"ACCEL_BLOCK": "off"}
+    assert "off (accel-off 1.5): blocked" in accel("why", **blocked).stdout
+    assert "priority" not in accel("why", "off", **blocked).stdout
+    [row] = [s for s in accel("list", "--all", **blocked).stdout.splitlines() if s.startswith("  off")]
+    assert row.split()[3] == "-"
+
+
+def test_without_torch_the_first_line_says_what_to_install(accel):
+    done = accel("why", torch=False)
+    assert done.stdout.startswith("Nothing can be chosen. torch is not installed: pip install torch.")

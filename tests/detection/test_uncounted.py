@@ -57,7 +57,7 @@ def test_a_number_beyond_the_devices_that_are_there(nodes, monkeypatch, variable
     monkeypatch.setenv(variable, "99")
     assert said(nodes) == (
         f"{variable}='99' names device 99, counted from 0, and this machine has /dev/acme0, /dev/acme1",
-        f"unset {variable}, or name in it devices that are there",
+        f"this machine has 2: name 0 or 1, or unset {variable}",
     )
 
 

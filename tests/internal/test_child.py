@@ -165,7 +165,7 @@ PARENT = """
 import sys; sys.path[:] = {path!r}
 from accel_core._support import child
 import the_job
-child._GRACE = 0.5
+child._GRACE, child.LONGEST = 0.5, 1
 print(child.run(the_job.work, {{}}, {timeout}).answer, flush=True)
 """
 
@@ -240,11 +240,49 @@ time.sleep(60)""",
     assert time.monotonic() - start < 6
     assert report.timed_out
     assert report.answer is None
-    assert report.ending == "did not finish"
+    assert report.ending == "gave no answer within 2 s"
     assert report.stage == "device_count()"
     child, helper = map(int, note.read_text().split())
     assert gone(child)
     assert gone(helper)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells another's CPU time")
+_COMPUTES = "end = time.monotonic() + job['seconds']\nwhile time.monotonic() < end: pass\n"
+_STARTS = "import subprocess\nsubprocess.run([sys.executable, '-c', job['code']], check=True)\n"
+
+
+@linux
+@pytest.mark.parametrize("body", [_COMPUTES, _STARTS], ids=["itself", "in a process that it starts"])
+def test_a_child_that_works_is_waited_for(job, body):
+    """On a busy machine `import torch` takes longer than any deadline."""
+    code = f"import time\njob = {{'seconds': 2}}\n{_COMPUTES}"
+    assert job(f"{body}return {{'ok': True}}", timeout=0.5, seconds=2, code=code).answer == {"ok": True}
+
+
+@linux
+def test_one_that_computes_for_ever_ends_and_one_that_sleeps_ends_sooner(job, monkeypatch):
+    monkeypatch.setattr(isolation, "LONGEST", 4)
+    for body, waited in ((_COMPUTES, 2), ("while True: time.sleep(0.1)", 0.5)):
+        report = job(f"stage('device_count()')\n{body}", timeout=0.5, seconds=60)
+        assert (report.timed_out, report.waited, report.stage) == (True, waited, "device_count()")
+
+
+def test_each_stage_has_the_seconds_anew_and_may_set_its_own(job):
+    report = job(
+        "for at in 'abc':\n    stage(at)\n    time.sleep(0.5)\n"
+        "stage('long', 0)\ntime.sleep(1.5)\nreturn {'ok': True}",
+        timeout=0.8,
+    )
+    assert report.answer == {"ok": True}
+
+
+def test_whoever_waits_is_told_what_for(job, monkeypatch):
+    said: list[tuple[str, float]] = []
+    monkeypatch.setattr(isolation, "watching", lambda *told: said.append(told))
+    job("stage('importing torch')\ntime.sleep(2.5)\nreturn {}")
+    assert [what for what, _ in said][-3:] == ["importing torch", "importing torch", ""]
+    assert 1.5 < said[-2][1] < 3.5
 
 
 def test_a_helper_that_keeps_the_output_open_does_not_keep_us_waiting(job, tmp_path):

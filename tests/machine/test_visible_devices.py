@@ -23,7 +23,7 @@ MLU = "8d0a7b4e-5f11-4cf6-a0bd-3ea8ab1c71c2"
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_unset_means_every_device(grammar):
     visible = parse_visible_devices(grammar, None)
-    assert visible.everything
+    assert visible.ids is None
     assert not visible.nothing
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import accel_core
 from accel_core.cli.app import accel
+from accel_core.probing import vendors
 from accel_simulated import declared, device, faults
 from accel_simulated.asked import MOST, read
 from accel_simulated.detector import blame
@@ -224,9 +225,8 @@ def test_completion(words: list[str], completed: list[str]) -> None:
 def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("accel_core._support.installed.entry_points", lambda group: ())
     done = CliRunner().invoke(accel, ["simulate", "acme", "true"])
-    assert (done.exit_code, done.stderr) == (
-        1, "Error: accel simulate needs accel-simulated: pip install accel-simulated\n",
-    )  # fmt: skip
+    step = vendors.sourced("pip install accel-simulated")
+    assert (done.exit_code, done.stderr) == (1, f"Error: accel simulate needs accel-simulated: {step}\n")
 
 
 def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(

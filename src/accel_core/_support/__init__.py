@@ -1,1 +1,1 @@
-"""What every layer may use: torch and startup, metadata, output kept quiet, children. Private."""
+"""Tools of every layer: torch and startup, metadata, output kept quiet, children. Private."""

@@ -1,7 +1,8 @@
 """Calling one function in a child process, under a deadline.
 
 Some vendor packages cannot be guarded in-process: they call `os._exit`, crash or hang while they are
-imported. The child takes that, and the parent learns how it ended.
+imported. The child takes that, and the parent learns how it ended. A child that works is not dead: silence
+and CPU time decide, for on a busy machine the clock says nothing of a package.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar
 
 from accel_core._support import log
@@ -35,23 +37,30 @@ U = TypeVar("U")
 
 
 class Stage(Protocol):
-    """Notes what a child begins; `seconds`: what that may take, where the caller lets stages say so."""
+    """Notes what a child begins; `seconds`: what that may take, 0 for no limit, instead of the caller's."""
 
     def __call__(self, what: str, seconds: float | None = None) -> None:
         """Note it."""
 
 
-#: The children that run now, so that a caller who is interrupted can end them.
-_running: set[subprocess.Popen[bytes]] = set()
+#: The children that run now, oldest first, so that a caller who is interrupted can end them.
+_running: dict[subprocess.Popen[bytes], None] = {}
+#: Called about once a second with the stage of the oldest child and the seconds that it has been there; with
+#: no stage when a child has ended.
+watching: Callable[[str, float], None] | None = None
 #: Whether this process ends, so that its threads are to start no more of them.
 _over = False
 #: What children wait for before they start, where somebody has limited how many run at once.
 _turns: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
-#: Seconds in which a child must have started Python; what it is given after that is the caller's to say.
+#: Seconds that a child may sleep before it has started Python; after that the caller's seconds count.
 START_LIMIT = 60.0
+#: How many times its seconds a stage may take that uses CPU time: the limit of what computes for ever.
+LONGEST = 5
+#: CPU seconds in each second at which a child is at work: more than a loop that sleeps ten times a second.
+_WORKS = 0.002
 
-#: Seconds after the caller's limit at which a child ends by itself, should nobody have ended it.
+#: Seconds after the limit at which a child ends by itself, should nobody have ended it.
 _GRACE = 5.0
 
 #: The longest pause between two looks at a child, in seconds.
@@ -80,6 +89,8 @@ class ChildReport(NamedTuple):
     returncode: int | None = None
     stage: str = "start"
     stderr: str = ""
+    #: The seconds in which no answer came, of one that was stopped.
+    waited: float = 0
 
     @property
     def timed_out(self) -> bool:
@@ -91,7 +102,7 @@ class ChildReport(NamedTuple):
         """How it ended, in words: `"died of SIGSEGV"`, `"exited with status 127"`."""
         code = self.returncode
         if code is None:
-            return "did not finish"
+            return f"gave no answer within {self.waited:g} s"
         if code >= 0:
             return f"exited with status {code}"
         with contextlib.suppress(ValueError):
@@ -118,15 +129,14 @@ def run(
     arguments: dict[str, object],
     timeout: float,
     *,
-    each_stage: bool = False,
     as_we_are: bool = False,
     live: bool = False,
 ) -> ChildReport:
-    """Call `function` in a child process with `arguments`, at most `timeout` seconds.
+    """Call `function` in a child process with `arguments`, and stop it after `timeout` seconds of sleep.
 
-    They count from the child's first sign of life, so that a machine under load takes none of them to start
-    Python; a child that gives none ends after `START_LIMIT`. `each_stage`: they count anew from each stage
-    that the child notes, and the stage may set other seconds for itself, 0 for no limit.
+    They count anew from each stage that the child notes, from each output, and for as long as it, or what it
+    started, uses CPU time: to `LONGEST` times as many. A stage may set other seconds for itself, 0 for no
+    limit. Outside of Linux nobody reads another's CPU time, and the seconds count from the last output.
 
     It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
     come to, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
@@ -141,8 +151,8 @@ def run(
         "nonce": nonce,
         "parent": os.getpid(),
         "seconds": timeout,
+        "longest": LONGEST,
         "grace": _GRACE,
-        "each_stage": each_stage,
         "log": log.is_on(),
         "arguments": arguments,
     })  # fmt: skip
@@ -160,22 +170,18 @@ def run(
             env=dict(os.environ) if as_we_are else {**os.environ, AUTOLOAD: "0"},
             start_new_session=True,
         )
-        _running.add(process)
+        _running[process] = None
         if _over:  # by now
             end_group(process)
         try:
-            _await(process, out, err, lambda: None if out.size > 0 else START_LIMIT)
-            if each_stage:
-                _await_stages(process, out, err, nonce, timeout)
-            else:
-                _await(process, out, err, lambda: timeout)
-            code: int | None = process.wait(0)
-        except subprocess.TimeoutExpired:
-            code = None
+            waited = _await(process, out, err, nonce, timeout)
+            code = None if waited else process.wait()
         finally:
             end_group(process)
             process.wait()
-            _running.discard(process)
+            _running.pop(process, None)
+            if watching is not None:
+                watching("", 0)
         lines = list(_lines(out.text(), nonce))
         for line in lines:
             if "log" in line:
@@ -184,7 +190,7 @@ def run(
         answer = next((line["answer"] for line in lines if "answer" in line), None)
         if code != 0 or not isinstance(answer, dict):
             answer = None  # who dies with the answer on the lips has not done what was asked
-        return ChildReport(answer, code, stage, err.text()[-2000:].strip())
+        return ChildReport(answer, code, stage, err.text()[-2000:].strip(), waited)
 
 
 def _unnamed_file() -> IO[bytes]:
@@ -232,41 +238,54 @@ class _Output:
         return self.file.read(self._kept)
 
 
-def _await(
-    process: subprocess.Popen[bytes], out: _Output, err: _Output, limit: Callable[[], float | None]
-) -> None:
-    """Wait until the child has ended, or `limit()` is `None`; its output is kept short meanwhile.
+def _await(process: subprocess.Popen[bytes], out: _Output, err: _Output, nonce: str, timeout: float) -> float:
+    """Wait until the child has ended, and give 0; else the seconds after which it is to be stopped.
 
-    Raises `TimeoutExpired` where that takes more than `limit()` seconds, which 0 does not limit.
+    Its output is kept short meanwhile.
     """
-    start = time.monotonic()
-    pause = 0.001
-    while (seconds := limit()) is not None:
-        left = start + seconds - time.monotonic() if seconds else _PAUSE
-        if left <= 0:
-            raise subprocess.TimeoutExpired(process.args, seconds)
-        try:
-            process.wait(min(pause, left))
-            return
-        except subprocess.TimeoutExpired:
-            pause = min(2 * pause, _PAUSE)
+    known: list[dict[str, Any]] = [{"stage": "start", "seconds": START_LIMIT}]
+    seconds = START_LIMIT
+    began = alive = looked = time.monotonic()
+    pause, written, used = 0.001, (0, 0), 0.0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(pause)
+            return 0
+        pause = min(2 * pause, _PAUSE)
         out.trim()
         err.trim()
+        now = time.monotonic()
+        if (sizes := (out.size, err.size)) != written:
+            alive, written = now, sizes
+            stages = [line for line in _lines(out.text(), nonce) if "stage" in line]
+            if stages and stages != known:
+                began, known, seconds = now, stages, stages[-1].get("seconds", timeout)
+        if now - looked >= min(1.0, seconds / 10 or 1.0):
+            before, used = used, _cpu_seconds(process.pid)
+            if abs(used - before) >= _WORKS * (now - looked):  # less, where one that it started has ended
+                alive = now
+            looked = now
+            if watching is not None and process is next(iter(_running), None):
+                watching(known[-1]["stage"], now - began)
+        if seconds and now - alive >= seconds:
+            return seconds
+        if seconds and now - began >= LONGEST * seconds:
+            return LONGEST * seconds
 
 
-def _await_stages(
-    process: subprocess.Popen[bytes], out: _Output, err: _Output, nonce: str, timeout: float
-) -> None:
-    """The same, where each stage has seconds of its own."""
-    while process.poll() is None:
-        size = out.size
-        stages = [line for line in _lines(out.text(), nonce) if "stage" in line]
-        seconds = float(stages[-1].get("seconds", timeout)) if stages else timeout
-        _await(process, out, err, lambda size=size, seconds=seconds: seconds if out.size == size else None)  # type: ignore[misc]
+def _cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process and of those below it that live; 0 where nobody can read them."""
+    used = 0.0
+    with contextlib.suppress(OSError, AttributeError):
+        used = time.clock_gettime(~pid << 3 | 2)  # Linux, include/linux/posix-timers_types.h, CPUCLOCK_SCHED
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            children = Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii")
+            used += sum(map(_cpu_seconds, map(int, children.split())))
+    return used
 
 
 def each(function: Callable[[T], U], items: Iterable[T], at_once: int) -> list[U]:
-    """What `function`, which runs a child, gives for each item, at most so many at once.
+    """Call `function`, which runs a child, for each item, at most so many at once.
 
     Where no thread can be started, one after the other. An interrupt ends the children: they are sessions of
     their own, and do not hear Ctrl-C.
@@ -314,7 +333,7 @@ def end_all(*, for_good: bool = False) -> None:
 
 
 def _lines(text: str, nonce: str) -> Iterator[dict[str, Any]]:
-    """What the child said: the objects on lines that begin with the nonce.
+    """Read the child's answers: the objects on lines that begin with the nonce.
 
     Start-up files of Python print there too, before the channel is the child's own.
     """

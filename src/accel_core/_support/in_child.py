@@ -1,4 +1,4 @@
-"""What a child process of `child` does: it takes its job, calls the function and says what came of it.
+"""The child process of `child`: it takes its job, calls the function and says what came of it.
 
 A module of its own, for a child needs nothing of what starts and watches one.
 """
@@ -32,13 +32,11 @@ def main() -> None:
         channel.flush()
 
     def stage(what: str, seconds: float | None = None) -> None:
-        if job["each_stage"]:
-            limit = job["seconds"] if seconds is None else seconds
-            end_after(limit + job["grace"] if limit else 0)
+        limit = job["longest"] * (job["seconds"] if seconds is None else seconds)
+        end_after(limit + job["grace"] if limit else 0)
         say(stage=what, **({} if seconds is None else {"seconds": seconds}))
 
-    end_after(job["seconds"] + job["grace"])
-    say(stage="start")
+    stage("start")
     if job["log"]:
         from accel_core._support.log import LOGGER, Relay
 

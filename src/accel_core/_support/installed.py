@@ -1,4 +1,4 @@
-"""What is installed: distributions and their entry points, and packages, asked without importing them."""
+"""Installed distributions and their entry points, and packages, asked without importing them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ __all__ = [
     "identity",
     "is_installed",
     "package_folders",
+    "read",
     "version",
 ]
 
@@ -114,6 +115,16 @@ def version(distribution: str) -> str | None:
         return metadata.version(distribution) if distribution else None
     except Exception:  # not installed, or metadata that is broken in one of many ways
         return None
+
+
+def read(distribution: str, name: str) -> str:
+    """The text of one of its metadata files; empty where there is none."""
+    from importlib import metadata
+
+    try:
+        return metadata.distribution(distribution).read_text(name) or ""
+    except Exception:  # as above
+        return ""
 
 
 def folder_of(distribution: metadata.Distribution) -> str:

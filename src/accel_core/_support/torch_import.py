@@ -116,9 +116,7 @@ def _import() -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise BackendUnavailableError(f"torch fails to import: {error}") from error
-        raise BackendUnavailableError(
-            "torch is not installed: pip install torch (or pip install 'accel-core[torch]')"
-        ) from None
+        raise BackendUnavailableError("torch is not installed: pip install torch") from None
     except AccelError:  # which says what helps
         raise
     except Exception as error:
@@ -144,7 +142,7 @@ BUILDS = {"cuda": "CUDA", "hip": "ROCm", "xpu": "XPU"}
 
 
 class TorchBuild(NamedTuple):
-    """What `torch/version.py` says about an installed torch."""
+    """The facts of `torch/version.py` about an installed torch."""
 
     version: str
     cuda: str | None = None

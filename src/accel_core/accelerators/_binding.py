@@ -1,4 +1,4 @@
-"""Functions that `TorchAccelerator` takes from a vendor's module, and how a vendor's function becomes a member.
+"""Functions that `TorchAccelerator` takes from torch and a vendor's module, and how one becomes a member.
 
 A function stands in the member's place as it is where the calls are the same; else one of the functions below
 is put in between.
@@ -44,7 +44,7 @@ class Call(Enum):
 
 
 class Needs(Enum):
-    """What a row's function depends on."""
+    """Requirements of a row's function."""
 
     NOTHING = auto()
     #: torch's function works only for a device with an allocator of torch's kind, and says 0 before a start.

@@ -262,7 +262,7 @@ class Devices(Base):
         self._index_or_none(device_index)
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """What the vendor says of the device, as a frozen record.
+        """Return the vendor's description of the device, as a frozen record.
 
         Raises `InvalidDeviceError`, a `ValueError`, when there is no such device.
         """

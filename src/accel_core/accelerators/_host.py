@@ -1,4 +1,4 @@
-"""What the operating system says of this process's memory."""
+"""This process's memory, as the operating system reports it."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from accel_core.accelerators._devices import Base
 from accel_core.errors import UnsupportedError
+from accel_core.machine.vendors import sourced
 
 if TYPE_CHECKING:
     from accel_core.accelerators.records import OpBuilderLike
@@ -161,7 +162,7 @@ class Ops(Base):
         if operator is None:
             notes = "".join(f"{p.advice}. " for p in self._providers() if p.advice)
             there = any(provider.last for provider in self._providers())
-            notes += _LISTS if there else _BRINGS
+            notes += _LISTS if there else sourced(_BRINGS)
             found = _not_implemented(name, f"{self.name}: no installed distribution provides {name}; {notes}")
             if self._op_providers is not None:
                 self._op_builder_classes[name] = found

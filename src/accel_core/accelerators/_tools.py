@@ -151,9 +151,11 @@ class Launch(Devices):
 
         brought = [e for e in entry_points(_PROCESS_GROUPS) if e.name == _STAGED]
         if not brought:
+            from accel_core.machine.vendors import sourced
+
             raise UnsupportedError(
                 f"{self.name} has no communication backend of its own. accel-train brings one that goes "
-                f"through host memory: pip install accel-train"
+                f"through host memory: {sourced('pip install accel-train')}"
             )
         brought[0].load()(self)
 

@@ -33,7 +33,8 @@ class Accelerator(Dtypes, Pinning, Graphs, Compile, Ops, Random, Streams, Memory
     `device_count`, `current_device`, `_select`, `synchronize`, `default_generator` and the memory
     amounts; for a device with a torch module, start from `TorchAccelerator`.
 
-    Throughout, a `device_index` is an `int`, and `None` is the current device; memory is `int` bytes.
+    A `device_index` is an index, `"cuda:1"` or a `torch.device`, and `None` is the current device; what is
+    returned is an `int`, as memory in bytes is.
     Constructing one imports torch, initialises no device and changes nothing in the process. Copies are
     the same object, and a pickle holds the backend's name only.
     """

@@ -149,7 +149,7 @@ class OpBuilderLike(Protocol):
 
 
 class DeviceCapability(TypedDict):
-    """What `get_device_capability` gives."""
+    """The answer of `get_device_capability`."""
 
     supported_dtypes: set[torch.dtype]
 

@@ -95,7 +95,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         )
 
     def _lookup(self, name: str) -> Any:
-        """What the vendor's module has of that name, or `None`."""
+        """Return the vendor's object of that name, or `None`."""
         return getattr(self.device_module, name, None)
 
     def _functions(self, row: Row) -> list[Any]:
@@ -113,7 +113,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return [function for function in in_order if function is not None]
 
     def _bind(self, row: Row) -> Any:
-        """What serves a row; it takes the member's place where the calls are the same, or can be made so."""
+        """Find what serves a row; it takes the member's place where the calls are the same, or can be made so."""
         functions = self._functions(row)
         if row.call is Call.PART:
             return functions[0] if functions else None
@@ -388,7 +388,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return self._computes("is_fp16_supported", self._torch.float16)
 
     def is_fp8_supported(self) -> bool:
-        """What the vendor says of native 8-bit floating point; False without its word."""
+        """Return the vendor's word on native 8-bit floating point; False without it."""
         ask = self._vendor["is_fp8_supported"]
         return ask is not None and self.is_available() and natively(ask)
 

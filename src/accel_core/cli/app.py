@@ -17,6 +17,7 @@ from accel_core._support.torch_import import IMPORTED
 from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
 from accel_core.errors import CAUGHT, root_cause
+from accel_core.machine.vendors import sourced
 
 __all__ = ["accel"]
 
@@ -26,7 +27,7 @@ class _Commands(Mapping[str, click.Command]):
 
     @cached_property
     def announced(self) -> dict[str, commands.Announced]:
-        """What is known of each without importing it."""
+        """The facts of each that need no import."""
         return commands.announced()
 
     def __getitem__(self, name: str) -> click.Command:
@@ -64,7 +65,9 @@ class _Group(click.Group):
             if missing is None:
                 return None
             raise click.UsageError(
-                f"accel {cmd_name} comes with {missing}, which is not installed: pip install {missing}", ctx
+                f"accel {cmd_name} comes with {missing}, which is not installed: "
+                f"{sourced(f'pip install {missing}')}",
+                ctx,
             )
         if not command.package:
             raise click.ClickException(command.summary)
@@ -83,7 +86,7 @@ class _Group(click.Group):
                 missing.setdefault(f"pip install {of}", []).append(name)
         if missing:
             with formatter.section("Commands of distributions that are not installed"):
-                formatter.write_dl([(command, ", ".join(names)) for command, names in missing.items()])
+                formatter.write_dl([(sourced(step), ", ".join(names)) for step, names in missing.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin with `incomplete`."""

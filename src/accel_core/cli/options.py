@@ -73,6 +73,6 @@ backend_option = click.option(
     "--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=_THIS
 )
 
-_HOW_LONG = "How long each probe may take [default: ACCEL_PROBE_TIMEOUT, or 10]."
+_HOW_LONG = "Seconds that a probe may sleep [default: ACCEL_PROBE_TIMEOUT, or 60]."
 #: `--timeout`; the command gets a number of seconds or `None`.
 probe_timeout = click.option("--timeout", metavar="SECONDS", callback=_seconds, help=_HOW_LONG)

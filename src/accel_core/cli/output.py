@@ -16,6 +16,8 @@ from typing import TextIO
 
 import click
 
+from accel_core._support import child
+from accel_core._text import printable
 from accel_core.cli.page import Part
 from accel_core.errors import AccelError, SettingError
 
@@ -25,6 +27,8 @@ __all__ = ["Output", "answering"]
 _SCHEMA = 1
 #: Narrower than this, a table is only a puzzle: let the terminal wrap instead.
 _NARROWEST = 40
+#: Seconds that nobody has to be told of.
+_SHORT = 2.0
 
 
 class _BadSetting(click.ClickException):
@@ -116,6 +120,32 @@ def _width(terminal: TextIO | None) -> int | None:
 
 
 @contextlib.contextmanager
+def _waiting(terminal: TextIO | None) -> Iterator[None]:
+    """Show on a terminal what is waited for, and for how long: `importing torch, 12 s ...`."""
+    if terminal is None or not terminal.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        yield
+        return
+
+    drawn = False
+
+    def draw(stage: str, seconds: float) -> None:
+        nonlocal drawn
+        words = stage.strip('["').partition('"')[0]  # of JSON the first string
+        if (seconds >= _SHORT and words) or drawn:
+            with contextlib.suppress(OSError, ValueError):  # it has gone away
+                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+                terminal.write(f"\r\x1b[K{line}")
+                terminal.flush()
+            drawn = bool(words)
+
+    child.watching = draw
+    try:
+        yield
+    finally:
+        child.watching = None
+
+
+@contextlib.contextmanager
 def answering(*, as_json: bool) -> Iterator[Output]:
     """The `Output` for one answer.
 
@@ -123,9 +153,10 @@ def answering(*, as_json: bool) -> Iterator[Output]:
     else is a fault of ours and keeps its traceback.
     """
     output = Output(sys.stdout)
+    terminal = sys.stderr
     # For the whole process, on purpose: it is the command's own, and what a plugin's thread prints must not
     # reach stdout either. Descriptor 1 is not enough where sys.stdout is another stream.
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), _waiting(terminal):
         try:
             yield output
         except AccelError as error:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core._support.torch_import import (
+    AUTOLOAD,
     autoload_is_on,
     cause_and_step,
     failed_before,
@@ -38,6 +39,8 @@ class Spoiler(NamedTuple):
 
     reason: str
     hint: str
+    #: Whether it was seen; else nothing came in time.
+    known: bool = True
 
     def __str__(self) -> str:
         return f"{self.reason}. {self.hint}"
@@ -77,14 +80,21 @@ def _read(report: ChildReport, packages: list[EntryPoint]) -> dict[int, Spoiler]
     """What the child found, by the number of the package; also of one that did not live to answer."""
     told: Any = report.answer
     if told is not None:
-        return {int(index): Spoiler(*map(clean, pair)) for index, pair in told.items()}
-    if not report.stage.startswith("{"):  # it did not come to the packages, so that they are not to blame
+        return _spoilers(told)
+    if not report.stage.startswith("["):  # it did not come to the packages, so that they are not to blame
         return {}
-    stage: dict[str, Any] = json.loads(report.stage)
-    found = {int(index): Spoiler(*map(clean, pair)) for index, pair in stage["wrong"].items()}
-    package = packages[stage["at"]]
-    ending = "it does not come back" if report.timed_out else f"its process {report.ending}"
-    return {**found, stage["at"]: Spoiler(clean(fails_in_torch(package, ending)), clean(remedies(package)))}
+    _, at, wrong = json.loads(report.stage)
+    found, package = _spoilers(wrong), packages[at]
+    failed = Spoiler(fails_in_torch(package, f"its process {report.ending}"), remedies(package))
+    if report.timed_out:  # which says nothing of the package
+        who = f"{package.distribution} {package.version}"
+        what = f"whether torch can load {who} is not known: it {report.ending}"
+        failed = Spoiler(what, f"raise ACCEL_PROBE_TIMEOUT, or set {AUTOLOAD}=0", known=False)
+    return {**found, at: failed._replace(reason=clean(failed.reason), hint=clean(failed.hint))}
+
+
+def _spoilers(told: dict[str, list[str]]) -> dict[int, Spoiler]:
+    return {int(index): Spoiler(clean(reason), clean(hint)) for index, (reason, hint, _) in told.items()}
 
 
 def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, Spoiler]:
@@ -96,7 +106,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int,
     slot = torch._C._get_privateuse1_backend_name()
     for index, fields in enumerate(job["packages"]):
         package = EntryPoint(*fields)
-        stage(json.dumps({"at": index, "wrong": wrong}))
+        stage(json.dumps([f"importing {package.module}", index, wrong]))
         try:
             package.load()()  # type: ignore[operator]  # as torch calls it, whatever it is
         except CAUGHT as error:

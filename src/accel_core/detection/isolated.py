@@ -87,7 +87,7 @@ class IsolatedLoader:
 
         job: dict[str, object] = {"entry_points": list(map(list, entry_points))}
         try:
-            report = child.run(_declare_in_child, job, self._timeout, each_stage=True)
+            report = child.run(_declare_in_child, job, self._timeout)
         except OSError as error:
             return {e: (unloaded(e, _no_child("load its plugin", error)),) for e in entry_points}
         if report.answer is not None:
@@ -100,7 +100,7 @@ class IsolatedLoader:
 
     def _outcome(self, entry_point: EntryPoint, report: ChildReport) -> Outcome:
         step = f"report this to the maintainers of {clean(entry_point.distribution)}"
-        return _ended(report, self._timeout, "loaded its plugin", step, plugins.name_of(entry_point))
+        return _ended(report, "loaded its plugin", step, plugins.name_of(entry_point))
 
 
 def _fails(rows: tuple[Candidate | Unloaded, ...] | None) -> bool:
@@ -143,16 +143,15 @@ def probe_isolated(candidate: Candidate, group: Group, timeout: float, *, pinned
         "refused": [c.name for c in group.refused()],
         "pinned": pinned,
     }
-    _log.info("try %s in a child process, for at most %g s", candidate, timeout)
+    _log.info("try %s in a child process", candidate)
     try:
         report = child.run(_probe_in_child, job, timeout)
     except OSError as error:
         return _no_child("probe it", error)
     if report.answer is not None:
         return _decode_outcome(report.answer)
-    step = "raise ACCEL_PROBE_TIMEOUT" if report.timed_out else "reinstall the vendor's package"
-    step = report_to(candidate, report.stage) or step
-    return _ended(report, timeout, "probed it", step, candidate.name)
+    step = report_to(candidate, report.stage) or "reinstall the vendor's package"
+    return _ended(report, "probed it", step, candidate.name)
 
 
 def _probe_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
@@ -199,14 +198,13 @@ def _no_child(purpose: str, error: OSError) -> Outcome:
     return Outcome(Status.CRASHED, f"no process could be started to {purpose}: {error}", hint, error=error)
 
 
-def _ended(report: ChildReport, timeout: float, did: str, step: str, name: str) -> Outcome:
-    """The outcome of a child that `did` something and gave no answer; `step`: what to do, beside a block."""
-    hint = f"{step}, or set ACCEL_BLOCK={name}"
-    if report.timed_out:
-        reason = f"no answer within {timeout:g} s; it was at: {report.stage}"
-        return Outcome(Status.TIMED_OUT, reason, hint)
+def _ended(report: ChildReport, did: str, step: str, name: str) -> Outcome:
+    """The outcome of a child that `did` something and gave no answer; `step`: what helps against a crash."""
+    if report.timed_out:  # which says nothing of the package
+        reason = f"no answer within {report.waited:g} s; it was at: {report.stage}"
+        return Outcome(Status.TIMED_OUT, reason, f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={name}")
     reason = f"the process that {did} {report.ending} at: {report.stage}{report.last_words}"
-    return Outcome(Status.CRASHED, reason, hint)
+    return Outcome(Status.CRASHED, reason, f"{step}, or set ACCEL_BLOCK={name}")
 
 
 # --- Records as JSON -----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from accel_core.settings import Pin, Settings
 
 __all__ = [
     "MANY", "conflict", "fallback", "is_uninstalled", "merely_absent", "merged", "none_found", "not_found",
-    "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
+    "not_known", "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
 ]  # fmt: skip
 
 # --- Verdicts ------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def not_found(asked: str, pin: Pin, usable: Callable[[], Sequence[str]]) -> str:
             return f"{message} {pin.name} is declared by {', '.join(owners)}."
     # A name that we know is no slip of the finger: its plugin is missing.
     elif pin.name not in (*vendors.FIRST_PARTY, *_OTHER_KINDS) and (close := _close(pin.name, names)):
-        message += f" Did you mean {close[0]!r}?"
+        return f"{message} Did you mean {close[0]!r}?"
     return f"{message} {_next(_install(pin))}"
 
 
@@ -182,7 +182,7 @@ def _close(name: str, names: list[str]) -> list[str]:
 def _install(pin: Pin) -> str:
     distribution = vendors.FIRST_PARTY.get(pin.name, "")
     return (
-        f"pip install {distribution}"
+        vendors.sourced(f"pip install {distribution}")
         if distribution and pin.distribution in ("", distribution)
         else "install the plugin that brings it, see `accel list`"
     )
@@ -203,7 +203,8 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Se
     verdicts = merged(verdicts)
     if len(verdicts) == 1:
         v = verdicts[0]
-        refusal = f"{v.name} ({v.provenance}) is not usable: {v.reason}."
+        what = "gave no answer in time" if v.status is Status.TIMED_OUT else "is not usable"
+        refusal = f"{v.name} ({v.provenance}) {what}: {v.reason}."
         return " ".join(filter(None, [refusal, _next(v.hint), instead]))
     return f"{settings.asked}: none of these is usable.\n{_lines(verdicts)}\n{instead}"
 
@@ -214,9 +215,17 @@ def _instead(others: Sequence[str]) -> str:
     return f"Or set DS_ACCELERATOR to one of: {', '.join(others)}." if others else ""
 
 
+def not_known(late: Sequence[Verdict]) -> str:
+    """The message for a choice before which backends come that gave no answer in time."""
+    who = "; ".join(f"{v.name} ({v.provenance}) gave {v.reason}" for v in late)
+    return f"Which backend would be chosen is not known: {who}. {_next(late[0].hint)}"
+
+
 def nothing_usable(verdicts: Sequence[Verdict]) -> str:
     """The message for a ranked choice in which not even the CPU can be had."""
-    return f"No usable accelerator, and the CPU cannot be chosen either.\n{_lines(verdicts)}"
+    lacking = any(v.name == "cpu" and v.status is Status.NOT_INSTALLED for v in verdicts)
+    why = "torch is not installed: pip install torch" if lacking else "The settings rule out what is usable"
+    return f"{why}.\n{_lines(verdicts)}"
 
 
 def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:

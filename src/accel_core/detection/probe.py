@@ -35,7 +35,7 @@ class Prober:
 
     def __init__(self, settings: Settings, *, isolated: bool = False, autoload: bool = True) -> None:
         self._settings = settings
-        self._isolated = isolated
+        self.isolated = isolated
         self._autoload = autoload
         #: What was probed, by the backend and the question: nothing is probed twice.
         self._known: dict[tuple[object, ...], Verdict] = {}
@@ -54,7 +54,7 @@ class Prober:
         login node. `isolated`: this once, in a child process alone.
         """
         start = time.perf_counter()
-        isolated = isolated or self._isolated
+        isolated = isolated or self.isolated
         which = (candidate.name, candidate.provenance, candidate.priority, isolated)
         at_rank, known = self._known.get((which, False)), self._known.get((which, pinned))
         if at_rank is not None and at_rank.usable:
@@ -88,7 +88,7 @@ class Prober:
         if pinned and outcome.is_absence:
             why = absence or outcome  # what was seen without the vendor says more than its count
             outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
-        elif (self._isolated or self._settings.strict) and not pinned:
+        elif (self.isolated or self._settings.strict) and not pinned:
             broken = self._broken(candidate, outcome, among)
         found = verdict(candidate, outcome, seen, (time.perf_counter() - start) * 1e3, broken)
         _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
@@ -103,7 +103,7 @@ class Prober:
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
         """What torch's autoload spoils; it takes seconds, so a program asks only when it falls back."""
-        if not self._autoload or not (self._isolated or fallback) or not builtin.announced():
+        if not self._autoload or not (self.isolated or fallback) or not builtin.announced():
             return ()
         from accel_core.detection.autoload import spoilers  # here, as most processes have no use for it
 
@@ -133,7 +133,8 @@ class Prober:
         if outcome.status is not Status.NO_DEVICE or not can_be_broken(candidate):
             return None
         beyond = self.probe(candidate, among, pinned=True, isolated=True)
-        return beyond if beyond.status.is_failure else None
+        # That it gave no answer in time is no news of the package.
+        return beyond if beyond.status.is_failure and beyond.status is not Status.TIMED_OUT else None
 
 
 def can_be_broken(candidate: Candidate | Unloaded) -> bool:

@@ -13,6 +13,7 @@ from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
+from accel_core.machine.vendors import sourced
 from accel_core.settings import Pin
 
 __all__ = [
@@ -247,7 +248,7 @@ def verdict(
         name=candidate.name,
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
-        hint=_clause(clean(outcome.hint)),
+        hint=_clause(sourced(clean(outcome.hint))),
         cause=clean(root_cause(outcome.error) if outcome.error else outcome.cause),
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),
@@ -329,6 +330,11 @@ class Selection(NamedTuple):
     #: Packages with which `import torch` fails, or takes the device away, each with what helps; as far as
     #: it was looked for, and no verdict says it.
     autoload: tuple[str, ...] = ()
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether what would be chosen is not known, for a backend gave no answer in time."""
+        return self.chosen is None and any(v.status is Status.TIMED_OUT for v in self.verdicts)
 
     def to_dict(self) -> dict[str, object]:
         """The record as JSON can hold it."""

@@ -58,6 +58,8 @@ def select(
         find = functools.partial(discovery.find, settings=settings, load=load)
     judge = judge or Prober(settings, isolated=isolated)
     choice = (_pinned if settings.pins else _ranked)(settings, find, judge)
+    if judge.isolated and len(settings.pins) != 1:
+        choice = _as_far_as_known(choice)
     ms = (time.perf_counter() - start) * 1e3
     chosen = choice.selection.chosen
     _log.info("%s, after %.1f ms", f"choose {chosen}" if chosen else "nothing can be chosen", ms)
@@ -68,6 +70,21 @@ def select(
         ms=ms,
     )
     return choice._replace(selection=selection)
+
+
+def _as_far_as_known(choice: Choice) -> Choice:
+    """The choice; where a backend that comes before it gave no answer in time, it is not known.
+
+    A program goes on without that backend, or waits for it: no command is to say which.
+    """
+    late = [v for v in choice.selection.verdicts if v.status is Status.TIMED_OUT]
+    if not late:
+        return choice
+    from accel_core.detection import messages  # here, as nearly every choice is known
+
+    error = BackendUnavailableError(messages.not_known(late))
+    selection = choice.selection._replace(chosen=None, provenance=None, problem=str(error))
+    return choice._replace(selection=selection, candidate=None, error=error)
 
 
 def _environ(considered: Iterable[Candidate | Unloaded]) -> dict[str, str]:
@@ -102,12 +119,16 @@ def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
 
 
 def _without_its_device(settings: Settings, choice: Choice) -> list[str]:
-    """A pin that is honoured without a device though one is here: whatever runs on it is going to fail.
+    """A pin that is honoured without a device though one is here, or hidden: what runs on it will fail.
 
     On a login node, where none is here, a pin without a device is what was meant.
     """
     chosen = choice.selection.verdicts[-1] if choice.candidate else None
-    if chosen is None or chosen.devices != 0 or not chosen.evidence:
+    if choice.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
+        return []
+    backend = choice.candidate.backend
+    names = backend.visible_devices_filters + backend.visible_devices
+    if not (chosen.evidence or any(name in os.environ for name in names)):
         return []
     step = f" Next step: {chosen.hint}." if chosen.hint else ""
     why = chosen.reason.removeprefix("pinned, though ")

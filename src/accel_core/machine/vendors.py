@@ -6,14 +6,22 @@ declarations and lists the differences that are meant.
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from accel_core._support import installed
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
 from accel_core.settings import read
 
-__all__ = ["FIRST_PARTY", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins"]
+__all__ = [
+    "FIRST_PARTY", "FOLDERS", "VENDORS", "KnownHardware", "Vendor", "known_hardware", "missing_plugins",
+    "sourced",
+]  # fmt: skip
 
 
 class KnownHardware(NamedTuple):
@@ -141,6 +149,57 @@ VENDORS = (
 #: Which distribution of ours brings a backend: `"cuda"` is in `"accel-cuda"`.
 FIRST_PARTY: Mapping[str, str] = {vendor.backend: f"accel-{vendor.backend}" for vendor in VENDORS}
 
+#: Where our distributions lie in the repository.
+FOLDERS: Mapping[str, str] = {
+    "accel-core": "",
+    **{f"accel-{name}": f"packages/accel_{name}" for name in ("train", "tools", "testing", "simulated")},
+    **{name: f"plugins/{name.replace('-', '_')}" for name in FIRST_PARTY.values()},
+}
+#: One of them, or a plugin's of somebody else, as pip is given it.
+_NAMED = r"'?(accel-[\w-]+)((?:\[[\w,]+\])?)(?:==[\w.]+)?'?"
+
+
+def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
+    """`text` with our distributions in its `pip install` commands named by where this accel-core came from.
+
+    That is a checkout, a folder of wheels, a repository, or else a registry, which knows them by name.
+    `place` gives another answer than that.
+    """
+
+    def placed(found: re.Match[str]) -> str:
+        import shlex  # here, as most processes give no advice
+
+        where = (place or _place)(found[1])
+        path, at, url = where.partition(" @ ")
+        return found[0] if where == found[1] else shlex.quote(f"{path}{found[2]}{at}{url}")
+
+    if "pip install " not in text:
+        return text
+    commands = rf"(?<=pip install )(?:-\S+ )*{_NAMED}(?: {_NAMED})*"
+    return re.sub(commands, lambda command: re.sub(_NAMED, placed, command[0]), text)
+
+
+@functools.cache
+def _place(name: str) -> str:
+    """What pip is to be given for a distribution of ours: PEP 610's record of the installed core tells."""
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    origin = json.loads(installed.read("accel-core", "direct_url.json") or "{}")
+    url, folder = origin.get("url", ""), FOLDERS.get(name)
+    if folder is None:
+        return name
+    if vcs := origin.get("vcs_info"):
+        return f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" + (
+            f"#subdirectory={folder}" if folder else ""
+        )
+    path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
+    if "dir_info" in origin and host.path_exists(f"{path}/{folder}/pyproject.toml"):
+        return f"{path}/{folder}".rstrip("/")
+    home, wheel = os.path.split(path)
+    beside = [n for n in host.names_in(home) if n.startswith(f"{name.replace('-', '_')}-")] if wheel else []
+    return f"{home}/{beside[0]}" if "archive_info" in origin and beside else name
+
 
 def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
     """The accelerators on this machine for which a first-party plugin exists or is planned."""
@@ -171,7 +230,7 @@ def missing_plugins(names: Iterable[str]) -> tuple[str, ...]:
     covered = {name.partition(".")[0] for name in names}
     return tuple(
         f"{known.label} is present ({known.evidence}) and its plugin is not installed: "
-        f"pip install {known.distribution}"
+        + sourced(f"pip install {known.distribution}")
         for known in known_hardware()
         # An integrated GPU is in every other laptop: not worth a warning at every start.
         if known.backend not in covered and not known.integrated

@@ -20,6 +20,7 @@ __all__ = [
     "Hidden",
     "VisibleDevices",
     "beyond",
+    "choices",
     "counting_variables",
     "format_visible_devices",
     "hidden_by",
@@ -54,11 +55,6 @@ class VisibleDevices:
     note: str = ""
 
     @property
-    def everything(self) -> bool:
-        """Nothing is hidden: the variable is not set, or its value means "all"."""
-        return self.ids is None
-
-    @property
     def nothing(self) -> bool:
         """Every device is hidden."""
         return self.ids == ()
@@ -84,7 +80,7 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
     rules = _grammar(grammar)
     items = [_normal(item) for item in ids]
     for item in items:
-        if not rules.accepts(item):
+        if not rules.means([item]):
             raise SettingError(
                 f"{item!r} is not a device in the {grammar!r} grammar, expected {rules.expected}"
             )
@@ -92,17 +88,12 @@ def format_visible_devices(grammar: str, ids: Sequence[int | str]) -> str:
         raise SettingError(f"{list(ids)!r} names a device twice, expected each once")
     if rules.ordered:
         items.sort(key=_order)
-    value = ",".join(map(str, items))
-    try:
-        means = rules.parse(value).ids
-    except SettingError:
-        means = None
     # The runtime's own reading is the judge: it catches kinds that do not mix, and a grammar without "none".
-    if means != tuple(items):
+    if not rules.means(items):
         raise SettingError(
             f"{list(ids)!r} cannot be written in the {grammar!r} grammar, expected {rules.expected}"
         )
-    return value
+    return ",".join(map(str, items))
 
 
 class Hidden(NamedTuple):
@@ -158,6 +149,12 @@ def counting_variables(backend: Backend, environ: Mapping[str, str]) -> tuple[st
     return (*backend.visible_devices_filters, *first)
 
 
+def choices(variable: str, count: int) -> str:
+    """What to write into the variable on a machine with so many devices."""
+    names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
+    return f"this machine has {count}: name {names}, or unset {variable}"
+
+
 def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...]) -> tuple[str, str] | None:
     """A variable that names devices for which there are no nodes: the reason, and the next step.
 
@@ -180,7 +177,7 @@ def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...])
                 f"{variable}={value!r} names {noun} {enumerated(tuple(missing))}, counted from 0, "
                 f"and this machine has {enumerated(tuple(numbered))}"
             )
-            return reason, f"unset {variable}, or name in it devices that are there"
+            return reason, choices(variable, len(numbered))
     return None
 
 
@@ -199,9 +196,8 @@ def _until_invalid(value: str, read: Callable[[str], Id | None]) -> VisibleDevic
 
 def _cuda(value: str) -> VisibleDevices:
     """The first entry tells the kind. Shortened identifiers are left as they are: only a driver can tell."""
-    for prefix in ("GPU-", "MIG-"):
-        if value.startswith(prefix):
-            return _until_invalid(value, lambda entry: entry if entry.startswith(prefix) else None)  # noqa: B023
+    if (kind := value[:4]) in ("GPU-", "MIG-"):
+        return _until_invalid(value, lambda e: e if e[:4] == kind and _CUDA_ID.fullmatch(e) else None)
     return _until_invalid(value, _leading_index)
 
 
@@ -212,7 +208,7 @@ def _leading_index(entry: str) -> int | None:
 
 def _mlu(value: str) -> VisibleDevices:
     if "-" in value and len(value) >= _MLU_UUID_LENGTH:
-        return _until_invalid(value, lambda entry: entry if "-" in entry else None)
+        return _until_invalid(value, lambda entry: entry if _MLU_UUID.fullmatch(entry) else None)
     return _until_invalid(value, _index)
 
 
@@ -304,7 +300,7 @@ def _order(item: Id) -> list[int]:
 
 
 class _Grammar(NamedTuple):
-    """How one grammar is read, what may be written in it beside indices, and how to say that."""
+    """How one grammar is read, and how to say what may be written in it."""
 
     parse: Callable[[str], VisibleDevices]
     expected: str
@@ -313,21 +309,21 @@ class _Grammar(NamedTuple):
     #: Written in ascending order: the runtime wants it so, or the order has no meaning.
     ordered: bool = False
 
-    def accepts(self, item: Id) -> bool:
-        """Whether `item` names a device; `parse` refuses what is out of range, or does not mix."""
-        if isinstance(item, str):
-            return bool(self.identifier.fullmatch(item))
-        # True is an int to isinstance, and as a device it is a mistake.
-        return type(item) is int and 0 <= item < 10**9
+    def means(self, items: Sequence[Id]) -> bool:
+        """Whether the runtime reads these, and no others, in the value that names them."""
+        try:
+            return self.parse(",".join(map(str, items))).ids == tuple(items)
+        except SettingError:
+            return False
 
 
 _TABLE = {
-    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'", _CUDA_ID),
+    "cuda": _Grammar(_cuda, "indices, or GPU-<uuid>, or MIG-<uuid>, of one kind: '0,1'"),
     "ascending": _Grammar(_ascending, "ascending indices without spaces: '0,1'", ordered=True),
     "modules": _Grammar(_modules, "one or more module ids from 0 to 7, each once: '0,1'"),
-    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'", _MLU_UUID),
+    "mlu": _Grammar(_mlu, "indices, or whole UUIDs, of one kind: '0,1'"),
     "level-zero": _Grammar(
-        _level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", _LEVEL_ZERO, ordered=True
+        _level_zero, "one or more devices, or device.tile: '0,1' or '0.0,0.1'", ordered=True
     ),
     "indices": _Grammar(_indices, "indices, each once: '0,1'"),
 }

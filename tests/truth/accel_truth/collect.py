@@ -174,7 +174,9 @@ def _distributions(text: Text, exact: list[str]) -> Iterator[Name]:
 def _distribution(text: Text, word: str) -> Iterator[Name]:
     """What one argument of `pip install` names: a distribution, its extra, or a folder of the tree."""
     word, _, extra = word.partition("[")
-    if word.startswith((".", "plugins/", "~")):
+    if word.startswith("plugins/"):
+        word = word.partition("/")[2].replace("_", "-")
+    elif word.startswith((".", "~")):
         word = "accel-core"
     elif word.endswith((".whl", ">")):
         word = word.partition("-")[0]

@@ -48,7 +48,7 @@ def build(kind: str) -> Path:
     """The library for a torch device type (`"PrivateUse1"`, `"HPU"`, ...), built when it is not there yet,
     ahead or in the cache.
 
-    About 15 s the first time; of several processes one builds, and the others wait for it. Raises
+    Up to a minute the first time; of several processes one builds, and the others wait for it. Raises
     `CannotBuildError` where there is no compiler or no torch with headers, `OpBuildError` with the compiler's
     first error when the sources do not compile against this torch, and `OpCacheError` when the cache cannot
     be written or what lies there is not what was built.
@@ -223,7 +223,7 @@ def _say_that_another_builds() -> None:
 
 
 def _compile(command: list[str], library: Path, log: Path) -> Path:
-    sys.stderr.write("accel-simulated: building the device, once for this torch (about 15 s)\n")
+    sys.stderr.write("accel-simulated: building the device, once for this torch (up to a minute)\n")
     done = subprocess.run([*command, "-o", str(library)], capture_output=True, text=True, check=False)
     if done.returncode or not library.is_file():
         log.write_text(f"{shlex.join(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")

@@ -14,6 +14,7 @@ from accel_tests import layouts
 from click.testing import CliRunner
 
 from accel_core.cli.app import accel
+from accel_core.probing import vendors
 from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 
 
@@ -21,6 +22,9 @@ from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
+
+
+NPU = vendors.sourced("pip install accel-npu")
 
 
 def refused(*words: str) -> tuple[int, str]:
@@ -42,7 +46,10 @@ def test_names_that_are_none(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["npu"], "'npu' is taken: accel-npu brings this backend: pip install accel-npu. Give another name"),
+        (
+            ["npu"],
+            f"'npu' is taken: accel-npu brings this backend: {NPU}. Give another name",
+        ),
         (["npu", "--no-private-use1"], "'npu' is taken: accel-npu"),
         (["core"], "'core' is taken: accel_core is a package of this project"),
         (["cpu"], "'cpu' is taken: accel-core brings this backend, and is installed"),
@@ -87,9 +94,8 @@ def test_folders_that_cannot_be_written() -> None:
 
 def test_copier_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "copier", None)
-    assert refused("zing") == (
-        1, "accel new needs copier, which is not installed: pip install 'accel-testing[new]'\n",
-    )  # fmt: skip
+    step = vendors.sourced("pip install 'accel-testing[new]'")
+    assert refused("zing") == (1, f"accel new needs copier, which is not installed: {step}\n")
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")

@@ -129,7 +129,8 @@ def test_a_device_without_its_plugin(said, world, monkeypatch):
     known = vendors.KnownHardware("Ascend NPU", "npu", "accel-npu", evidence)
     monkeypatch.setattr(vendors, "known_hardware", lambda *root: (known,))
     finding = said(CPU_BUILD)["machine.no-plugin"]
-    assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", "pip install accel-npu")
+    step = vendors.sourced("pip install accel-npu")
+    assert (finding.level, finding.about, finding.step) == (Level.WARNING, "npu", step)
     assert finding.what == "Ascend NPU is present (/dev/davinci0) and its plugin is not installed"
     entry_point = {layouts.GROUP: {"npu": "accel_npu_that_is_not_there"}}
     layouts.dist_info(world.site, "accel-npu", "1.0", entry_point)

@@ -9,7 +9,6 @@ import pytest
 
 from accel_core.settings import read
 from accel_tools.doctor.records import Level, Visit
-from accel_tools.doctor.topics import others
 from accel_tools.doctor.topics.others import TOPIC
 
 ACCELERATE = """
@@ -75,7 +74,7 @@ MORE = " (--timeout gives it longer)"
 )  # fmt: skip
 def test_one_that_does_not_answer(accelerate, source, level, code, what):
     accelerate.module("accelerate", source)
-    [finding] = said(3 / others._PROBES)
+    [finding] = said(3)
     assert (finding.level, finding.code, finding.what) == (level, code, what)
 
 

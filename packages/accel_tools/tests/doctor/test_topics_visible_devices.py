@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from accel_tests import children
+from accel_tests import children, plugins
 from accel_tests.computers import Computer
 from accel_tests.plugins import NO_DEVICE
 
@@ -83,7 +83,15 @@ def test_everything_is_hidden(said, torch_world):
         [finding] = said(2, NPU_VISIBLE_DEVICES=value)
         assert (finding.level, finding.code) == (Level.WARNING, "visible-devices.none")
         assert finding.what.startswith(f"NPU_VISIBLE_DEVICES={value!r} hides every device{why}")
-        assert finding.step == "unset NPU_VISIBLE_DEVICES, or name in it the devices to use"
+        assert finding.step == "this machine has 2: name 0 or 1, or unset NPU_VISIBLE_DEVICES"
+
+
+def test_of_devices_that_the_runtime_alone_knows_none_is_left(said, torch_world):
+    torch_world.module("none_device", plugins.ACCELERATOR.format(count="return 0"))
+    torch_world.backend("npu", accelerator="none_device:Simulated", **{**NPU, "device_nodes": ()})
+    [finding] = said(0, NPU_VISIBLE_DEVICES="99")
+    assert finding.what == "NPU_VISIBLE_DEVICES='99' names 1 device, and the vendor counts none"
+    assert finding.step == "unset NPU_VISIBLE_DEVICES"  # and not an empty list
 
 
 def test_a_value_that_the_vendor_refuses(said, torch_world):

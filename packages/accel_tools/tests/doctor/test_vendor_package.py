@@ -10,8 +10,8 @@ from accel_tests import layouts
 from accel_tests.libraries import COMPILER, Libraries
 
 from accel_core._support.torch_import import TorchBuild
-from accel_core.machine.vendor_package import vendor_package
 from accel_tools.doctor import vendor_package as under_test
+from accel_tools.doctor.installed_package import vendor_package
 from accel_tools.doctor.vendor_package import (
     extensions,
     misfits,

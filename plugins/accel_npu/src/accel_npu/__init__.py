@@ -111,8 +111,8 @@ def cann_version() -> str | None:
 
 
 def source_cann() -> str:
-    """How to set CANN's variables, with the script that does it where there is one."""
+    """How to set CANN's variables, with the script that does it; without one CANN is to be installed."""
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (above / "set_env.sh", *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")))
-    script = next((path for path in scripts if path.exists()), "…/Ascend/ascend-toolkit/set_env.sh")
-    return f"run CANN's `source {script}` in the shell that starts Python"
+    found = (f"run CANN's `source {s}` in the shell that starts Python" for s in scripts if s.exists())
+    return next(found, "install CANN (https://www.hiascend.com/cann), then source its set_env.sh")

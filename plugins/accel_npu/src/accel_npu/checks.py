@@ -32,7 +32,10 @@ def variables() -> CheckResult:
     home, operators = os.environ.get("ASCEND_HOME_PATH", ""), os.environ.get("ASCEND_OPP_PATH", "")
     facts = {"ASCEND_HOME_PATH": home or "not set", "ASCEND_OPP_PATH": operators or "not set"}
     if not home:
-        return CheckResult("warning", "CANN's variables are not set", source_cann(), facts)
+        step = source_cann()
+        absent = f"torch_npu {_torch_npu()} needs CANN, which is not installed"
+        what = absent if step.startswith("install ") else "CANN's variables are not set"
+        return CheckResult("warning", what, step, facts)
     missing = [
         what
         for what, path in {

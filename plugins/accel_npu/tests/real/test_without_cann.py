@@ -48,6 +48,14 @@ def test_list_without_a_card(without_cann):
     assert "a plugin claims what announces one to torch (torch_npu: npu)" in generic["reason"]
 
 
+def test_the_doctor_has_one_finding_and_one_remedy(without_cann):
+    ended = without_cann(accel("doctor", "--json", card=False))
+    topics = json.loads(ended.stdout)["topics"]
+    [finding] = [f for topic in topics for f in topic["findings"] if f["level"] == "error"]
+    assert finding["what"] == "torch_npu 2.13.0 needs CANN, which is not installed, and no Ascend NPU is here"
+    assert finding["step"].startswith("pip uninstall torch_npu. (On a machine that has one: install CANN (")
+
+
 def test_strict_refuses_the_cpu_over_it_without_a_card_too(without_cann):
     """As over an IPEX that does not fit torch: something that is installed is broken."""
     ended = without_cann("import accel_core; accel_core.get_accelerator()", ACCEL_STRICT="1")

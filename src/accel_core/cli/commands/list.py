@@ -40,11 +40,15 @@ class _List(click.Command):
 )
 @options.probe_timeout
 @options.as_json
-def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json: bool) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context, *, everything: bool, no_probe: bool, timeout: float | None, as_json: bool
+) -> None:
     """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
-    the verdicts themselves do not depend on DS_ACCELERATOR.
+    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 where a backend gave no
+    answer in time, so that what would be chosen is not known.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -56,6 +60,7 @@ def command(*, everything: bool, no_probe: bool, timeout: float | None, as_json:
             table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
             notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
             output.write_page([*table, Paragraph(), *notes])
+    ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
@@ -139,7 +144,7 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
         (f"{'*' if marked else ' '} {text.clean(verdict.name)}", "bold"),
         (text.clean(verdict.provenance.version), ""),
         (text.clean(verdict.provenance.distribution), ""),
-        (str(verdict.priority), ""),
+        (str(verdict.priority) if verdict.device_type else "-", ""),
         (", ".join(verdict.vendor_import) or "-", ""),
         (verdict.status.words, text.style(verdict)),
         (text.remark(verdict), ""),
@@ -149,20 +154,20 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
 
 def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
     """What is chosen, what is missing, what is there without a plugin; where more is said."""
+    selection = surveyed.choice.selection if surveyed.choice is not None else None
     notes = [_choice(surveyed, marked, settings)]
+    notes += [(text.clean(line), "yellow") for line in (selection.notes if selection else ())]
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
         notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
     notes += [(line, "yellow") for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts))]
-    if surveyed.choice is not None:
-        selection = surveyed.choice.selection
-        notes += [(text.clean(line), "yellow") for line in (*selection.autoload, *selection.notes)]
+    notes += [(text.clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes
 
 
 def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cell:
-    """What would be chosen, in one line."""
+    """Name the choice, in one line."""
     choice = surveyed.choice
     more = "`accel why` says more."
     if settings.pins:
@@ -173,6 +178,8 @@ def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cel
         return f"* {'pinned' if len(settings.pins) == 1 else 'preferred'} by {settings.asked}; {more}", ""
     if choice is None:
         return "Not probed, so which one would be chosen is not known: `accel list` probes.", "dim"
+    if choice.selection.is_unknown:
+        return choice.selection.problem, "yellow"
     if choice.candidate is not None:
         return f"* {choice.candidate.name} would be chosen: {choice.selection.how.words}. {more}", ""
     if any(verdict.usable for verdict in surveyed.verdicts):

@@ -57,7 +57,8 @@ def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> boo
 
 def _choice_page(selection: Selection) -> list[Part]:
     headline = _headline(selection)
-    parts: list[Part] = [Paragraph(headline)]
+    notes = [paragraph((text.clean(line), "yellow")) for line in selection.notes]
+    parts: list[Part] = [Paragraph(headline), *notes]
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
@@ -72,9 +73,6 @@ def _choice_page(selection: Selection) -> list[Part]:
         parts.append(Heading("Devices without a plugin"))
         parts.append(Bullets([paragraph((text.clean(line), "")) for line in unclaimed]))
     parts += _autoload(selection.autoload)
-    if selection.notes:
-        parts.append(Heading("Settings"))
-        parts.append(Bullets([paragraph((text.clean(line), "")) for line in selection.notes]))
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
@@ -92,7 +90,10 @@ def _headline(selection: Selection) -> list[Cell]:
         how = f" ({selection.provenance}) would be chosen: {selection.how.words}."
         return [(selection.chosen, "bold green"), (how, "")]
     # Of a long problem the first line says what, and the verdicts below say the rest.
-    return [("Nothing can be chosen. ", "bold red"), (text.clean(selection.problem.partition("\n")[0]), "")]
+    problem = text.clean(selection.problem.partition("\n")[0])
+    if selection.is_unknown:
+        return [(problem, "yellow")]
+    return [("Nothing can be chosen. ", "bold red"), (problem, "")]
 
 
 def _others(selection: Selection, headline: str) -> list[Verdict]:
@@ -105,9 +106,11 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
 def _in_words(verdict: Verdict) -> list[Cell]:
     """One backend's verdict as a running text."""
     source = f"{text.clean(str(verdict.provenance))}, " if verdict.provenance.distribution else ""
+    # What nobody loaded has told no priority.
+    about = f"{source}priority {verdict.priority}" if verdict.device_type else source.removesuffix(", ")
     cells = [
         (text.clean(verdict.name), "bold"),
-        (f" ({source}priority {verdict.priority}): ", "dim"),
+        (f" ({about}): " if about else ": ", "dim"),
         (verdict.status.words, text.style(verdict)),
     ]
     if verdict.reason:
@@ -194,7 +197,9 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
         total=len(surveyed.verdicts),
         above=above,
         chosen=is_chosen,
-        sentence=_sentence(verdict, chosen, settings, is_chosen=is_chosen),
+        sentence="What would be chosen is not known."
+        if choice.selection.is_unknown
+        else _sentence(verdict, chosen, settings, is_chosen=is_chosen),
     )
 
 
@@ -211,7 +216,7 @@ def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, i
 
 def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
-    place = f"{standing.rank} of {standing.total}, with priority {v.priority}"
+    place = f"{standing.rank} of {standing.total}, with priority {v.priority}" if v.device_type else ""
     above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above)
     cause = text.clean(v.cause)
     return [
@@ -234,7 +239,7 @@ def _backend_page(standing: _Standing) -> list[Part]:
                 ("what it is", text.clean(v.description)),
                 ("device type", v.device_type),
                 ("vendor import", ", ".join(v.vendor_import)),
-                ("installed", text.clean(", ".join(map(str, vendor_packages(v))))),
+                ("installed", text.clean(", ".join(vendor_packages(v)))),
                 ("entry point", _entry_point(v)),
                 ("read on", text.clean(v.url)),
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),

@@ -106,7 +106,9 @@ def command(name: str, *, output: Path | None, defaults: bool, **given: str | bo
     _require_room(output)
     if find_spec("copier") is None:
         raise click.ClickException(
-            "accel new needs copier, which is not installed: pip install 'accel-testing[new]'"
+            vendors.sourced(
+                "accel new needs copier, which is not installed: pip install 'accel-testing[new]'"
+            )
         )
     missing = [_flag(question) for question in _QUESTIONS if question not in answers]
     if missing and not defaults and not sys.stdin.isatty():
@@ -129,7 +131,9 @@ def _require_free(name: str, private_use1: object) -> None:
     """Raise `click.UsageError` for a name that somebody has; `private_use1`: `None` where it is not said."""
     taken = ""
     if name in vendors.FIRST_PARTY:
-        taken = f"{vendors.FIRST_PARTY[name]} brings this backend: pip install {vendors.FIRST_PARTY[name]}"
+        taken = vendors.sourced(
+            f"{vendors.FIRST_PARTY[name]} brings this backend: pip install {vendors.FIRST_PARTY[name]}"
+        )
     elif name in _OURS:
         taken = f"accel_{name} is a package of this project"
     elif name in installed_names():
@@ -181,6 +185,7 @@ def _write(name: str, output: Path, answers: dict[str, Any], *, defaults: bool) 
     major, minor = (int(part) for part in __version__.split(".")[:2])
     data = {
         **answers,
+        "install": vendors.sourced("pip install accel-core accel-testing"),
         "name": name,
         "class": "".join(map(str.capitalize, name.split("_"))),
         "core": f">={major}.{minor},<{major + 1}",

@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
-from accel_core.probing import answering, page
+from accel_core.probing import answering, page, vendors
 from accel_testing.conformance.simulated import simulator
 
 __all__ = ["become", "command", "runnable"]
@@ -92,7 +92,9 @@ def command(
 def _provider() -> Any:
     found = simulator()
     if found is None:
-        raise IntegrationMissingError("accel simulate needs accel-simulated: pip install accel-simulated")
+        raise IntegrationMissingError(
+            vendors.sourced("accel simulate needs accel-simulated: pip install accel-simulated")
+        )
     return found.load()
 
 

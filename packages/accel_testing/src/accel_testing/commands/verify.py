@@ -23,6 +23,7 @@ from accel_core.probing import (
     page,
     select,
     text,
+    vendors,
 )
 from accel_testing.conformance import document, simulated
 from accel_testing.conformance.catalogue import Check, checks
@@ -156,7 +157,7 @@ def _could_not_run() -> Iterator[None]:
 def _require_pytest() -> None:
     if find_spec("pytest") is None:
         raise IntegrationMissingError(
-            "accel verify needs pytest, which is not installed: pip install accel-testing"
+            vendors.sourced("accel verify needs pytest, which is not installed: pip install accel-testing")
         )
 
 
@@ -243,7 +244,8 @@ def _simulated(name: str) -> str:
     found = simulated.simulator()
     if found is None:
         return (
-            "Without the device: pip install accel-simulated; accel simulate --list names what it simulates."
+            vendors.sourced("Without the device: pip install accel-simulated")
+            + "; accel simulate --list names what it simulates."
         )
     provider = found.load()
     if name not in provider.devices() and name not in provider.declared():

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import is_installed
 from accel_core.errors import CAUGHT, AccelError, LaunchError, root_cause
-from accel_core.probing import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults
+from accel_core.probing import DS_ACCELERATOR, child, devices, host, import_torch, missing_defaults, vendors
 from accel_tools.bench.copies import buffer_bytes, in_bytes, on_host
 from accel_tools.bench.records import Effort, Measurement, Outcome, Step
 from accel_tools.bench.timing import Samples, measured, wrong
@@ -45,7 +45,9 @@ def collectives(accelerator: Accelerator, effort: Effort, ranks: int | None) -> 
 
 def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[Measurement]:
     if not is_installed("accel_train"):
-        return _without(Outcome.NOT_MEASURED, "accel-train starts the ranks: pip install accel-train")
+        return _without(
+            Outcome.NOT_MEASURED, vendors.sourced("accel-train starts the ranks: pip install accel-train")
+        )
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
@@ -128,9 +130,8 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
     if failed:
         # Who was ended by us died of SIGKILL, and is not the one to blame.
         rank, report = next((f for f in failed if f[1].returncode != -9), failed[0])
-        within = f" within {effort.patience:g} s" if report.timed_out else ""
         last = report.stderr.splitlines()[-1:] or [""]
-        return [], f"rank {rank} {report.ending}{within}. {last[0]}".strip()
+        return [], f"rank {rank} {report.ending}. {last[0]}".strip()
     return [answer for answer in answers if answer is not None], ""
 
 

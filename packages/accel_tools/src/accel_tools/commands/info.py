@@ -12,7 +12,6 @@ from accel_core.errors import CAUGHT, UnsupportedError, root_cause
 from accel_core.probing import (
     How,
     Pin,
-    Settings,
     Step,
     Subject,
     answer_of,
@@ -68,7 +67,9 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)  # judged before torch takes its second to import
-        asked = answer_of(document_in_child, {}, settings, name, seconds=_patience(settings), skipping=True)
+        asked = answer_of(
+            document_in_child, {}, settings, name, seconds=settings.probe_timeout, skipping=True
+        )
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
             document["autoload"] = list(map(str, spoilers(asked.backend, settings.probe_timeout)))
@@ -87,11 +88,6 @@ def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -
     document = _document(subject.accelerator, _Questions(step, arguments["skipped"]))
     how = subject.how.value if subject.how else None
     return {**document, "how": how, "autoload": list(subject.autoload)}
-
-
-def _patience(settings: Settings) -> float:
-    """Seconds that one question may take: the first may start the device, another load a compiler."""
-    return 3 * settings.probe_timeout
 
 
 class _Questions:

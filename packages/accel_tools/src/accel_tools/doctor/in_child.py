@@ -17,7 +17,7 @@ def try_acts(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int, str
     """Do what each of the acts would do, an entry point or lines of a file; how it fails, by its number."""
     wrong: dict[int, str] = {}
     for index, act in enumerate(job["jobs"]):
-        stage(json.dumps({"at": index, "wrong": wrong}))
+        stage(json.dumps([act["what"], index, wrong]))
         try:
             if "lines" in act:
                 for line in act["lines"]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.probing import child, host
+from accel_tools.doctor.causes import by_cause
 from accel_tools.doctor.records import Examined, Finding, Report, Topic, Visit
 from accel_tools.doctor.verdict import verdict
 
@@ -23,7 +24,7 @@ def visited(
 ) -> Report:
     """The report of a whole visit; `awaiting` is told the title of each topic that is waited for."""
     start = time.perf_counter()
-    examined = examine(visit, topics, awaiting=awaiting)
+    examined = by_cause(examine(visit, topics, awaiting=awaiting))
     known = visit.surveyed
     chosen = known.choice.selection.chosen if known is not None and known.choice is not None else None
     return Report(verdict(visit, examined), examined, (time.perf_counter() - start) * 1e3, chosen)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from accel_core import torch_build
 from accel_core.errors import CAUGHT, root_cause, root_place
-from accel_core.probing import child, clean, vendor_package
+from accel_core.probing import child, clean
+from accel_tools.doctor.installed_package import vendor_package
 from accel_tools.doctor.records import Finding, Level
 from accel_tools.doctor.vendor_package import missing_libraries, unmet_libraries
 
@@ -33,8 +34,8 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
     if not failure:
         return Finding(Level.OK, "candidates.torch", f"torch {build.version} can be imported", facts=facts)
     if failure == _LATE:
-        what = f"whether torch {build.version} can be imported is not known: no answer within {timeout:g} s"
-        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 60", facts=facts)
+        what = f"whether torch {build.version} can be imported is not known: {place}"
+        return Finding(Level.WARNING, "candidates.torch", what, "give it longer: --timeout 300", facts=facts)
     facts |= {"root cause": failure, "raised by": place}
     if package is not None:
         facts["missing libraries"] = missing_libraries(unmet_libraries(package, environ))
@@ -48,7 +49,7 @@ def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -
 
 
 def _tried(timeout: float) -> tuple[str, str]:
-    """Why the import fails, and where; both empty where it does not."""
+    """Why the import fails, and where; both empty where it does not; of a late one, how late."""
     try:
         report = child.run(import_in_child, {}, timeout)
     except OSError as error:
@@ -56,7 +57,7 @@ def _tried(timeout: float) -> tuple[str, str]:
     if report.answer is not None:
         return clean(str(report.answer["cause"])), clean(str(report.answer["where"]))
     if report.timed_out:
-        return _LATE, ""
+        return _LATE, f"no answer within {report.waited:g} s"
     return clean(f"its process {report.ending}{report.last_words}"), ""
 
 

@@ -16,9 +16,10 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
     known = visit.surveyed
     said = [*_standing(visit, known), _wrong(topics)]
     sentence = ", ".join(said[:-1]) + (", and " if said[:-1] else "") + said[-1]
-    if sentence.startswith(("nothing ", "one thing ")):  # not the name of a backend
+    if sentence.startswith(("nothing ", "one thing ", "what would ")):  # not the name of a backend
         sentence = sentence[0].upper() + sentence[1:]
-    return f"{sentence}."
+    simulated = visit.environ.get("ACCEL_SIMULATE", "")
+    return f"{sentence}." + (f" Devices are simulated: ACCEL_SIMULATE={simulated!r}." if simulated else "")
 
 
 def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
@@ -50,6 +51,8 @@ def _is_chosen(found: Verdict, selection: Selection) -> bool:
 
 
 def _choice(selection: Selection) -> str:
+    if selection.is_unknown:
+        return "what would be chosen is not known"
     if selection.chosen is None:
         return "nothing can be chosen"
     how = "" if selection.how is How.RANKED else f" ({selection.how.words})"

@@ -77,7 +77,7 @@ def _variables(
     """Give the forwarded variables and their backend, by its declaration if it cannot be built here."""
     given = {"environ": environ}
     try:
-        seconds = max(_PATIENCE, 2 * settings.probe_timeout)
+        seconds = max(_PATIENCE, settings.probe_timeout)
         asked = answer_of(variables_in_child, given, settings, name, seconds=seconds)
     except BackendUnavailableError:
         found = (

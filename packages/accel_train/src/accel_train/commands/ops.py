@@ -66,7 +66,7 @@ def command(
         settings = options.read_settings(timeout)
         given = {"op": op, "build": build}
         # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
-        seconds = 0 if build else max(_PATIENCE, 2 * settings.probe_timeout)
+        seconds = 0 if build else max(_PATIENCE, settings.probe_timeout)
         asked = answer_of(document_in_child, given, settings, backend, option="--backend", seconds=seconds)
         document = asked.answer
         if "unknown" in document:

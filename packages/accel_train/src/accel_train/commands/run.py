@@ -8,7 +8,7 @@ import sys
 import click
 
 from accel_core.errors import AccelError, IntegrationMissingError, SettingError
-from accel_core.probing import installed
+from accel_core.probing import installed, vendors
 from accel_train.commands import launcher
 from accel_train.launch import command_line, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
@@ -62,7 +62,7 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
         announced = installed.entry_points(_BEFORE)
         if not announced:
             raise IntegrationMissingError(
-                "accel run --doctor comes with accel-tools: pip install accel-tools"
+                "accel run --doctor comes with accel-tools: " + vendors.sourced("pip install accel-tools")
             )
         before = announced[0].value
     try:

@@ -58,6 +58,8 @@ _GROUPS = (
 )
 #: Tried elsewhere: as torch does it, and by the verdicts on the backends.
 _TRIED = (TORCH_GROUP, ENTRY_POINT_GROUP)
+#: What is said where nothing came in time.
+_LATE = "no answer"
 
 
 class _Act(NamedTuple):
@@ -109,10 +111,17 @@ def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
             alike.setdefault((act.who, act.when, how), []).append(act)
     for (who, when, how), group in alike.items():
         where = "; ".join(act.where for act in group)
-        what = f"{who} ({where}) fails {when}: {how}"
-        yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
+        if how.startswith(_LATE):
+            what = f"whether {who} ({where}) works {when} is not known: {how}"
+            yield Finding(Level.WARNING, "at-import.unknown", what, "give it longer: --timeout 300")
+        else:
+            what = f"{who} ({where}) fails {when}: {how}"
+            yield Finding(Level.WARNING, "at-import.fails", what, group[0].step)
     for spoiler in spoiling:
-        yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+        if spoiler.known:
+            yield Finding(Level.ERROR, "at-import.torch-fails", spoiler.reason, spoiler.hint)
+        else:
+            yield Finding(Level.WARNING, "at-import.unknown", spoiler.reason, spoiler.hint)
 
 
 def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
@@ -142,7 +151,7 @@ def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
         group.when,
         f"pip install --upgrade {clean(package.distribution)}, or pip uninstall it",
-        {"entry_point": tuple(package), "call": group.called},
+        {"what": f"importing {package.module}", "entry_point": tuple(package), "call": group.called},
     )
 
 
@@ -154,7 +163,7 @@ def _start(file: StartFile) -> _Act:
         file.distribution or "of no distribution",
         "whenever Python starts",
         step,
-        {"lines": file.lines},
+        {"what": f"running {file.path}", "lines": file.lines},
     )
 
 
@@ -195,17 +204,15 @@ class _Tried(NamedTuple):
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
     from accel_core.probing import child
 
-    report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout, each_stage=True)
+    report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout)
     if report.answer is not None:
         return _Tried({int(index): str(how) for index, how in report.answer.items()})
-    ending = (
-        f"it does not come back within {timeout:g} s" if report.timed_out else f"its process {report.ending}"
-    )
-    if not report.stage.startswith("{"):
+    ending = f"{_LATE} within {report.waited:g} s" if report.timed_out else f"its process {report.ending}"
+    if not report.stage.startswith("["):
         return _Tried({}, ending)
-    stage: dict[str, Any] = json.loads(report.stage)
-    wrong = {int(index): str(how) for index, how in stage["wrong"].items()}
-    return _Tried(wrong, ending, int(stage["at"]), report.timed_out)
+    _, at, told = json.loads(report.stage)
+    wrong = {int(index): str(how) for index, how in told.items()}
+    return _Tried(wrong, ending, int(at), report.timed_out)
 
 
 TOPIC = Topic("at-import", "Who acts at import", _examine)

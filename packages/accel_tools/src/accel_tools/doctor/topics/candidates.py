@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from accel_core import Candidate, Status, Unloaded, Verdict
-from accel_core.probing import Survey, VendorPackage, devices, messages, vendor_package
+from accel_core.probing import Survey, devices, messages
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
+from accel_tools.doctor.installed_package import VendorPackage, vendor_package
 from accel_tools.doctor.libraries import NOT_FOUND, Unmet, why_unknown
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.torch_itself import torch_finding
@@ -46,11 +47,13 @@ def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
     if surveyed.choice is None:
         return
     selection = surveyed.choice.selection
-    if selection.chosen is None and not told:
+    if selection.chosen is None and not (told or selection.is_unknown):
         problem = selection.problem.partition("\n")[0].rstrip(".")
         yield Finding(Level.ERROR, "candidates.nothing-chosen", problem, "accel why")
     for note in selection.notes:
-        yield Finding(Level.WARNING, "candidates.settings", note.rstrip("."))
+        what, _, step = note.rstrip(".").partition(". Next step: ")
+        about = selection.chosen or "" if step else ""
+        yield Finding(Level.WARNING, "candidates.settings", what, step, about)
 
 
 class _Looker:
@@ -72,7 +75,7 @@ class _Looker:
             level,
             f"candidates.{verdict.status.value.replace('_', '-')}",
             _in_words(verdict, unmet),
-            _step(verdict, unmet) if level is not Level.OK else "",
+            _step(verdict, unmet, packages) if level is not Level.OK else "",
             verdict.name,
             {name: value for name, value in facts.items() if value},
         )
@@ -116,6 +119,7 @@ class _Looker:
             yield "found elsewhere", ", ".join(f"{folder}/{name}" for name, folder in lying.items())
             yield from hardware_facts(candidate.backend, environ)
         yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
+        yield "remedy", verdict.hint if _is_of_no_use(verdict) else ""
 
     def _once(self, key: object) -> bool:
         """Whether this was not said before; several backends share a package."""
@@ -145,6 +149,8 @@ def _level(verdict: Verdict, visit: Visit) -> Level:
     """Absent and blocked backends are fine; a present or requested one that fails is an error."""
     if not verdict.needs_mending:
         return Level.OK
+    if verdict.status is Status.TIMED_OUT:  # which may be the machine's
+        return Level.WARNING
     asked = any(pin.matches(verdict.name, verdict.provenance.distribution) for pin in visit.settings.pins)
     return Level.ERROR if verdict.evidence or asked else Level.WARNING
 
@@ -153,7 +159,15 @@ def _fails(verdict: Verdict) -> bool:
     return verdict.status.is_failure or verdict.broken
 
 
-def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
+def _is_of_no_use(verdict: Verdict) -> bool:
+    """Whether the vendor's package is broken, and there is no device that would need it."""
+    return verdict.broken and verdict.absent
+
+
+def _step(verdict: Verdict, unmet: list[Unmet], packages: list[VendorPackage]) -> str:
+    if _is_of_no_use(verdict) and packages and packages[0].distribution:
+        there = f" (On a machine that has one: {verdict.hint}.)" if verdict.hint else ""
+        return f"pip uninstall {packages[0].distribution}.{there}"
     if verdict.hint or not unmet:
         return verdict.hint
     return f"install what brings {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"

@@ -80,7 +80,7 @@ def mend(checked: Checked, visit: Visit) -> Checked:
     rows = [Checked(**row) for row in _rows(report.answer)]
     if rows:
         return rows[0]
-    how = f"took longer than {_MENDING:g} s" if report.timed_out else f"ended its process: it {report.ending}"
+    how = report.ending if report.timed_out else f"ended its process: it {report.ending}"
     return checked._replace(level="error", what=f"the fix {how}", code="checks.fix-failed")
 
 
@@ -97,12 +97,12 @@ def _all(visit: Visit, *, only_list: bool = False) -> Iterator[Checked]:
             yield from (Checked(**row) for row in _rows(report.answer))
             return
         try:
-            at, done = json.loads(report.stage)
+            _, at, done = json.loads(report.stage)
         except ValueError:
             raise RuntimeError(f"the process that checks {report.ending}: {report.stderr[-200:]}") from None
         yield from (Checked(**row) for row in done)
         behind += [row["key"] for row in done] + [at["key"]]
-        yield _ended(at, report, min(timeout, left))
+        yield _ended(at, report)
     yield Checked(
         "", "accel-core", "", "", TOPIC.title, "warning", "some checks were not run: no time was left",
         "raise ACCEL_PROBE_TIMEOUT", code="checks.not-run",
@@ -113,15 +113,16 @@ def _rows(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     return list((answer or {}).get("rows", ()))
 
 
-def _ended(at: dict[str, Any], report: child.ChildReport, seconds: float) -> Checked:
+def _ended(at: dict[str, Any], report: child.ChildReport) -> Checked:
     """What is said of the check, or the plugin, that a child ended or hung in."""
     what = f"its check {at['title']!r}" if at["name"] else "the plugin, asked for its checks,"
-    hung = report.timed_out
-    how = f"gave no answer within {seconds:g} s" if hung else f"ended its process: it {report.ending}"
+    late = report.timed_out
     return Checked(
-        at["key"], at["origin"], at["backend"], at["name"], at["title"], "warning", f"{what} {how}",
-        f"report this to the maintainers of {at['origin'].partition(' ')[0]}",
-        code="checks.hung" if hung else "checks.died",
+        at["key"], at["origin"], at["backend"], at["name"], at["title"], "warning",
+        f"{what} {report.ending}" if late else f"{what} ended its process: it {report.ending}",
+        "give it longer: --timeout 300" if late
+        else f"report this to the maintainers of {at['origin'].partition(' ')[0]}",
+        code="checks.hung" if late else "checks.died",
     )  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[st
         """Whether it is its turn; says what is tried now, and all that is known by now."""
         if row.key in job["behind"]:
             return False
-        stage(json.dumps([row._asdict(), rows]))
+        stage(json.dumps([f"checks of {row.origin}", row._asdict(), rows]))
         return True
 
     for row, check in _checks(job["plugins"], begin):

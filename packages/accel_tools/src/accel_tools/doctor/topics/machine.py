@@ -222,7 +222,7 @@ def _plugins() -> Iterator[Finding]:
     """Hardware without its plugin; entry points are named as their backends, so nothing is imported."""
     for missing in vendors.missing_plugins(installed_names()):
         what, _, command = missing.partition(": pip install ")
-        about = command.removeprefix("accel-")
+        about = next(v.backend for v in vendors.VENDORS if what.startswith(v.label))
         yield Finding(Level.WARNING, "machine.no-plugin", what, f"pip install {command}", about)
 
 

@@ -18,8 +18,6 @@ __all__ = ["TOPIC"]
 
 #: Names the frameworks to which accel-train hands our accelerator.
 _INTEGRATIONS = "ACCEL_INTEGRATIONS"
-#: How many probes' time a framework has to answer: it imports torch, and much besides.
-_PROBES = 6
 
 
 def _examine(visit: Visit) -> Iterator[Finding]:
@@ -31,7 +29,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     from accel_core.probing import child
 
     integrated = visit.environ.get(_INTEGRATIONS, "").lower().replace(" ", "").split(",")
-    seconds = _PROBES * visit.settings.probe_timeout
+    seconds = visit.settings.probe_timeout
     asked = [framework for framework, _ in installed if framework.distributions[0] not in integrated]
     answers = iter(child.each(lambda framework: _answer(framework, seconds), asked, host.usable_cores()))
     ours, device = _ours(visit.survey())
@@ -65,7 +63,7 @@ def _answer(framework: Framework, seconds: float) -> tuple[str, str, str]:
     if report.answer is not None:
         return clean(str(report.answer["device"])), clean(str(report.answer["fails"])), ""
     if report.timed_out:
-        return "", "", f"no answer within {seconds:g} s (--timeout gives it longer)"
+        return "", "", f"no answer within {report.waited:g} s (--timeout gives it longer)"
     return "", f"its process {report.ending}", ""
 
 

@@ -82,7 +82,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
     told = child.each(lambda module: _changed_by(module, timeout), modules, host.usable_cores())
     for (module, candidate), found in zip(modules.items(), told, strict=True):
         if found is None:
-            what = f"{module} does not come through its import, so that nobody knows what it changes"
+            what = f"what {module} changes at its import is not known: its process ended, or was late"
             yield Finding(Level.OK, "patched.unknown", what, about=candidate.name)
             continue
         own = f"torch.{candidate.backend.device_type}"

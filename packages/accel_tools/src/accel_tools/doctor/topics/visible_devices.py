@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from accel_core import Backend, Candidate, Status, Verdict, torch_build
-from accel_core.probing import devices, host
+from accel_core.probing import devices, host, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 
@@ -132,7 +132,7 @@ def _faults(
 ) -> Iterator[Finding]:
     grammar, about = candidate.backend.visible_devices_grammar, candidate.name
     if sees.devices == ():
-        yield _nothing(sees.steps, found, about, facts)
+        yield _nothing(sees.steps, found, about, facts, count)
         return
     left = count
     for step in sees.steps:
@@ -158,11 +158,15 @@ def _faults(
         yield _fewer(sees, found.devices, candidate, facts)
 
 
-def _nothing(steps: tuple[Step, ...], found: Verdict | None, about: str, facts: Mapping[str, str]) -> Finding:
+def _nothing(
+    steps: tuple[Step, ...], found: Verdict | None, about: str, facts: Mapping[str, str], count: int | None
+) -> Finding:
     step = next((step for step in steps if step.lost), steps[-1])
     what = f"{step.variable}={step.value!r} hides every device" + (f": {step.lost}" if step.lost else "")
     # The verdict may know that it was a scheduler who wrote it.
     hint = found.hint if found is not None and found.status is Status.NO_DEVICE else ""
+    if count:
+        hint = visible_devices.choices(step.variable, count)
     hint = hint or f"unset {step.variable}, or name in it the devices to use"
     return Finding(Level.WARNING, "visible-devices.none", what, hint, about, facts)
 
@@ -176,10 +180,13 @@ def _fewer(sees: Visibility, seen: int, candidate: Candidate, facts: Mapping[str
     # Where an id that is not there ends the list, the first that is not seen is that one.
     which = f": the first that names no device is {sees.devices[seen]}" if grammar in _ONE_NODE_EACH else ""
     asked = len(sees.devices)
+    if not seen:  # an empty list would hide what is there
+        which = ""
+    named = f"{asked} device{'s' * (asked > 1)}"
     return Finding(
         Level.WARNING,
         "visible-devices.fewer",
-        f"{variable}={value!r} names {asked} devices, and the vendor counts {seen}{which}",
+        f"{variable}={value!r} names {named}, and the vendor counts {seen or 'none'}{which}",
         f"export {variable}={shlex.quote(kept)}" if which and len(sees.steps) == 1 else f"unset {variable}",
         candidate.name,
         facts,

@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core._support.installed import package_folders
+from accel_core import package_folders
 
 __all__ = ["VendorPackage", "vendor_package"]
 

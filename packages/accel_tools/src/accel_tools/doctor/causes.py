@@ -1,0 +1,71 @@
+"""One cause, one finding, one remedy: what several topics found of one thing becomes the first one's.
+
+A vendor's package that cannot be loaded is seen by its backend's probe, by torch's autoload and by its
+plugin's own checks, each with a remedy of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from accel_tools.doctor.records import Examined, Finding, Level
+
+__all__ = ["by_cause"]
+
+
+def by_cause(topics: Sequence[Examined]) -> tuple[Examined, ...]:
+    """The topics, with each finding that has an earlier one's cause or remedy merged into that one.
+
+    What it said stands in the facts.
+    """
+    wrong = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
+    merged: dict[int, Finding | None] = {}
+    for place, first in enumerate(wrong):
+        if id(first) in merged:
+            continue
+        same = [f for f in wrong[place + 1 :] if id(f) not in merged and _is_same(first, f)]
+        merged |= {id(f): None for f in same}
+        merged[id(first)] = _merged(first, same)
+    return tuple(topic._replace(findings=tuple(_kept(topic, merged))) for topic in topics)
+
+
+def _kept(topic: Examined, merged: dict[int, Finding | None]) -> Iterator[Finding]:
+    for finding in topic.findings:
+        if (kept := merged.get(id(finding), finding)) is not None:
+            yield kept
+
+
+def _is_same(first: Finding, other: Finding) -> bool:
+    """Whether both have one root cause, or one backend and one remedy."""
+    cause = first.facts.get("root cause", "")
+    if cause and (
+        cause == other.facts.get("root cause")
+        or cause in other.what
+        or (first.about and f"for the same reason as {first.about}" in other.what)
+    ):
+        return True
+    alike = bool(first.about) and first.about == other.about
+    return alike and (
+        first.code == other.code == "candidates.conflict"
+        or (bool(first.step) and first.facts.get("remedy", first.step) == other.step)
+    )
+
+
+def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
+    """The first, as serious as the worst; in the words of a plugin's own check, which knows its cause."""
+    told = {f"also, from {f.code}": f"{f.what}; {f.step}".rstrip("; ") for f in same}
+    level = max((f.level for f in (first, *same)), key=list(Level).index)
+    what, facts = first.what, {**first.facts, **told}
+    check = next((f for f in same if f.code.startswith("checks.")), None)
+    if check is not None:
+        _, lacking, device = what.removesuffix(" found").rpartition("; and no ")
+        facts = {"error": what, **facts}
+        what = f"{check.what}, and no {device} is here" if lacking else check.what
+    facts = {name: value for name, value in facts.items() if name != "remedy"}
+    if first.code == "candidates.conflict" and same:
+        sources = [f.facts["distribution"] for f in (first, *same)]
+        ways = [f"{first.about}@{source.partition(' ')[0]}" for source in sources]
+        what = f"{' and '.join(sources)} declare {first.about}"
+        step = f"export DS_ACCELERATOR={', or '.join(ways)}"
+        return Finding(level, first.code, what, step, first.about, facts)
+    return first._replace(level=level, what=what, facts=facts)

@@ -1,5 +1,0 @@
-"""Moved to accel-testing; this module says so for one release."""
-
-raise ImportError(
-    "accel_core.conformance moved: pip install accel-testing, and import accel_testing.conformance"
-)
