@@ -85,12 +85,12 @@ def test_a_pin_to_a_distribution_that_is_not_there(several):
     assert "Did you mean" not in str(found)
 
 
-@pytest.mark.parametrize("name", ["tpu", "xpa"])
+@pytest.mark.parametrize("name", ["ipu", "xpa"])
 def test_a_name_of_another_kind_of_device_is_no_slip_of_the_finger(several, name):
-    """ "tpu" was read as "xpu"."""
+    """ "ipu" was read as "xpu"."""
     several.backend("xpu", 10)
     text = str(error(DS_ACCELERATOR=name))
-    assert ("Did you mean" in text) is (name != "tpu")
+    assert ("Did you mean" in text) is (name != "ipu")
     assert "pip install" not in text
 
 

@@ -205,7 +205,7 @@ def test_format(grammar, ids, value):
         ("cuda", [10**9], "is not a device"),
         ("ascending", [U1], "is not a device"),
         ("ascending", [1, 1], "names a device twice"),
-        ("modules", [8], r"\[8\] cannot be written in the 'modules' grammar"),
+        ("modules", [8], "8 is not a device in the 'modules' grammar"),
         ("modules", [], "cannot be written .* one or more module ids"),
         ("mlu", [MLU, 0], "cannot be written"),
         ("mlu", [MLU[:20]], "is not a device"),

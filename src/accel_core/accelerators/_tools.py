@@ -104,14 +104,14 @@ def _compiler_for(device_type: str) -> str:
     """The best of torch.compile's backends for a device of which nothing is declared."""
     if device_type in _INDUCTORS_OWN:
         return "inductor"
-    import torch._dynamo
-
-    default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()
-    if isinstance(default, str) and default != "inductor":
-        return default
-    if device_type in torch._dynamo.list_backends(exclude_tags=()):
-        return device_type
     try:
+        import torch._dynamo
+
+        default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()
+        if isinstance(default, str) and default != "inductor":
+            return default
+        if device_type in torch._dynamo.list_backends(exclude_tags=()):
+            return device_type
         from torch._inductor.codegen import common
         from torch._inductor.codegen.common import get_scheduling_for_device
 

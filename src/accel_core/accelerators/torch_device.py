@@ -113,7 +113,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return [function for function in in_order if function is not None]
 
     def _bind(self, row: Row) -> Any:
-        """Find what serves a row; it takes the member's place where the calls are the same, or can be made so."""
+        """Find what serves a row; it takes the member's place if the calls are the same or can be so."""
         functions = self._functions(row)
         if row.call is Call.PART:
             return functions[0] if functions else None

@@ -110,6 +110,12 @@ VENDORS = (
     ),
     # Linux, drivers/accel/habanalabs/common/habanalabs_drv.c, `PCI_VENDOR_ID_HABANALABS`; pci.ids' 1da3.
     Vendor("Intel Gaudi", "hpu", pci=("1da3",)),
+    # torch_tpu 0.2.0, torch_tpu/_internal/utils/hardware.py; Google's network cards are of 1ae0 too.
+    Vendor(
+        "Google TPU",
+        "tpu",
+        pci=tuple(f"1ae0:{device}" for device in ("005e", "0062", "0063", "006f", "0076")),
+    ),
     # /dev/cambricon_dev0: ray-project/ray, python/ray/_private/accelerators/mlu.py. cabc: without a
     # first-hand source.
     Vendor(
