@@ -341,7 +341,7 @@ def npu_real(session: nox.Session) -> None:
 def tpu_real(session: nox.Session) -> None:
     """Run the tpu plugin on the real TorchTPU, over XLA's library for the CPU: no TPU is needed."""
     packages = ("torch-tpu==0.2.0", "fastatomstruct-xla-cpu==2026.6.23")
-    groups = ("test", "example", "deepspeed", "trainers", "tpu-real")
+    groups = ("test", "example", "opinfo", "deepspeed", "trainers", "tpu-real")
     prepare(session, *groups, torch=True, extra=packages)
     require(session, "torch_tpu", "fastatomstruct_xla_cpu", "torch", "lightning", "transformers", "sklearn")
     # Where Transformers finds DeepSpeed it imports it, and that refuses a DS_ACCELERATOR it does not know.

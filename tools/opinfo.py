@@ -1,17 +1,22 @@
-"""Run torch's databases of operators, modules and optimizers on the simulated device: `./dev opinfo`.
+"""Run torch's databases of operators, modules and optimizers on a device; `./dev opinfo`: the simulated one.
 
 Each case (a database's entry with one dtype) runs in a worker process, which is replaced when it dies or
 takes too long; the variant it was in counts as failed, and the others of the case are run without it. What
 was seen is put into docs/explanation/simulated-operators.json in the place of what was there of the same
 cases.
+
+`.nox/tpu_real/bin/python tools/opinfo.py --device tpu` runs the operators in float32 on the real TorchTPU
+over XLA's library for the CPU, into docs/explanation/tpu-operators.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import queue
+import random
 import signal
 import subprocess
 import sys
@@ -21,9 +26,14 @@ from pathlib import Path
 from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
-RECORD = ROOT / "docs/explanation/simulated-operators.json"
-#: Seconds that one variant of one case may take.
-LIMIT = 300.0
+#: Where what was seen of a device is written.
+RECORDS = {"acme": "simulated-operators", "tpu": "tpu-operators"}
+#: Seconds that one variant of one case may take before its process is ended.
+LIMITS = {"acme": 300.0, "tpu": 20.0}
+#: Seconds that a process may take to start.
+STARTING = 300.0
+#: Seconds after which a variant on a real device makes no other call: XLA compiles each.
+ENOUGH = 2.0
 
 Case = tuple[str, str, str]
 
@@ -31,7 +41,7 @@ Case = tuple[str, str, str]
 class Worker:
     """A process that runs one case at a time."""
 
-    def __init__(self, environ: dict[str, str], *arguments: str) -> None:
+    def __init__(self, environ: dict[str, str], limit: float, *arguments: str) -> None:
         command = [sys.executable, "-W", "ignore", "-m", "accel_opinfo.worker", *arguments]
         self._errors = subprocess.DEVNULL if os.environ.get("ACCEL_OPINFO_QUIET", "1") == "1" else None
         self._process = subprocess.Popen(
@@ -44,7 +54,9 @@ class Worker:
         )
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        self.limit = STARTING
         self.first = self.answer()
+        self.limit = limit
 
     def _read(self, stream: IO[str] | None) -> None:
         for line in stream or ():
@@ -54,10 +66,10 @@ class Worker:
     def answer(self) -> dict[str, Any]:
         """Give the next line. Raises `EOFError` with how it ended, `TimeoutError` when it takes too long."""
         try:
-            line = self._lines.get(timeout=LIMIT)
+            line = self._lines.get(timeout=self.limit)
         except queue.Empty:
             self.end()
-            raise TimeoutError(f"not done after {LIMIT:.0f} s") from None
+            raise TimeoutError(f"not done after {self.limit:.0f} s") from None
         if not line:
             raise EOFError(ended(self._process.wait()))
         found: dict[str, Any] = json.loads(line)
@@ -95,7 +107,7 @@ def run_case(worker: Worker, environ: dict[str, str], case: Case) -> tuple[Worke
             return worker, answer
         except (EOFError, TimeoutError, BrokenPipeError) as error:
             worker.end()
-            worker = Worker(environ)
+            worker = Worker(environ, worker.limit)
             if not about or about in lost:
                 return worker, {"unmade": str(error), "variants": lost}
             print(f"{' '.join(case)}, {about}: {error}", flush=True)
@@ -104,22 +116,31 @@ def run_case(worker: Worker, environ: dict[str, str], case: Case) -> tuple[Worke
 
 def variables(device: str) -> dict[str, str]:
     """Give a worker's environment: nothing of the user's that steers a choice, and one library for all."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
+    kept |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "packages/accel_simulated/tests/opinfo")}
+    if device == "tpu":
+        from accel_tpu.trial import environment
+
+        chosen = {"ACCEL_BACKEND": device, "ACCEL_OPINFO_SECONDS": str(ENOUGH), "PYTHONWARNINGS": "ignore"}
+        return {**kept, **environment()[0], **chosen}
     from accel_simulated import DEVICES, build
 
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
     return {
         **kept,
         "ACCEL_SIMULATE": f"{device}:2",
         "ACCEL_SIMULATE_LIBRARY": str(build(DEVICES[device].kind)),
         "ACCEL_SIMULATE_MEMORY_MB": "4096",
         "ACCEL_SIMULATE_RANDOM": "host",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "packages/accel_simulated/tests/opinfo"),
     }
 
 
-def run(cases: list[Case], jobs: int, environ: dict[str, str]) -> dict[Case, dict[str, Any]]:
-    """Run all cases in so many workers at once."""
+def run(
+    cases: list[Case], jobs: int, environ: dict[str, str], limit: float, seconds: float
+) -> dict[Case, dict[str, Any]]:
+    """Run the cases in so many workers at once; after so many seconds no other one is begun.
+
+    One that has begun by then may take three more variants' time.
+    """
     waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     for case in cases:
         waiting.put(case)
@@ -127,23 +148,26 @@ def run(cases: list[Case], jobs: int, environ: dict[str, str]) -> dict[Case, dic
     start = time.monotonic()
 
     def work() -> None:
-        worker = Worker(environ)
+        worker = Worker(environ, limit)
         while True:
             try:
+                if time.monotonic() - start > seconds:
+                    raise queue.Empty
                 case = waiting.get_nowait()
             except queue.Empty:
                 worker.end()
                 return
             worker, found[case] = run_case(worker, environ, case)
-            if len(found) % 100 == 0:
+            if len(found) % 20 == 0:
                 print(f"{len(found)} of {len(cases)} cases, {time.monotonic() - start:.0f} s", flush=True)
 
-    threads = [threading.Thread(target=work) for _ in range(jobs)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
-    return found
+        left = start + seconds + 3 * limit - time.monotonic()
+        thread.join(min(max(left, 0), threading.TIMEOUT_MAX))
+    return dict(found)
 
 
 def merged(record: dict[str, Any], found: dict[Case, dict[str, Any]], torch: str) -> dict[str, Any]:
@@ -175,7 +199,7 @@ def written(record: dict[str, Any]) -> str:
         parts.append(f"  {json.dumps(database)}: {{\n{lines}}}")
     failures = ",\n".join(f"  {json.dumps(each)}" for each in record["failures"])
     return (
-        f'{{\n "torch": {json.dumps(record["torch"])},\n "cells": {{\n'
+        f'{{\n "torch": {json.dumps(record["torch"])},\n "cases": {record["cases"]},\n "cells": {{\n'
         + ",\n".join(parts)
         + f'}},\n "failures": [\n{failures}]\n}}\n'
     )
@@ -187,13 +211,21 @@ def main() -> int:
     parser.add_argument("--only", default="", help="entries of the databases whose names have this in them")
     parser.add_argument("--dtype", action="append", default=[], help="these dtypes alone")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
-    parser.add_argument("--record", type=Path, default=RECORD, help="where to write what was seen")
+    parser.add_argument("--device", choices=RECORDS, default="acme", help="tpu: operators in float32 alone")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no other case after these")
+    parser.add_argument("--record", type=Path, help="where to write what was seen")
     parser.add_argument("--again", action="store_true", help="only what the record has failures of")
     given = parser.parse_args()
-    environ = variables("acme")
-    first = Worker(environ, "--cases")
-    cases = [tuple(case) for case in first.first["cases"] if given.only in case[1]]
+    given.record = given.record or ROOT / f"docs/explanation/{RECORDS[given.device]}.json"
+    environ, limit = variables(given.device), LIMITS[given.device]
+    first = Worker(environ, limit, "--cases")
+    cases = [tuple(case) for case in first.first["cases"]]
     first.end()
+    if given.device == "tpu":
+        cases = [case for case in cases if case[0] == "operators" and case[2] == "float32"]
+    every = len(cases)
+    random.Random(0).shuffle(cases)  # so that what a run of a few minutes does is a sample
+    cases = [case for case in cases if given.only in case[1]]
     record = {"torch": "", "cells": {}, "failures": []}
     if given.record.is_file():
         record = json.loads(given.record.read_text(encoding="utf-8"))
@@ -203,10 +235,10 @@ def main() -> int:
     cases = [case for case in cases if not given.dtype or case[2] in given.dtype]
     if not cases:
         parser.error(f"nothing of the databases is meant by --only {given.only!r} --dtype {given.dtype}")
-    found = run(cases, given.jobs, environ)
+    found = run(cases, given.jobs, environ, limit, 60 * given.minutes)
     from importlib import metadata
 
-    record = merged(record, found, metadata.version("torch"))
+    record = {**merged(record, found, metadata.version("torch")), "cases": every}
     given.record.write_text(written(record), encoding="utf-8", newline="\n")
     failed_now = [each for each in record["failures"] if tuple(each[:3]) in found and each[3]]
     for each in failed_now:

@@ -1,4 +1,4 @@
-"""Runs cases in this process, which simulates the device: a JSON line in, JSON lines out.
+"""Runs cases in this process, on its device: a JSON line in, JSON lines out.
 
 In: `{"database", "name", "dtype", "skip"}`. Out: `{"about": VARIANT}` before each variant, then
 `{"variants": ...}` with `tally.Tally`'s counts, or `{"unmade": WHY}` where torch cannot make the samples.
@@ -28,11 +28,13 @@ def cases() -> list[list[str]]:
     return found
 
 
-def one(database: str, name: str, dtype: str, device: str, skip: Any, about: Any) -> dict[str, Any]:
-    """Run one case against the CPU and give its counts."""
+def one(
+    database: str, name: str, dtype: str, device: str, skip: Any, about: Any, **bounds: Any
+) -> dict[str, Any]:
+    """Run one case against the CPU, within `Tally`'s `bounds`, and give its counts."""
     from accel_opinfo.tally import Tally, first_line
 
-    tally = Tally(device, frozenset(skip), about)
+    tally = Tally(device, frozenset(skip), about, **bounds)
     start = time.perf_counter()
     try:
         importlib.import_module(f"accel_opinfo.{database}").run(name, dtype, tally)
@@ -45,8 +47,14 @@ def main() -> None:
     """Answer each line of standard input until it ends. Standard output is for answers alone."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    device = os.environ["ACCEL_SIMULATE"].partition(":")[0]
+    device, bounds = os.environ.get("ACCEL_SIMULATE", "").partition(":")[0], {}
     import torch
+
+    if not device and "--cases" not in sys.argv:
+        from accel_core import get_accelerator
+
+        device = get_accelerator().device().type
+        bounds = {"exact": False, "seconds": float(os.environ["ACCEL_OPINFO_SECONDS"])}
 
     torch.set_num_threads(1)
     sys.setrecursionlimit(10_000)
@@ -58,7 +66,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         case = (asked["database"], asked["name"], asked["dtype"])
-        say(one(*case, device, asked["skip"], lambda variant: say({"about": variant})))
+        say(one(*case, device, asked["skip"], lambda variant: say({"about": variant}), **bounds))
 
 
 if __name__ == "__main__":

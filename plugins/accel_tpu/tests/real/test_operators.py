@@ -1,0 +1,23 @@
+"""torch's database of operators on the real TorchTPU: what is recorded of one comes again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[4]
+RECORD = ROOT / "docs/explanation/tpu-operators.json"
+
+
+def test_what_is_recorded_comes_again(tmp_path: Path) -> None:
+    """Random numbers are not compared, and an error that does not come is seen."""
+    again = tmp_path / "again.json"
+    tool = [sys.executable, str(ROOT / "tools/opinfo.py"), "--device", "tpu", "--jobs", "1"]
+    command = [*tool, "--only", "uniform", "--record", str(again)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert again.is_file(), done.stderr
+    recorded, seen = (json.loads(file.read_text(encoding="utf-8")) for file in (RECORD, again))
+    assert seen["cells"]["operators"] == {"uniform": recorded["cells"]["operators"]["uniform"]}, done.stdout
+    assert [each[3] for each in seen["failures"]] == ["errors"]
