@@ -114,9 +114,8 @@ def test_a_wheel_holds_its_package_its_types_and_its_licence_only(distribution: 
     assert {top for top in tops if not top.endswith(".dist-info")} == expected
     assert {f"{distribution}/{file}" for file in ("py.typed", *DATA.get(distribution, ()))} <= set(names)
     assert any(name.endswith("/licenses/LICENSE") for name in names)
-    # Tests that others run or write are accel-testing's; the core has a line that says so.
-    tests = [name for name in names if "test" in name and "accel_testing" not in name.partition("/")[0]]
-    assert tests == (["accel_core/testing.py"] if distribution == "accel_core" else [])
+    # Tests that others run or write are accel-testing's.
+    assert [n for n in names if "test" in n and "accel_testing" not in n.partition("/")[0]] == []
 
 
 def test_core_alone_lists_its_own_backends_and_says_that_torch_is_missing(environment: Environment) -> None:
@@ -143,11 +142,12 @@ def test_core_alone_says_where_the_rest_is(environment: Environment) -> None:
     assert environment.run("accel", "why").stdout.startswith("Nothing can be chosen.")
     missing = environment.run("accel", "doctor", "--json")
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert missing.stderr.splitlines()[-1] == (
-        "Error: accel doctor comes with accel-tools, which is not installed: pip install accel-tools"
-    )
+    # The core came from a folder of wheels, and so do the others.
+    where = rf"{re.escape(str(wheel('accel_tools').parent))}/accel_tools-\S+\.whl"
+    words = f"Error: accel doctor comes with accel-tools, which is not installed: pip install {where}"
+    assert re.fullmatch(words, missing.stderr.splitlines()[-1]), missing.stderr
     told = environment.run("accel", "--help").stdout
-    assert re.search(r"pip install accel-train +deepspeed, env, ops, run", told)
+    assert re.search(r"pip install \S*accel_train\S*\s+deepspeed, env, ops, run", told)
     assert len(told.splitlines()) <= 40
 
 
@@ -234,7 +234,7 @@ def test_with_torch_the_core_alone_gives_the_cpu(environment: Environment, tmp_p
         "python", "-c", "import accel_core; accel_core.get_accelerator()", DS_ACCELERATOR="cuda"
     )
     assert gone.returncode == 1
-    assert "pip install accel-cuda" in gone.stderr.splitlines()[-1]
+    assert "accel_cuda-" in gone.stderr.splitlines()[-1]
 
 
 def test_the_plugin_of_the_page_installs_as_written(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_every_plugin_declares_itself_as_the_checks_want(environment: Environmen
         found = {}
         for name in sorted(names):
             card = json.loads(environment.run("accel", "verify", name, "--level", "0", "--json").stdout)
-            bad = [row for row in card["checks"] if row["outcome"] != "passed"]
+            bad = [row for row in card["checks"] if row["outcome"] not in ("passed", "not claimed")]
             found |= {f"{name}: {row['name']}": row["message"] for row in bad}
         assert found == {}
     finally:

@@ -203,7 +203,8 @@ def _place(name: str) -> str:
     if "dir_info" in origin and host.path_exists(f"{path}/{folder}/pyproject.toml"):
         return f"{path}/{folder}".rstrip("/")
     home, wheel = os.path.split(path)
-    beside = [n for n in host.names_in(home) if n.startswith(f"{name.replace('-', '_')}-")] if wheel else []
+    begin, end = f"{name.replace('-', '_')}-", wheel[-4:]  # a folder of wheels may hold sdists too
+    beside = [n for n in host.names_in(home) if n.startswith(begin) and n.endswith(end)] if wheel else []
     return f"{home}/{beside[0]}" if "archive_info" in origin and beside else name
 
 
