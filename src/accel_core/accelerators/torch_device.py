@@ -41,11 +41,13 @@ _TRUSTED = ("cuda", "xpu")
 class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
-    At construction each member that means the same at the vendor becomes the vendor's function, as an
-    attribute of this object: `acc.current_device is torch.npu.current_device`. A function that differs
-    only in the name of its device parameter gets a closure in between. A member that a subclass overrides
-    is left alone, and its `super()` call reaches the vendor. What the module lacks comes from
-    `torch.accelerator` where that serves this device, else it is the default of `Accelerator`.
+    A member becomes a function of torch's or of the vendor's, as an attribute of this object:
+    `acc.current_device is torch.accelerator.current_device_index`. `torch.accelerator` comes first where torch
+    brings the device, or it is torch's PrivateUse1, and the vendor's module next; the last is the default of
+    `Accelerator`. On a PrivateUse1 the first call decides: a function that raises `RuntimeError` is left out,
+    and `refused` keeps its words. A function that differs only in the name of its device parameter gets a
+    closure in between. A member that a subclass overrides is left alone, and its `super()` call reaches the
+    vendor.
 
     Raises `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it,
     must be imported before.
