@@ -83,14 +83,14 @@ def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
 # Members, and `torch.accelerator`
 
 Of {len(rows)} members {same} do what `torch.accelerator` has, under the name that DeepSpeed gave them where
-it had one first. "The same": on a device that torch brings itself (cuda, xpu, mps), and on torch's
-PrivateUse1, the member is torch's function, and the
-vendor's if torch's raises. The vendor's comes first for `device_count`, which torch's calls, and for
-`current_stream` and `memory_stats`, which tell more there. A vendor's function that raises when it is first
-called is left out, and the accelerator's `refused` keeps its words. The vendor's functions serve where a
-package takes over another type's module (torch_xmlir, torch_supa), where torch does not call the device its
-accelerator, and with an older torch than the one named; after them the documented default. The other members
-torch does not have for an accelerator as such: where something of torch's does a part of it, it is named.
+it had one first. "The same": on a device that torch brings itself (cuda, xpu, mps) the member is torch's
+function. Where a package brings the device its own function comes first, as torch_npu's set what torch's do not, and torch's
+serves where the vendor has none, or where the vendor's raises when it is first called: the accelerator's
+`refused` keeps those words (TorchTPU keeps most of `torch.tpu` for torch). The vendor's comes first
+everywhere for `device_count`, which torch's calls, and for `current_stream` and `memory_stats`, which tell
+more there. With an older torch than the one named the vendor's serve, and after them the documented
+default. The other members torch does not have for an accelerator as such: where something of torch's does a
+part of it, it is named.
 
 Arguments are torch's too: a device is an `int`, a `str`, a `torch.device` or `None` for the current one. What
 is not there is an `InvalidDeviceError` (a `ValueError`) that tells the range, what is no device an

@@ -42,12 +42,12 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
     A member becomes a function of torch's or of the vendor's, as an attribute of this object:
-    `acc.current_device is torch.accelerator.current_device_index`. `torch.accelerator` comes first where torch
-    brings the device, or it is torch's PrivateUse1, and the vendor's module next; the last is the default of
-    `Accelerator`. On a PrivateUse1 the first call decides: a function that raises `RuntimeError` is left out,
-    and `refused` keeps its words. A function that differs only in the name of its device parameter gets a
-    closure in between. A member that a subclass overrides is left alone, and its `super()` call reaches the
-    vendor.
+    `acc.current_device is torch.npu.current_device`. `torch.accelerator` comes first where torch brings the
+    device (cuda, xpu, mps), and the vendor's module where a package does; the other of the two is next, and
+    the default of `Accelerator` last. On torch's PrivateUse1 the first call decides: a function that raises
+    `RuntimeError` is left out, and `refused` keeps its words. A function that differs only in the name of its
+    device parameter gets a closure in between. A member that a subclass overrides is left alone, and its
+    `super()` call reaches the vendor.
 
     Raises `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it,
     must be imported before.
@@ -64,8 +64,6 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         self._torch_accelerator = self._torch.accelerator if self._is_torch_accelerator() else None
         self._stream_class, self._event_class = self._find_streams()
         self._vendor_device = context_class(self._lookup("device"))
-        if self._torch_first:
-            self._vendor_device = getattr(self._torch_accelerator, "device_index", self._vendor_device)
         #: Vendor's functions that raised when they were called and are left out since then, with the reason.
         self.refused: dict[str, str] = {}
         #: What serves each row: of a member always something to call, of the others perhaps `None`.
@@ -91,10 +89,12 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
     @cached_property
     def _torch_first(self) -> bool:
-        """Whether torch's own functions come before the vendor's: not where a package took a type over."""
-        return self._torch_accelerator is not None and (
-            self._is_private or self.backend.vendor_imports == ("torch",)
-        )
+        """Whether torch's functions come before those of the module, which torch brings too.
+
+        A vendor's own come first: torch_npu's (2.13.0) set the context of a thread, and torch's do not.
+        """
+        ours = self.backend.vendor_imports == ("torch",) and not self._is_private
+        return ours and self._torch_accelerator is not None
 
     def _lookup(self, name: str) -> Any:
         """Return the vendor's object of that name, or `None`."""
@@ -246,8 +246,15 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         select = self._vendor["set_device"]
         if select is None:
             super()._select(index)
-        else:
+            return
+        try:
             select(index)
+        except RuntimeError as error:
+            other = getattr(self._torch_accelerator, "set_device_index", select)
+            if other is select:
+                raise
+            other(index)  # it raises too where the device fails
+            self.refused["set_device"], self._vendor["set_device"] = str(error), other
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
         """A context manager that selects the device, then restores the one before.
@@ -258,7 +265,12 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         """
         if device_index is None or self._vendor_device is None:
             return super().device_guard(device_index)
-        guard: AbstractContextManager[Any] = self._vendor_device(self._checked_index(device_index))
+        index = self._checked_index(device_index)
+        try:
+            guard: AbstractContextManager[Any] = self._vendor_device(index)
+        except RuntimeError as error:  # TorchTPU keeps it for torch
+            self.refused["device"], self._vendor_device = str(error), None
+            return super().device_guard(index)
         return guard
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
