@@ -84,7 +84,8 @@ def page(known: dict[str, Any], members: dict[str, list[str]]) -> str:
 
 Of {len(rows)} members {same} do what `torch.accelerator` has, under the name that DeepSpeed gave them where
 it had one first. "The same": on a device that torch brings itself (cuda, xpu, mps) the member is torch's
-function. Where a package brings the device its own function comes first, as torch_npu's set what torch's do not, and torch's
+function. Where a package brings the device its own function comes first, as
+torch_npu's set what torch's do not, and torch's
 serves where the vendor has none, or where the vendor's raises when it is first called: the accelerator's
 `refused` keeps those words (TorchTPU keeps most of `torch.tpu` for torch). The vendor's comes first
 everywhere for `device_count`, which torch's calls, and for `current_stream` and `memory_stats`, which tell
