@@ -47,12 +47,22 @@ def test_torch_names_the_device_and_serves_what_the_vendor_lacks() -> None:
         # The module's function before torch's, and torch's where the module's raises.
         assert acc.current_device() == 0
         assert acc.current_device == torch.novel.current_device and acc.refused == {}
-        def refuses(self): raise RuntimeError("kept for torch")
+        def fails(self): raise RuntimeError("the device is lost")
+        type(torch.novel).current_device = fails
+        for _ in range(2):  # a failure is no lack, and is not replaced by what torch says
+            try:
+                acc = GenericAccelerator(GENERIC)
+                acc.current_device()
+            except RuntimeError as error:
+                assert str(error) == "the device is lost" and acc.refused == {}
+            else:
+                sys.exit("the failure was passed over")
+        def refuses(self): raise RuntimeError("kept for torch: use torch.accelerator")
         type(torch.novel).current_device = refuses
         acc = GenericAccelerator(GENERIC)
         assert acc.current_device() == 0
         assert acc.current_device is torch.accelerator.current_device_index
-        assert acc.refused == {"current_device": "kept for torch"}
+        assert acc.refused == {"current_device": "kept for torch: use torch.accelerator"}
         del type(torch.novel).current_device
         assert GenericAccelerator(GENERIC).current_device() == 0
         assert acc.current_device_name() == "novel:0"

@@ -38,6 +38,11 @@ __all__ = ["GenericAccelerator", "TorchAccelerator"]
 _TRUSTED = ("cuda", "xpu")
 
 
+def _is_missing(error: RuntimeError) -> bool:
+    """Whether a vendor's function is none for us: it names torch's instead, as TorchTPU's do."""
+    return isinstance(error, NotImplementedError) or "torch.accelerator" in str(error)
+
+
 class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     """An accelerator whose vendor fills `torch.<device_type>`, as most do.
 
@@ -45,9 +50,9 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     `acc.current_device is torch.npu.current_device`. `torch.accelerator` comes first where torch brings the
     device (cuda, xpu, mps), and the vendor's module where a package does; the other of the two is next, and
     the default of `Accelerator` last. On torch's PrivateUse1 the first call decides: a function that raises
-    `RuntimeError` is left out, and `refused` keeps its words. A function that differs only in the name of its
-    device parameter gets a closure in between. A member that a subclass overrides is left alone, and its
-    `super()` call reaches the vendor.
+    `NotImplementedError`, or names torch.accelerator's, is left out, and `refused` keeps its words. A
+    function that differs only in the name of its device parameter gets a closure in between. A member that
+    a subclass overrides is left alone, and its `super()` call reaches the vendor.
 
     Raises `BackendUnavailableError` when torch has no such module: the vendor's package, which brings it,
     must be imported before.
@@ -150,9 +155,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     def _first_that_works(self, row: Row, functions: list[Any]) -> Callable[..., Any]:
         """Give the first that does not raise, decided at the first call; the member's default is the last.
 
-        `RuntimeError` is torch's word for what a device does not implement, and TorchTPU's for functions that
-        it keeps for torch. As a failing device raises it too, the default takes the place of a vendor's
-        function only where the device holds tensors.
+        torch's raise `RuntimeError` where it cannot serve the device; of a vendor's functions only what
+        `_is_missing` knows is passed over, as a device that fails raises `RuntimeError` too.
         """
         above = TorchMemory if row.needs is Needs.ALLOCATOR else TorchAccelerator
         default = getattr(super(above, self), row.name)
@@ -164,11 +168,11 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             for function in [*functions, default]:
                 if row.needs is Needs.STREAMS and function is not default and not self._has_streams:
                     continue
-                if function is default and vendors is not None and not self._holds_tensors():
-                    break
                 try:
                     answer = self._shaped(row, function)(*given, **named)
                 except RuntimeError as error:
+                    if function == vendors and not _is_missing(error):
+                        raise  # of a device that fails
                     failures.append(error)
                     continue
                 # An allocator of another kind than torch's says nothing before its device starts.
@@ -177,7 +181,12 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
                     if failures:
                         self.refused[row.name] = str(failures[0])
                 return answer
-            raise failures[0 if vendors is not None and isinstance(failures[-1], UnsupportedError) else -1]
+            told = (
+                row.needs is not Needs.ALLOCATOR
+                and len(failures) > 1
+                and isinstance(failures[-1], UnsupportedError)
+            )
+            raise failures[-2 if told else -1]
 
         return first
 
@@ -190,7 +199,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         except RuntimeError as error:
             if ask == self._lookup(name) and not self._holds_tensors():
                 raise
-            self.refused[name], self._vendor[name] = str(error), None
+            self.refused[name] = str(error)
             return None
 
     def _holds_tensors(self) -> bool:
@@ -250,10 +259,10 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         try:
             select(index)
         except RuntimeError as error:
-            other = getattr(self._torch_accelerator, "set_device_index", select)
-            if other is select:
+            other = getattr(self._torch_accelerator, "set_device_index", None)
+            if other is None or not _is_missing(error):
                 raise
-            other(index)  # it raises too where the device fails
+            other(index)
             self.refused["set_device"], self._vendor["set_device"] = str(error), other
 
     def device_guard(self, device_index: Device) -> AbstractContextManager[Any]:
