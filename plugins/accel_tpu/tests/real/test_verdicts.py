@@ -93,4 +93,5 @@ def test_try_says_what_it_runs_on():
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.startswith("TorchTPU on XLA's CPU library: /")
-    assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in words
