@@ -34,6 +34,8 @@ _KINDS: dict[str, Callable[[int], float]] = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "broadcast": lambda _: 1.0,
 }
+#: Seconds after the parent's limit at which a rank gives up by itself.
+_LATER = 30.0
 #: Calls in a repeat at most: each sum makes the numbers larger, which must stay numbers.
 _MOST_CALLS = 16
 
@@ -189,7 +191,8 @@ def _rank(job: dict[str, Any], _say: Callable[[str], None]) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # the cpuset has changed since: it runs where it may
             os.sched_setaffinity(0, job["cores"])
     effort = Effort(**job["effort"])
-    patience = timedelta(seconds=effort.patience)
+    # Longer than the parent waits, which says which rank it was.
+    patience = timedelta(seconds=child.LONGEST * effort.patience + _LATER)
     try:
         distributed = import_torch().distributed
         store = distributed.TCPStore("127.0.0.1", job["port"], is_master=False, timeout=patience)
