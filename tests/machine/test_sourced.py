@@ -52,14 +52,6 @@ def test_every_distribution_of_ours_is_where_the_table_says():
     assert {ROOT / folder for folder in vendors.FOLDERS.values()} == folders
 
 
-def test_a_folder_of_wheels_gives_the_one_beside(origin, tmp_path):
-    for name in ("core", "npu"):
-        (tmp_path / f"accel_{name}-0.1.0-py3-none-any.whl").touch()
-    origin({"url": (tmp_path / "accel_core-0.1.0-py3-none-any.whl").as_uri(), "archive_info": {}})
-    assert sourced("pip install accel-npu") == f"pip install {tmp_path}/accel_npu-0.1.0-py3-none-any.whl"
-    assert sourced("pip install accel-cuda") == "pip install accel-cuda"  # it is not there
-
-
 def test_a_repository_gives_its_commit(origin):
     vcs = {"vcs": "git", "commit_id": "c0ffee"}
     origin({"url": "https://example.org/accel.git", "vcs_info": vcs})
@@ -68,7 +60,13 @@ def test_a_repository_gives_its_commit(origin):
 
 
 @pytest.mark.parametrize(
-    "record", [None, {"url": "file:///gone", "dir_info": {}}, {"url": "https://x/y.whl"}]
+    "record",
+    [
+        None,
+        {"url": "file:///gone", "dir_info": {}},
+        {"url": "https://x/y.whl"},
+        {"url": "file:///wheels/accel_core-0.1.0-py3-none-any.whl", "archive_info": {}},
+    ],
 )
 def test_a_registry_and_what_is_gone_give_the_name(origin, record):
     origin(record)

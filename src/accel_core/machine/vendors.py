@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
@@ -168,7 +167,7 @@ _NAMED = r"'?(accel-[\w-]+)((?:\[[\w,]+\])?)(?:==[\w.]+)?'?"
 def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
     """`text` with our distributions in its `pip install` commands named by where this accel-core came from.
 
-    That is a checkout, a folder of wheels, a repository, or else a registry, which knows them by name.
+    That is a checkout, a repository, or else a registry or a folder of wheels, which know them by name.
     `place` gives another answer than that.
     """
 
@@ -200,12 +199,8 @@ def _place(name: str) -> str:
             f"#subdirectory={folder}" if folder else ""
         )
     path = url2pathname(urlsplit(url).path) if url.startswith("file:") else ""
-    if "dir_info" in origin and host.path_exists(f"{path}/{folder}/pyproject.toml"):
-        return f"{path}/{folder}".rstrip("/")
-    home, wheel = os.path.split(path)
-    begin, end = f"{name.replace('-', '_')}-", wheel[-4:]  # a folder of wheels may hold sdists too
-    beside = [n for n in host.names_in(home) if n.startswith(begin) and n.endswith(end)] if wheel else []
-    return f"{home}/{beside[0]}" if "archive_info" in origin and beside else name
+    here = "dir_info" in origin and host.path_exists(f"{path}/{folder}/pyproject.toml")
+    return f"{path}/{folder}".rstrip("/") if here else name
 
 
 def known_hardware(root: str = "/") -> tuple[KnownHardware, ...]:
