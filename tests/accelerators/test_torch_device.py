@@ -56,6 +56,69 @@ def test_the_same_holds_for_torchs_own_modules(backend: Callable[..., Backend], 
     assert getattr(accelerator, name) is getattr(getattr(torch, kind), name)
 
 
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """`known(kind)`: `torch.accelerator` says that this type is its accelerator; nothing starts."""
+
+    def say(kind: str) -> None:
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device(kind))
+
+    return say
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
+def test_torchs_accelerator_comes_first_where_torch_brings_the_device(
+    backend: Callable[..., Backend], known: Callable[[str], None], kind: str
+) -> None:
+    known(kind)
+    made = TorchAccelerator(backend(name=kind, device_type=kind))
+    assert made.current_device is torch.accelerator.current_device_index
+    assert made._vendor["set_device"] is torch.accelerator.set_device_index
+    # Which tells more, or is what torch's calls.
+    assert made.device_count is getattr(torch, kind).device_count
+
+
+def test_a_package_that_took_a_type_over_comes_before_torch(
+    backend: Callable[..., Backend], known: Callable[[str], None]
+) -> None:
+    known("cuda")
+    made = TorchAccelerator(backend(name="other", device_type="cuda", vendor_import="torch_other"))
+    assert made.current_device is torch.cuda.current_device
+
+
+def test_a_failure_of_torchs_function_is_raised_at_its_first_call(
+    backend: Callable[..., Backend], known: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metal's errors come late: the module's function would find nothing to wait for any more."""
+
+    def fails(device: object = None) -> None:
+        raise RuntimeError("a kernel failed")
+
+    known("mps")
+    monkeypatch.setattr(torch.accelerator, "synchronize", fails)
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.mps, "device_count", lambda: 1)
+    made = TorchAccelerator(backend(name="mps", device_type="mps"))
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a kernel failed"):
+            made.synchronize()
+
+
+def test_memory_that_torch_cannot_tell_of_is_asked_of_the_module(
+    backend: Callable[..., Backend], known: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_allocator(device: object = None) -> int:
+        raise RuntimeError("Allocator for mps is not a DeviceAllocator")
+
+    known("mps")
+    monkeypatch.setattr(torch.accelerator, "memory_allocated", no_allocator)
+    monkeypatch.setattr(torch.mps, "memory_allocated", lambda: 17, raising=False)
+    monkeypatch.setattr(torch.mps, "device_count", lambda: 1)
+    made = TorchAccelerator(backend(name="mps", device_type="mps"))
+    assert [made.memory_allocated(), made.memory_allocated()] == [17, 17]
+    assert made.refused == {"memory_allocated": "Allocator for mps is not a DeviceAllocator"}
+
+
 def test_a_parameter_of_another_name_is_put_in_place(simulated: TorchAccelerator, vendor: Any) -> None:
     assert simulated.memory_allocated() == simulated.memory_allocated(None) == 100
     simulated.memory_allocated(1)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GenericAccelerator", "TorchAccelerator"]
 
-#: Types whose functions torch brings itself; of others each is tried when it is first called.
+#: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
 
 
@@ -128,8 +128,9 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
             return getattr(super(), row.name)
         if row.needs is Needs.STREAMS and row.call is Call.OWN and self._is_private:
             return functions[0]  # the method asks whether there are streams, which would start the device
-        vendors_own = functions[0] == self._lookup(row.name) and not self._is_private
-        if row.call is Call.OWN or vendors_own or self._device_type in _TRUSTED:
+        vendors_own = functions[0] == self._lookup(row.name)
+        doubtful = row.needs in (Needs.ALLOCATOR, Needs.STREAMS) and not vendors_own
+        if row.call is Call.OWN or self._device_type in _TRUSTED or not (self._is_private or doubtful):
             return self._put(row, functions[0])
         return self._put(row, self._first_that_works(row, functions))
 
