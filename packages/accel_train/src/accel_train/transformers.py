@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import accel_core
 from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
+from accel_train.loading import can_pin_memory
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +35,8 @@ class AcceleratorArguments:
     Each rank of a launcher (`accel run`, torchrun) gets its own device and the backend's communication
     library. `use_cpu=True` must agree with the choice, and `bf16=True` is taken where the accelerator trains
     in bfloat16, whether Transformers know its vendor or not. Raises what `partial_state` raises, and
-    `IntegrationError` for what Transformers would do on another device than the chosen one.
+    `IntegrationError` for what Transformers would do on another device than the chosen one. Its
+    `dataloader_pin_memory` is on where the device has page-locked memory.
     """
 
     if TYPE_CHECKING:  # of `TrainingArguments`
@@ -44,6 +46,7 @@ class AcceleratorArguments:
         accelerator_config: Any
         bf16: bool | None
         bf16_full_eval: bool
+        dataloader_pin_memory: bool
 
     def _validate_args(self) -> None:
         # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
@@ -77,5 +80,7 @@ class AcceleratorArguments:
             importlib.import_module("accelerate.state").AcceleratorState._reset_state()
         self.distributed_state = partial_state(timeout=timedelta(seconds=self.ddp_timeout))
         self._n_gpu = 0 if is_cpu else 1  # a process has one device
+        # torch raises for a device without such memory, where the first batch is made.
+        self.dataloader_pin_memory = self.dataloader_pin_memory and (is_cpu or can_pin_memory(ours))
         device: torch.device = self.distributed_state.device
         return device

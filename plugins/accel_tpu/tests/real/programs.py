@@ -81,7 +81,7 @@ def resumed(file: str) -> list[float]:
 
 
 def trainer(folder: str) -> list[float]:
-    """Train with Transformers' Trainer; page-locked memory is off, which this library does not have."""
+    """Train with Transformers' Trainer."""
     import torch
     from transformers import Trainer, TrainingArguments
 
@@ -103,7 +103,7 @@ def trainer(folder: str) -> list[float]:
     rows = [{"x": a, "labels": b} for a, b in zip(x, y, strict=True)]
     arguments = Arguments(
         output_dir=folder, max_steps=STEPS, per_device_train_batch_size=4, logging_steps=1, report_to=[],
-        dataloader_pin_memory=False, learning_rate=0.05, lr_scheduler_type="constant", save_strategy="no",
+        learning_rate=0.05, lr_scheduler_type="constant", save_strategy="no",
         disable_tqdm=True,
     )  # fmt: skip
     made = Trainer(Wrapped(), arguments, train_dataset=rows)
