@@ -42,7 +42,7 @@ def _lines(file: Path) -> int:
 
 def test_the_core_stays_small():
     """Issue 22 asks for 6,500; 7,554 were reached, and what issues 24 and 25 need took the rest."""
-    assert lines_of_code(*CORE.rglob("*.py")) <= 7_724
+    assert lines_of_code(*CORE.rglob("*.py")) <= 7_720
 
 
 def test_finding_and_choosing_stay_small():
