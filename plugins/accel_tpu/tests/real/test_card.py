@@ -26,7 +26,8 @@ PASSES = {
 }
 #: What fails, by the vendor's words; it is seen here when one mends.
 FAILS: dict[str, dict[str, str]] = {
-    # The trainings by themselves, each in a process of its own, work: test_training.py.
+    # These give DeepSpeed a list of parameters, made on the host, and `module.to()` makes new ones here.
+    # With `model.parameters()`, as DeepSpeed's documents have it, ZeRO 0 to 3 train: test_training.py.
     "deepspeed": dict.fromkeys(
         ("zero_1", "zero_in_bfloat16", "zero_in_float16", "zero_2_offloaded", "fused_adam"),
         "incompatible tensor type",
