@@ -5,11 +5,14 @@ How it is probed is told in `tests/contracts/test_probing.py`, what its members 
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from accel_core import hint_for
 from accel_tpu import BACKEND, accel_backends, accel_probe
 from accel_tpu.library import LIBRARY
+from accel_tpu.trial import environment
 
 
 def test_the_declaration():
@@ -71,3 +74,18 @@ SEEN = [
 @pytest.mark.parametrize(("message", "hint"), SEEN)
 def test_known_errors(message, hint):
     assert hint in (hint_for(RuntimeError(message), BACKEND.hints) or "")
+
+
+def test_what_a_trial_lacks_is_named(monkeypatch):
+    monkeypatch.setattr("accel_tpu.trial.find_spec", lambda _: None)
+    with pytest.raises(ImportError, match=r"pip install torch-tpu fastatomstruct-xla-cpu$"):
+        environment()
+
+
+def test_a_trial_names_the_library_and_pins_nothing(monkeypatch, tmp_path):
+    """DeepSpeed refuses a DS_ACCELERATOR that it does not know."""
+    package = tmp_path / "__init__.py"
+    monkeypatch.setattr("accel_tpu.trial.find_spec", lambda _: SimpleNamespace(origin=str(package)))
+    variables, what = environment()
+    assert variables == {LIBRARY: str(tmp_path / "libpjrt_cpu.so"), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert what == f"TorchTPU on XLA's CPU library: {tmp_path}/libpjrt_cpu.so"
