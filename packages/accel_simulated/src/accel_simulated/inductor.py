@@ -161,7 +161,8 @@ def _calling(base: type, name: str) -> type:
             from torch._inductor.stream_utils import get_stream_name
             from torch._inductor.virtualized import V
 
-            scheduler, lookup = V.graph.scheduler, "get_external_object_by_index"
+            scheduler: Any = V.graph.scheduler
+            lookup = "get_external_object_by_index"
             self.add_import_once(f"from torch._dynamo.graph_bytecode_inputs import {lookup}")
             current = f"torch.accelerator.current_stream({scheduler.current_device.index})"
             self.writeline(f"{get_stream_name(0)} = {current}")

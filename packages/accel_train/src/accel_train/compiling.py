@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "DOOR", "checked_compiler", "compiler_of", "default_compiler", "known_to_inductor", "refused", "while_training",
+    "DOOR", "checked_compiler", "compiler_of", "default_compiler", "known_to_inductor", "refused",
+    "while_training",
 ]  # fmt: skip
 
 #: Our name among torch.compile's backends, an entry point in `torch_dynamo_backends`.
@@ -78,9 +79,10 @@ def while_training(accelerator: Accelerator) -> Iterator[None]:
 
 
 def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
-    """The accelerator's compiler, or the one that is named, before anything compiles. Raises `UnsupportedError`.
+    """The accelerator's compiler, or the one that is named, checked before anything compiles.
 
     A declaration of inductor is believed: a vendor may register its code as late as inductor is called.
+    Raises `UnsupportedError`.
     """
     compiler = named if named not in ("", DOOR) else compiler_of(accelerator)
     declared = accelerator.backend.compile_backend == _INDUCTOR

@@ -86,7 +86,7 @@ def _interface(base: Any, ours: Accelerator) -> Any:
             return ours.is_bf16_supported() if including_emulation else ours.is_bf16_native()
 
         @staticmethod
-        def is_triton_capable(device: Any = None) -> bool:
+        def is_triton_capable(device: Any = None) -> bool:  # noqa: ARG004 - torch's signature
             return ours.is_triton_supported()
 
     return Interface

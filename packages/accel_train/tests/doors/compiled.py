@@ -1,4 +1,4 @@
-"""Trainings through torch.compile on a simulated device, in a process of its own, and the CPU's beside them."""
+"""Trainings through torch.compile on a simulated device, and on the CPU: a process for each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ def trained(device: str, backend: str | None, **options: Any) -> list[Any]:
     torch.manual_seed(0)
     torch._dynamo.reset()
     model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 4)).to(device)
-    step = torch.compile(model, **options) if backend is None else torch.compile(model, backend=backend, **options)
+    step = (
+        torch.compile(model, **options)
+        if backend is None
+        else torch.compile(model, backend=backend, **options)
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     losses = []
     for rows in (2, 3, 4):

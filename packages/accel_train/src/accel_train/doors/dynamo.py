@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import accel_core
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["accel"]
 
 
-def accel(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+def accel(graph: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]:
     """Compile the graph with the chosen accelerator's compiler; `mode` and `options` reach that one.
 
     A graph without a tensor of that device, as on the CPU between two others, gets its own device's. Raises
@@ -38,14 +38,17 @@ def accel(graph: torch.fx.GraphModule, inputs: Sequence[Any], **options: Any) ->
         if kind != declared and not known_to_inductor(kind):
             raise refused(kind)
     # torch's own wrapper: it reads mode and options, and vendors patch it.
-    wrapped = torch._TorchCompileInductorWrapper(options.get("mode"), options.get("options"), None)
+    wrapper: Any = torch._TorchCompileInductorWrapper
     try:
-        return wrapped(graph, inputs)
+        compiled: Callable[..., Any] = wrapper(options.get("mode"), options.get("options"), None)(
+            graph, inputs
+        )
     except Exception as error:
         # A vendor may register its code in that call, so of its device nothing is known before.
         if declared and not known_to_inductor(declared):
             raise refused(declared) from error
         raise
+    return compiled
 
 
 def _accelerator_of(kinds: list[str]) -> Accelerator:
