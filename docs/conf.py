@@ -83,11 +83,11 @@ def by_kind(made: dict[str, Any]) -> dict[str, list[Any]]:
 
 
 def fill_in(_app: object, _name: str, source: list[str]) -> None:
-    """Fill in a page that begins with a comment of Jinja's."""
-    if source[0].startswith("{#"):
+    """Fill in a page that begins with a statement of Jinja's; tables/ has the macros that draw its record."""
+    if source[0].startswith("{%"):
         environment = jinja2.Environment(
             trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False,
-            extensions=["jinja2.ext.do"],
+            extensions=["jinja2.ext.do"], loader=jinja2.FileSystemLoader(HERE / "tables"),
         )  # fmt: skip
         tools = {"read": read, "folder": folder, "rows": rows, "by_kind": by_kind}
         environment.globals.update(**tools, checks=checks, levels=LEVELS)
