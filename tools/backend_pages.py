@@ -229,18 +229,17 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
 def all_of_them(all_shipped: list[Shipped]) -> str:
     head = (
         "backend", "plugin", "priority", "vendor import", "device type", "communication",
-        "visible devices", "more",
+        "visible devices",
     )  # fmt: skip
     lines = [
         [
-            f"`{s.backend.name}`",
+            f"[`{s.backend.name}`](../backends/{s.page}.md)",
             f"`{s.distribution}`",
             str(s.backend.priority),
             code(s.backend.vendor_imports),
             device_type(s.backend),
             communication(s.backend),
             code(s.backend.visible_devices),
-            f"[page](../backends/{s.page}.md)",
         ]
         for s in all_shipped
     ]
