@@ -8,7 +8,7 @@ in one namespace. Comments that a page does not show say what a block needs and 
     --->
     <!--- skip: next "needs three hosts" -->
 
-`step_through(page, "train.py")` applies a tutorial's diffs.
+`step_through(page, "train_cuda.py", "train.py")` applies a tutorial's diffs to a script beside it.
 """
 
 from __future__ import annotations
@@ -66,15 +66,13 @@ def missing(*modules: str) -> str:
     return next((name for name in modules if find_spec(name) is None), "")
 
 
-def step_through(page: Path, name: str, start: str = "") -> None:
-    """Apply a page's diffs to a script and save it; a file of that name beside the page must be the same.
+def step_through(page: Path, start: str, name: str) -> None:
+    """Apply a page's diffs to the script `start` beside it, and save it here.
 
-    `start` is the script's file beside the page. Without one it is the page's first block of Python.
+    A file of the new name beside the page must be the same.
     """
-    text = page.read_text("utf-8")
-    first = re.findall(r"^```python[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[:1]
-    script = (page.parent / start).read_text("utf-8") if start else first[0]
-    for diff in re.findall(r"^```diff\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    script = (page.parent / start).read_text("utf-8")
+    for diff in re.findall(r"^```diff\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
         for hunk in diff.split("@@\n"):
             lines = hunk.splitlines(keepends=True)
             old = "".join(line[1:] or line for line in lines if line[0] != "+")
