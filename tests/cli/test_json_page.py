@@ -44,8 +44,8 @@ def documented() -> dict[str, set[str]]:
     return {
         title: {
             key
-            for cell in re.findall(r"(?m)^\| (`[^|]+`) \|", body)
-            for key in re.findall(r"`([^`]+)`", cell)
+            for item in re.findall(r"(?ms)^- (`.+?`): ", body)
+            for key in re.findall(r"`([^`]+)`", item)
         }
         for title, body in zip(sections[::2], sections[1::2], strict=True)
     }
