@@ -89,14 +89,14 @@ class Backend:
         follows_torch: Set it when a distribution must have torch's major and minor version: `"torch-npu"`.
         torch_builds: Set it when torch must be built for the device: any of `TORCH_BUILDS`.
         wrapped_by: Set it when packages put functions around torch's own with the same device still behind
-           . Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
-            it, has taken it over.
+            them. Whatever else replaces functions of `torch.<device_type>`, where torch itself brings it,
+            has taken it over.
         taken_over_by: Set it when packages put another device behind torch's own functions.
         platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
         hardware: What people call the device, in the singular: `"NVIDIA GPU"`.
         device_nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it when it has nodes that other makers' have too, `"/dev/dri/renderD*"`:
-            no sign of the device, but that there is none tells of a container without its devices.
+        shared_nodes: Set it when it has nodes that other makers' devices have too, `"/dev/dri/renderD*"`:
+            they are no sign of the device; their absence is one of a container without its devices.
         pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, `"10de/03"`.
         driver_file: A file or folder that only a loaded driver brings: `"/sys/module/biren"`.
