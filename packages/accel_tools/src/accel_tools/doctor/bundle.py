@@ -16,6 +16,8 @@ from accel_core.probing import clean, log
 from accel_tools.doctor.markdown import markdown
 from accel_tools.doctor.outgoing import Outgoing, distributions
 from accel_tools.doctor.redact import Redactor
+from accel_tools.setup import machines
+from accel_tools.setup.recipes import known_files
 
 __all__ = ["bundle", "recorded", "write"]
 
@@ -24,11 +26,12 @@ _MOST_LINES = 20_000
 
 
 def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> bytes:
-    """The zip file: `report.json`, `report.md`, `distributions.txt` and `log.txt`.
+    """The zip file: `report.json`, `report.md`, `distributions.txt`, `log.txt`, and for `accel setup` `machine.json`.
 
     The same visit gives the same bytes: no time of day and no owner is in it.
     """
     files = {
+        machines.FILE: redactor.text(json.dumps(machines.recorded(machines.here(), known_files()), indent=1)),
         "report.json": json.dumps({"schema": 1, **outgoing.to_dict()}, indent=2),
         "report.md": markdown(outgoing),
         "distributions.txt": "\n".join(map(redactor.text, distributions())),
