@@ -28,7 +28,9 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--write"]:
         COPY.write_text(tables(), "utf-8")
     elif COPY.read_text("utf-8") != tables():
-        print(f"{COPY.relative_to(ROOT)} is not what the plugins declare: ./dev docs --write", file=sys.stderr)
+        print(
+            f"{COPY.relative_to(ROOT)} is not what the plugins declare: ./dev docs --write", file=sys.stderr
+        )
         return 1
     return 0
 

@@ -10,7 +10,7 @@ __all__ = ["RECIPE"]
 RECIPE = {
     "url": "https://docs.rbln.ai/latest/software/rbln_pytorch/installation.html",
     "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
-    "note": "torch-rbln imports with rebel-compiler alone, which Rebellions' own index has: it asks for an account",
+    "note": "torch-rbln needs rebel-compiler, which is on Rebellions' own index and needs an account",
     "rows": [
         {
             "torch": "2.13.0",

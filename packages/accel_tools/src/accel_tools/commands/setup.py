@@ -12,7 +12,8 @@ import click
 
 from accel_core.probing import answering, options, page, text, to_text
 from accel_tools.setup import environment, installed, machines
-from accel_tools.setup.formats import FORMATS, command as line_of
+from accel_tools.setup.formats import FORMATS
+from accel_tools.setup.formats import command as line_of
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.plan import Plan, names, planned
 
@@ -35,10 +36,14 @@ def _backend(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
 
 @click.command("setup")
 @click.argument("name", required=False, metavar="[NAME]", default="", callback=_backend)
-@click.option("--format", "form", type=click.Choice(list(FORMATS)), help="[default: uv if installed, else pip]")
+@click.option(
+    "--format", "form", type=click.Choice(list(FORMATS)), help="[default: uv if installed, else pip]"
+)
 @click.option("--python", callback=_version, metavar="X.Y", help="Another Python than this one.")
 @click.option("--torch", callback=_version, metavar="X.Y.Z", help="This version of torch.")
-@click.option("--machine", "file", metavar="FILE", help="Another machine: a bundle, or a tree of /sys and /dev.")
+@click.option(
+    "--machine", "file", metavar="FILE", help="Another machine: a bundle, or a tree of /sys and /dev."
+)
 @click.option("--run", is_flag=True, help="Run the command, after asking.")
 @click.option("--yes", is_flag=True, help="With --run: do not ask.")
 @options.as_json
@@ -57,15 +62,15 @@ def command(
 ) -> None:
     """Print the command that installs the right torch here.
 
-    For the best accelerator of this machine, or for the backend NAME. It reads /sys, /dev and the files of drivers
-    and toolkits; it imports no torch, and installs nothing without --run. The command goes to stdout, the reasons to
-    stderr. Exit status: 0 with a command, 1 without one.
+    For the best accelerator of this machine, or for the backend NAME. It reads /sys, /dev and the files of
+    drivers and toolkits; it imports no torch, and installs nothing without --run. The command goes to stdout,
+    the reasons to stderr. Exit status: 0 with a command, 1 without one.
     """
     _check(run=run, yes=yes, form=form, file=file, python=python, as_json=as_json)
     with answering(as_json=as_json) as output, _machine(file, python) as machine:
         plan = planned(machine, name, torch)
         chosen = form or environment.default_format()
-        line = line_of(plan, chosen, machine.python)
+        line = line_of(plan, chosen)
         wrong = installed.faults(plan, machine) if machine.is_here else ()
         blocked = tuple(environment.problems(chosen)) if machine.is_here and chosen in _RUNS and line else ()
         if as_json:
@@ -79,15 +84,15 @@ def command(
     ctx.exit(0 if line else 1)
 
 
-def _check(
-    *, run: bool, yes: bool, form: str | None, file: str | None, python: str, as_json: bool
-) -> None:
+def _check(*, run: bool, yes: bool, form: str | None, file: str | None, python: str, as_json: bool) -> None:
     if yes and not run:
         raise click.UsageError("--yes goes with --run.")
     if run and as_json:
         raise click.UsageError("--run prints what the installer prints: leave out --json.")
     if run and (file or python):
-        raise click.UsageError("--run installs for this Python on this machine: leave out --machine and --python.")
+        raise click.UsageError(
+            "--run installs for this Python on this machine: leave out --machine and --python."
+        )
     if run and form not in (None, *_RUNS):
         raise click.UsageError(f"--run needs --format pip or uv; {form} is a file to save.")
 
@@ -129,9 +134,7 @@ def _seen(plan: Plan, machine: Machine) -> str:
     return "; ".join([*labels, *drivers, *kind, where])
 
 
-def _page(
-    plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]
-) -> list[page.Part]:
+def _page(plan: Plan, machine: Machine, wrong: tuple[str, ...], blocked: tuple[str, ...]) -> list[page.Part]:
     parts: list[page.Part] = [
         page.paragraph(("Seen: ", "bold"), (text.clean(_seen(plan, machine)), "")),
         *(page.paragraph(("Wrong: ", "bold yellow"), (fault, "")) for fault in wrong),
@@ -140,9 +143,7 @@ def _page(
     if plan.unknown:
         parts.append(page.paragraph(("Unknown: ", "bold"), (f"{plan.unknown}. See {plan.url}", "")))
     else:
-        rows = [
-            [(part.what, "bold"), (part.why, ""), (part.source, "dim")] for part in plan.parts
-        ]
+        rows = [[(part.what, "bold"), (part.why, ""), (part.source, "dim")] for part in plan.parts]
         parts.append(page.Table(("PART", "WHY", "SOURCE"), rows))
     parts += [page.paragraph((f"Note: {note}", "dim")) for note in plan.notes]
     parts += [page.paragraph(("First: ", "bold yellow"), (problem, "")) for problem in blocked]
@@ -170,7 +171,7 @@ def _document(
         "target": plan.target,
         "backend": plan.backend,
         "torch": plan.torch,
-        "torch_backend": plan.index,
+        "torch_backend": plan.torch_backend,
         "packages": list(plan.packages),
         "parts": [part._asdict() for part in plan.parts],
         "unknown": plan.unknown,

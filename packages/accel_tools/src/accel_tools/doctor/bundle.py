@@ -26,16 +26,16 @@ _MOST_LINES = 20_000
 
 
 def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> bytes:
-    """The zip file: `report.json`, `report.md`, `distributions.txt`, `log.txt`, and for `accel setup` `machine.json`.
+    """The zip file: `report.json`, `report.md`, `distributions.txt`, `log.txt`, `machine.json`.
 
     The same visit gives the same bytes: no time of day and no owner is in it.
     """
     files = {
-        machines.FILE: redactor.text(json.dumps(machines.recorded(machines.here(), known_files()), indent=1)),
         "report.json": json.dumps({"schema": 1, **outgoing.to_dict()}, indent=2),
         "report.md": markdown(outgoing),
         "distributions.txt": "\n".join(map(redactor.text, distributions())),
         "log.txt": "\n".join(clean(redactor.text(line)) for line in log_lines),
+        machines.FILE: redactor.text(json.dumps(machines.recorded(machines.here(), known_files()), indent=1)),
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -11,24 +11,45 @@ from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
-__all__ = ["CPU", "INDEX", "RELEASES", "TABLE_DATE", "Build", "for_amd", "for_nvidia", "index_of", "python_fits"]
+__all__ = [
+    "CPU",
+    "INDEX",
+    "RELEASES",
+    "TABLE_DATE",
+    "Build",
+    "for_amd",
+    "for_nvidia",
+    "index_of",
+    "python_fits",
+]
 
 INDEX = "https://download.pytorch.org/whl"
 CPU = "cpu"
-#: uv 0.13.9's answers, taken by tests/setup/test_builds.py from uv itself.
+#: The date of uv 0.13.9's answers below, which tests/setup/test_builds.py compares with uv's own.
 TABLE_DATE = "2026-11-24"
 #: The oldest Linux driver for each index that uv names first.
 _NVIDIA = (
-    ("580", "cu132"), ("525.60.13", "cu129"), ("450.80.02", "cu118"), ("450.36.06", "cu110"), ("440.33", "cu102"),
-    ("418.39", "cu101"), ("410.48", "cu100"), ("396.26", "cu92"), ("390.46", "cu91"), ("384.81", "cu90"),
+    ("580", "cu132"),
+    ("525.60.13", "cu129"),
+    ("450.80.02", "cu118"),
+    ("450.36.06", "cu110"),
+    ("440.33", "cu102"),
+    ("418.39", "cu101"),
+    ("410.48", "cu100"),
+    ("396.26", "cu92"),
+    ("390.46", "cu91"),
+    ("384.81", "cu90"),
     ("375.26", "cu80"),
-)  # fmt: skip
-#: AMD's architectures for which PyTorch has wheels, by uv. Others have none.
-_AMD = (
-    "gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1101", "gfx1102", "gfx1150",
-    "gfx1151", "gfx1200", "gfx1201",
-)  # fmt: skip
-_NEWEST_ROCM = "rocm7.2"
+)
+#: AMD's architectures for which PyTorch has wheels, by uv, and the oldest ROCm of those. Others have none.
+_AMD = {
+    **dict.fromkeys(("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
+    "gfx1101": "6.1",
+    **dict.fromkeys(("gfx1102", "gfx1200", "gfx1201"), "6.2.4"),
+    "gfx950": "7.0",
+    **dict.fromkeys(("gfx1150", "gfx1151"), "7.2"),
+}
+_ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
 #: The builds of each release, newest first; Pythons. https://pytorch.org/get-started/previous-versions/ and
 #: pytorch/pytorch, RELEASE.md, "Release Compatibility Matrix".
 RELEASES = {
@@ -83,7 +104,9 @@ def for_amd(architecture: str, torch: str = "") -> Build:
     """The build for an AMD GPU of that architecture, `"gfx90a"`."""
     names, source = _ask_uv(UV_AMD_GPU_ARCHITECTURE=architecture)
     if not names:
-        names, source = ([_NEWEST_ROCM] if architecture in _AMD else []), _TABLE
+        oldest = _AMD.get(architecture)
+        names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
+        source = _TABLE
     return Build(_first(names, "rocm", torch), source)
 
 
@@ -91,19 +114,19 @@ _TABLE = f"a table of {TABLE_DATE}"
 
 
 def _first(names: list[str], kind: str, torch: str) -> str:
-    """The first of uv's list that has that release of torch; the first for the newest, and for unknown ones."""
+    """The first of uv's list that has that release of torch; of releases that the table lacks, the first."""
     fitting = [name for name in names if name.startswith(kind)]
     minor = ".".join(torch.split(".")[:2])
     if minor in RELEASES:
-        fitting = [name for name in RELEASES[minor][0] if _is_at_most(name, fitting, kind)]
+        fitting = [name for name in RELEASES[minor][0] if _runs(name, fitting, kind)]
     return fitting[0] if fitting else ""
 
 
-def _is_at_most(name: str, fitting: list[str], kind: str) -> bool:
-    """Whether a driver for the newest of `fitting` runs `name` too: within a major release, or an older one."""
+def _runs(name: str, fitting: list[str], kind: str) -> bool:
+    """Whether what runs `fitting` runs that build: a driver runs all minor releases of a CUDA, and older."""
     if not name.startswith(kind) or not fitting:
         return False
-    return name in fitting or (kind == "cu" and fitting[0].startswith(name[:4]))
+    return name in fitting if kind == "rocm" else int(name[2:-1]) <= int(fitting[0][2:-1])
 
 
 def _at_least(version: str, oldest: str) -> bool:

@@ -67,11 +67,11 @@ def unreachable(plan: Plan) -> str:
 
     PyPI is left to pip, which may be configured with another index.
     """
-    addresses = [f"{builds.index_of(plan.index)}/torch/"] if plan.index else []
+    addresses = [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
     addresses += [plan.extra_index] if plan.extra_index else []
     for address in addresses:
         try:
-            with urllib.request.urlopen(address, timeout=_PATIENCE):  # noqa: S310 - https, from our tables
+            with urllib.request.urlopen(address, timeout=_PATIENCE):
                 continue
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):

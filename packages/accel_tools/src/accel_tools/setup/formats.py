@@ -12,51 +12,51 @@ from accel_tools.setup.plan import Plan
 __all__ = ["FORMATS", "command"]
 
 
-def command(plan: Plan, form: str, python: str) -> str:
+def command(plan: Plan, form: str) -> str:
     """The plan in that format; empty where the plan has no torch."""
-    return vendors.sourced(FORMATS[form](plan, python)) if plan.torch else ""
+    return vendors.sourced(FORMATS[form](plan)) if plan.torch else ""
 
 
 def _quoted(*words: str) -> str:
     return shlex.join(words)
 
 
-def _pip(plan: Plan, python: str) -> str:
+def _pip(plan: Plan) -> str:
     """Two commands where torch comes from an index of its own: that has no other packages."""
     extra = ["--extra-index-url", plan.extra_index] if plan.extra_index else []
-    if not plan.index:
+    if not plan.torch_backend:
         return _quoted("pip", "install", plan.torch, *plan.packages, *extra)
-    first = _quoted("pip", "install", plan.torch, "--index-url", builds.index_of(plan.index))
+    first = _quoted("pip", "install", plan.torch, "--index-url", builds.index_of(plan.torch_backend))
     return f"{first} && {_quoted('pip', 'install', *plan.packages, *extra)}" if plan.packages else first
 
 
-def _uv(plan: Plan, python: str) -> str:
-    backend = [f"--torch-backend={plan.index}"] if plan.index else []
+def _uv(plan: Plan) -> str:
+    backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
     extra = ["--index", plan.extra_index] if plan.extra_index else []
     return _quoted("uv", "pip", "install", plan.torch, *plan.packages, *backend, *extra)
 
 
-def _conda(plan: Plan, python: str) -> str:
+def _conda(plan: Plan) -> str:
     """An environment of conda's with pip's packages: PyTorch publishes none for conda since 2.6."""
-    inner = _pip(plan, python).split(" && ")
+    inner = _pip(plan).split(" && ")
     return " && ".join(
         [
-            f"conda create --yes --name torch python={python} pip",
+            f"conda create --yes --name torch python={plan.python} pip",
             *(f"conda run --name torch {line}" for line in inner),
         ]
     )
 
 
-def _dockerfile(plan: Plan, python: str) -> str:
-    lines = _pip(plan, python).replace("pip install", "pip install --no-cache-dir").split(" && ")
-    return "\n".join([f"FROM python:{python}-slim", *(f"RUN {line}" for line in lines)])
+def _dockerfile(plan: Plan) -> str:
+    lines = _pip(plan).replace("pip install", "pip install --no-cache-dir").split(" && ")
+    return "\n".join([f"FROM python:{plan.python}-slim", *(f"RUN {line}" for line in lines)])
 
 
-def _pyproject(plan: Plan, python: str) -> str:
+def _pyproject(plan: Plan) -> str:
     listed = ", ".join(f'"{requirement}"' for requirement in (plan.torch, *plan.packages))
     lines = ["[project]", f"dependencies = [{listed}]"]
-    if plan.index:
-        name = f"pytorch-{plan.index}"
+    if plan.torch_backend:
+        name = f"pytorch-{plan.torch_backend}"
         lines += [
             "",
             "[tool.uv.sources]",
@@ -64,7 +64,7 @@ def _pyproject(plan: Plan, python: str) -> str:
             "",
             "[[tool.uv.index]]",
             f'name = "{name}"',
-            f'url = "{builds.index_of(plan.index)}"',
+            f'url = "{builds.index_of(plan.torch_backend)}"',
             "explicit = true",
         ]
     if plan.extra_index:
@@ -72,18 +72,18 @@ def _pyproject(plan: Plan, python: str) -> str:
     return "\n".join(lines)
 
 
-def _requirements(plan: Plan, python: str) -> str:
+def _requirements(plan: Plan) -> str:
     """A file's lines. pip takes the highest version of all its indexes, so an open torch allows one alone."""
-    lines = [f"--index-url {builds.index_of(plan.index)}"] if plan.index else []
+    lines = [f"--index-url {builds.index_of(plan.torch_backend)}"] if plan.torch_backend else []
     lines += [f"--extra-index-url {plan.extra_index}"] if plan.extra_index else []
-    if plan.index and "==" not in plan.torch and plan.packages:
+    if plan.torch_backend and "==" not in plan.torch and plan.packages:
         return "\n".join([*lines, plan.torch, f"# then: {_quoted('pip', 'install', *plan.packages)}"])
-    if plan.index and plan.packages:
+    if plan.torch_backend and plan.packages:
         lines += ["--extra-index-url https://pypi.org/simple"]
     return "\n".join([*lines, plan.torch, *plan.packages])
 
 
-FORMATS: Mapping[str, Callable[[Plan, str], str]] = {
+FORMATS: Mapping[str, Callable[[Plan], str]] = {
     "pip": _pip,
     "uv": _uv,
     "conda": _conda,

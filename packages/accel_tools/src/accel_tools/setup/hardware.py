@@ -16,9 +16,20 @@ __all__ = ["Hardware", "Present", "driver_version", "seen"]
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
 _RANKED = (
-    "Ascend NPU", "Tecorigin SDAA card", "Intel Gaudi", "Google TPU", "Cambricon MLU", "Biren GPU", "Rebellions NPU",
-    "Kunlunxin XPU", "NVIDIA GPU", "AMD GPU", "Intel discrete GPU", "Apple GPU", "Intel integrated GPU",
-)  # fmt: skip
+    "Ascend NPU",
+    "Tecorigin SDAA card",
+    "Intel Gaudi",
+    "Google TPU",
+    "Cambricon MLU",
+    "Biren GPU",
+    "Rebellions NPU",
+    "Kunlunxin XPU",
+    "NVIDIA GPU",
+    "AMD GPU",
+    "Intel discrete GPU",
+    "Apple GPU",
+    "Intel integrated GPU",
+)
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 #: Seconds that `nvidia-smi` may take where no file has the driver's version.
 _PATIENCE = 5.0
@@ -77,7 +88,7 @@ def _present(machine: Machine) -> Iterator[Present]:
 
 
 def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
-    """The GPUs whose Windows drivers lie in that folder: WSL2 has no bus that names them."""
+    """The GPUs whose Windows drivers lie in that folder: the bus of WSL2 names none."""
     for name in sorted(host.names_in(folder, machine.root)):
         for start, label, backend in (
             ("nv_disp", "NVIDIA GPU", "cuda"),
@@ -103,7 +114,7 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
     """AMD's GPUs as amdgpu reports them; processors are nodes too, with version 0.
 
     Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c: `gfx_target_version` is 10000 x major + 100 x minor +
-    stepping, and ROCm writes the stepping in hexadecimal: 90010 is gfx90a.
+    stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
     """
     found = []
     for name in sorted(host.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)):
@@ -115,7 +126,7 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
 
 
 def _from_nvidia_smi(machine: Machine) -> str:
-    """The driver's version from `nvidia-smi`, as no file has it on Windows and WSL2; only for this machine."""
+    """The driver's version from `nvidia-smi`: on Windows and WSL2 no file has it. Only for this machine."""
     program = shutil.which("nvidia-smi") or (
         "/usr/lib/wsl/lib/nvidia-smi" if host.path_exists("/usr/lib/wsl/lib/nvidia-smi") else None
     )

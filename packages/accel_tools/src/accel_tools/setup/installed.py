@@ -1,4 +1,4 @@
-"""Sentences on what is installed and does not fit the machine: the same for `accel setup` and `accel doctor`."""
+"""Sentences on what is installed and does not fit the machine, for `accel setup` and `accel doctor`."""
 
 from __future__ import annotations
 

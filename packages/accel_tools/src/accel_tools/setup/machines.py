@@ -86,7 +86,7 @@ def here(python: str = "", root: str = "/") -> Machine:
 
 @contextlib.contextmanager
 def saved(path: str, python: str = "") -> Iterator[Machine]:
-    """A machine from a file: a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`.
+    """Give a machine from a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`.
 
     Raises `MachineFileError` for a file that is missing, of another kind, or larger than 50 MB.
     """
@@ -128,8 +128,8 @@ def _unpacked(path: Path, folder: Path) -> dict[str, Any]:
 
 
 _EXPECTED = (
-    "none of what is expected: a folder or an archive (zip, tar) with /sys and /dev of a machine, a bundle of "
-    "accel doctor --bundle, or a machine.json out of one"
+    "none of what is expected: a folder or an archive (zip, tar) with /sys and /dev of a machine, a bundle "
+    "of accel doctor --bundle, or a machine.json out of one"
 )
 
 
@@ -173,7 +173,7 @@ def _extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def _of_tree(folder: Path, path: Path) -> dict[str, Any]:
-    """Check that a tree is a machine's; it has the system Linux, and the architecture that its kernel names."""
+    """Check that a tree is a machine's; with Linux, and the architecture that its kernel names."""
     if not any((folder / name).is_dir() for name in ("sys", "dev", "proc", "usr")):
         raise MachineFileError(f"{path} is {_EXPECTED}")
     version = host.read_text("/proc/version", str(folder))
@@ -190,7 +190,12 @@ def recorded(machine: Machine, patterns: tuple[str, ...] = ()) -> dict[str, Any]
     functions = [d.address for d in devices.pci_devices(root) if devices.matches_pci(d, ids)]
     nodes = devices.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
     kfd = [f"{_TOPOLOGY}/{name}/properties" for name in host.names_in(_TOPOLOGY, root)]
-    paths = (*_FILES, *(f"{_BUS}/{address}/modalias" for address in functions), *kfd, *devices.device_nodes(patterns, root))
+    paths = (
+        *_FILES,
+        *(f"{_BUS}/{address}/modalias" for address in functions),
+        *kfd,
+        *devices.device_nodes(patterns, root),
+    )
     marks = [*nodes, *_MARKS, *(f"{WSL_DRIVERS}/{name}/x" for name in host.names_in(WSL_DRIVERS, root))]
     files = {path: machine.text(path)[:_MOST] for path in paths}
     files |= {mark: "" for mark in marks if host.path_exists(mark.removesuffix("/x"), root)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from accel_core.probing import vendors
+from accel_core.probing import installed, vendors
 from accel_tools.setup import builds
 from accel_tools.setup.hardware import Hardware, Present, seen
 from accel_tools.setup.machines import Machine
@@ -44,10 +44,12 @@ class Plan(NamedTuple):
     target: str
     #: Name of the backend: `"cuda"`.
     backend: str
+    #: The Python that it is for: `"3.12"`.
+    python: str
     #: torch's requirement: `"torch==2.12.0"`; empty where nothing is known to fit.
     torch: str = ""
     #: PyTorch's index by name, `"cu130"`; empty for PyPI.
-    index: str = ""
+    torch_backend: str = ""
     #: Requirements that PyPI has.
     packages: tuple[str, ...] = ()
     extra_index: str = ""
@@ -76,7 +78,17 @@ def planned(machine: Machine, name: str = "", torch: str = "", python: str = "")
     here = of_name[0] if of_name else Present(_label(name), name, "") if name not in ("", "cpu") else None
     others = [p for p in hardware.present if here is not None and p is not here]
     plan = _for(machine, hardware, here, tables, torch)
+    if machine.is_here:
+        plan = _without_our_installed(plan)
     return plan._replace(notes=(*plan.notes, *_of_others(plan, others), *problems))
+
+
+def _without_our_installed(plan: Plan) -> Plan:
+    ours = {name for name in vendors.FIRST_PARTY.values() if installed.version(name)}
+    return plan._replace(
+        packages=tuple(package for package in plan.packages if package not in ours),
+        parts=tuple(part for part in plan.parts if part.what not in ours),
+    )
 
 
 def _label(name: str) -> str:
@@ -87,19 +99,19 @@ def _of_others(plan: Plan, others: Sequence[Present]) -> tuple[str, ...]:
     labels = list(dict.fromkeys(o.label for o in others if o.label != plan.target))
     if not labels:
         return ()
-    return (f"also here: {', '.join(labels)}. An environment holds one build of torch: use another for each.",)
+    return (
+        f"also here: {', '.join(labels)}. An environment holds one build of torch: use another for each.",
+    )
 
 
 def _for(
     machine: Machine, hardware: Hardware, here: Present | None, tables: dict[str, Recipe], torch: str
 ) -> Plan:
     target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
-    plan = Plan(hardware, target, backend)
+    plan = Plan(hardware, target, backend, machine.python)
     if hardware.kind.startswith(("NVIDIA Jetson", "Jetson")):
         what = f"this is a {hardware.kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
-        return plan._replace(
-            target="NVIDIA GPU", backend="cuda", unknown=what, url=_VENDORS_OWN["Jetson"]
-        )
+        return plan._replace(target="NVIDIA GPU", backend="cuda", unknown=what, url=_VENDORS_OWN["Jetson"])
     if machine.system == "darwin" and machine.architecture != "arm64":
         what = "PyTorch has no wheels for Macs with Intel processors since torch 2.3"
         return plan._replace(unknown=what, url=_PYTORCH)
@@ -134,7 +146,7 @@ def _requirement(torch: str) -> str:
 
 def _pytorch(plan: Plan, torch: str, build: builds.Build, why: str) -> Plan:
     part = Part(_requirement(torch), why, build.source)
-    return plan._replace(torch=_requirement(torch), index=build.name, parts=(part,))
+    return plan._replace(torch=_requirement(torch), torch_backend=build.name, parts=(part,))
 
 
 def _with_plugin(plan: Plan) -> Plan:
@@ -188,7 +200,7 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
 
 
 def _by_recipe(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan:
-    notes = (recipe.note,) if recipe.note else ()
+    notes: tuple[str, ...] = (recipe.note,) if recipe.note else ()
     if not recipe.rows:
         what = f"no public table says which packages the {plan.target} needs"
         return plan._replace(unknown=what, url=recipe.url, notes=notes)
@@ -207,7 +219,7 @@ def _by_recipe(plan: Plan, recipe: Recipe, machine: Machine, torch: str) -> Plan
         )
         return plan._replace(unknown=what, url=recipe.url, notes=notes)
     best = max(able, key=_newness)
-    if recipe.is_old(datetime.date.today()):
+    if recipe.is_old(dt.datetime.now(tz=dt.timezone.utc).date()):
         notes += (f"This table is from {best.date}, more than a year ago: compare it with {recipe.url}",)
     return _with_plugin(_of_row(plan, recipe, best, machine, toolkit))._replace(notes=notes)
 
@@ -242,15 +254,20 @@ def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Ver
     parts = [
         Part(f"torch=={row.torch}", f"{kind}, the release that {driver} is made for", source),
         Part(driver, f"drives the {plan.target}", source),
-        *(Part(package, f"needed by {driver}, whose metadata does not name it", source) for package in needed),
+        *(
+            Part(package, f"needed by {driver}, whose metadata does not name it", source)
+            for package in needed
+        ),
     ]
     if recipe.toolkit and row.toolkit:
         needs = f"{recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
-        why = f"{toolkit} is installed" if toolkit else f"missing here: install it first, {recipe.toolkit.url}"
+        why = (
+            f"{toolkit} is installed" if toolkit else f"missing here: install it first, {recipe.toolkit.url}"
+        )
         parts.insert(0, Part(needs, why, source))
     return plan._replace(
         torch=f"torch=={row.torch}",
-        index=index,
+        torch_backend=index,
         packages=row.packages,
         extra_index=recipe.extra_index,
         parts=tuple(parts),

@@ -7,7 +7,7 @@ A plugin declares its table as an entry point of group `accel.recipes`, named as
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -70,14 +70,14 @@ class Recipe(NamedTuple):
     #: What a user must know besides.
     note: str = ""
 
-    def is_old(self, today: datetime.date) -> bool:
+    def is_old(self, today: dt.date) -> bool:
         """Whether its newest row is more than a year old."""
         newest = max((row.date for row in self.rows), default="")
-        return bool(newest) and today - datetime.date.fromisoformat(newest) > datetime.timedelta(days=365)
+        return bool(newest) and today - dt.date.fromisoformat(newest) > dt.timedelta(days=365)
 
 
 def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
-    """The tables by backend, installed plugins' before our copies, and a sentence on each that is malformed."""
+    """The tables by backend, installed plugins' before our copies, and a sentence on each malformed one."""
     found = {name: parsed(name, table) for name, table in _ours().items()}
     problems = []
     for entry_point in installed.entry_points(GROUP):
@@ -118,11 +118,12 @@ def parsed(backend: str, table: Any) -> Recipe:
 
 def _row(number: int, row: Any) -> Row:
     try:
-        made = Row(**{k: tuple(v) if isinstance(v, list) else v for k, v in dict(row).items()})
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(row).items()}
+        made = Row(**given)
         Version(made.torch)
         SpecifierSet(made.python)
         SpecifierSet(made.toolkit)
-        datetime.date.fromisoformat(made.date)
+        dt.date.fromisoformat(made.date)
     except (TypeError, ValueError, InvalidVersion, InvalidSpecifier) as error:
         raise ValueError(f"row {number}: {error}") from None
     if not made.source.startswith("https://"):

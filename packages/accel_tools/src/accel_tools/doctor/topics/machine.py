@@ -105,9 +105,8 @@ def _torch(
 
 def _setup(backend: str, root: str) -> str:
     """Return the command of `accel setup` for that backend, or why there is none and where to read on."""
-    machine = machines.here(root=root)
-    plan = planned(machine, backend)
-    return command(plan, default_format(), machine.python) or f"{plan.unknown}: {plan.url}"
+    plan = planned(machines.here(root=root), backend)
+    return command(plan, default_format()) or f"{plan.unknown}: {plan.url}"
 
 
 def _severity(visit: Visit, backend: str) -> Level:
@@ -176,7 +175,7 @@ def _code(
         if uncovered((major, minor), has):
             yield Finding(
                 Level.ERROR, "machine.no-code", f"{build} has no code for {name} (compute capability "
-                f"{capability})", "https://pytorch.org/get-started/locally/ names builds with code for it", "cuda", facts,
+                f"{capability})", "https://pytorch.org/get-started/locally/ has other builds", "cuda", facts,
             )  # fmt: skip
         else:
             yield Finding(Level.OK, "machine.code", f"torch has code for {name}", about="cuda", facts=facts)
