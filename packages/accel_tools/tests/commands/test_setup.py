@@ -27,7 +27,7 @@ def machine(tmp_path) -> str:
 
 def run(*words: str, path: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     """Run it; without uv unless `path` names folders of programs."""
-    environ = {**os.environ, "PATH": path or "/usr/bin:/bin"}
+    environ = {**os.environ, "PATH": path or "/usr/bin:/bin", "COLUMNS": "300"}
     command = [sys.executable, "-m", "accel_core", "setup", *words]
     return subprocess.run(
         command, env=environ, input=given, capture_output=True, text=True, timeout=60, check=False

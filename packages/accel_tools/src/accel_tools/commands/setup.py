@@ -28,14 +28,8 @@ def _version(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
     return value or ""
 
 
-def _backend(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    if value and value.lower() not in names():
-        raise click.BadParameter(f"{value!r} is not known, expected one of {', '.join(names())}.")
-    return value.lower()
-
-
 @click.command("setup")
-@click.argument("name", required=False, metavar="[NAME]", default="", callback=_backend)
+@click.argument("name", required=False, metavar="[NAME]", default="")
 @click.option(
     "--format", "form", type=click.Choice(list(FORMATS)), help="[default: uv if installed, else pip]"
 )
@@ -66,9 +60,11 @@ def command(
     drivers and toolkits; it imports no torch, and installs nothing without --run. The command goes to stdout,
     the reasons to stderr. Exit status: 0 with a command, 1 without one.
     """
+    if name and name.lower() not in names():
+        raise click.UsageError(f"NAME: {name!r} is not known, expected one of {', '.join(names())}.")
     _check(run=run, yes=yes, form=form, file=file, python=python, as_json=as_json)
     with answering(as_json=as_json) as output, _machine(file, python) as machine:
-        plan = planned(machine, name, torch)
+        plan = planned(machine, name.lower(), torch)
         chosen = form or environment.default_format()
         line = line_of(plan, chosen)
         wrong = installed.faults(plan, machine) if machine.is_here else ()

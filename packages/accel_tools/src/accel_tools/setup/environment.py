@@ -26,7 +26,7 @@ def default_format() -> str:
 
 
 def problems(form: str) -> Iterator[str]:
-    """What keeps a command of that format from changing the environment of this Python, with the way out."""
+    """Give what keeps such a command from changing the environment of this Python, each with the way out."""
     if form == "uv" and shutil.which("uv") is None:
         yield "uv is not installed: pip install uv"
     if form == "pip" and find_spec("pip") is None:

@@ -1,4 +1,4 @@
-"""What is in a machine, and with which drivers: read from its files, without torch and without a vendor."""
+"""Accelerators of a machine and their drivers: read from its files, without torch and without a vendor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Present(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """What is in the machine, the best for training first."""
+    """The accelerators of a machine, the best for training first."""
 
     present: tuple[Present, ...] = ()
     #: The version of NVIDIA's driver, `"580.65.06"`; empty where no file has it.

@@ -18,11 +18,11 @@ from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 __all__ = ["Part", "Plan", "names", "planned"]
 
 _VENDORS_OWN = {
-    "Jetson": "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/",
-    "AMD": "https://rocm.docs.amd.com/projects/radeon-ryzen/en/latest/",
+    "Jetson": "https://forums.developer.nvidia.com/t/pytorch-for-jetson/72048",
+    "AMD": "https://rocm.docs.amd.com/",
 }
-_GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/reference/system-requirements.html"
-_NVIDIA_DRIVER = "https://www.nvidia.com/en-us/drivers/"
+_GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
+_NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 _PYTORCH = "https://pytorch.org/get-started/locally/"
 
 
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What to install, as requirements and indexes; the command is made of it."""
+    """The requirements and indexes to install from; the command is made of them."""
 
     hardware: Hardware
     #: The hardware that the plan is for: `"NVIDIA GPU"`; `"CPU"` without any.

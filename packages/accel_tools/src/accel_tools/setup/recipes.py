@@ -31,7 +31,7 @@ _OURS = "first_party.json"
 
 
 class Toolkit(NamedTuple):
-    """What a vendor's package needs beside pip's packages, and the files that have its version."""
+    """A vendor's software beside pip's packages, and the files that have its version."""
 
     name: str
     url: str
