@@ -534,7 +534,7 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for name in ("backend_pages", "member_page"):
+    for name in ("backend_pages", "member_page", "recipes"):
         session.run("python", f"tools/{name}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]

@@ -57,7 +57,9 @@ def plain(names: set[str]) -> set[str]:
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
-def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
+def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_path):
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"system": "darwin", "architecture": "arm64", "files": {}}')
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
     accel.world.distribution("torch-vendored", "2.0")
@@ -81,6 +83,7 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
         "accel doctor --list": accel.json("doctor", "--list"),
+        "accel setup": accel.json("setup", "--machine", str(machine), "--format", "pip"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),

@@ -16,6 +16,7 @@ SUMMARIES = {
     "bench": "Measure how fast the chosen accelerator, or NAME, is.",
     "doctor": "Say what is wrong here, or with each NAME, and what to do.",
     "info": "Show what the chosen accelerator, or NAME, is and can do.",
+    "setup": "Print the command that installs the right torch here.",
 }
 
 
