@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DOORS", "Door"]
+__all__ = ["ANY", "DOORS", "Door"]
+
+#: In `Door.own`: whatever device torch itself reports.
+ANY = "*"
 
 
 class Door(NamedTuple):
@@ -29,7 +32,7 @@ class Door(NamedTuple):
     half: str
     #: Where people read on.
     url: str
-    #: torch's device types that the framework drives by itself, besides the CPU.
+    #: Device types, or backends by name, that the framework drives by itself, besides the CPU.
     own: tuple[str, ...] = ()
 
 
@@ -42,12 +45,18 @@ _TRANSFORMERS = ("cuda", "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "t
 DOORS = (
     # A program activates these, in a line.
     Door(
-        "DeepSpeed", "deepspeed", "", "accel_train.deepspeed", ">=0.19,<0.20", "0.19.8", "",
-        f"{_PAGES}deepspeed.md", own=("cuda", "xpu", "npu", "mps", "hpu", "mlu", "sdaa"),
+        "DeepSpeed", "deepspeed", "", "accel_train.deepspeed", ">=0.16,<0.20", "0.19.8", "",
+        f"{_PAGES}deepspeed.md",
+        own=("cuda", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa", "klxpu"),
     ),
     Door(
         "Lightning", "lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
         "its DeepSpeed strategy accepts CUDA alone (pytorch/strategies/deepspeed.py:342)",
+        _TRAINERS, own=("cuda", "mps"),
+    ),
+    Door(
+        "PyTorch Lightning", "pytorch-lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
+        "its DeepSpeed strategy accepts CUDA alone (strategies/deepspeed.py:342)",
         _TRAINERS, own=("cuda", "mps"),
     ),
     Door(
@@ -72,7 +81,7 @@ DOORS = (
     # These load their adapter by an entry point of ours.
     Door(
         "torch.compile", "torch", "torch_dynamo_backends", "accel_train.doors.dynamo", ">=2.6", "2.13.0",
-        'name it: torch.compile(model, backend="accel")', _DOORS, own=("cuda", "xpu", "mps"),
+        "", _DOORS, own=("cuda", "xpu", "mps"),
     ),
     Door(
         "torch.distributed", "torch", "torch.distributed.backends", "accel_train.doors.torch_distributed",
@@ -160,11 +169,11 @@ DOORS = (
     Door(
         "torchtitan", "torchtitan", "", "", "", "0.3.0",
         "it takes torch's own device, and CUDA before any other (tools/utils.py:55)",
-        _DOORS, own=("cuda", "mps", "xpu"),
+        _DOORS, own=("cuda", "mps", "xpu", ANY),
     ),
     Door(
         "Ray", "ray", "", "", "", "2.60.0",
-        "its accelerators are a fixed list; name the device as a resource: ray start --resources",
-        _DOORS, own=("cuda", "xpu", "npu", "hpu", "tpu"),
+        "its accelerators are a fixed list (_private/accelerators/__init__.py:23): name a resource yourself",
+        _DOORS, own=("cuda", "xpu", "npu", "hpu", "tpu", "mps", "rbln"),
     ),
 )  # fmt: skip
