@@ -14,7 +14,7 @@ from accel_train.launch import formats
 
 PLAIN = {"DS_ACCELERATOR": "card", "CARD_LOG": "/var/log:2,3".replace(",", ":")}
 ODD = {
-    "CARD_A": "it's \"quoted\" `here` \\ !",
+    "CARD_A": 'it\'s "quoted" `here` \\ !',
     "CARD_B": "two\nlines\n",
     "CARD_C": "größer ☃",
     "CARD_D": " a, b ",

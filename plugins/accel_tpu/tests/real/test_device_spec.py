@@ -1,4 +1,4 @@
-"""Transformers' tests find the real TorchTPU by the file that `accel env --format transformers-spec` writes."""
+"""The file of `accel env --format transformers-spec`: by it Transformers' tests find the real TorchTPU."""
 
 from __future__ import annotations
 

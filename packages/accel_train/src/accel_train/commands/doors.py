@@ -154,10 +154,9 @@ def _misfit(door: Door, release: str) -> Standing | None:
         return Standing("half", f"its release cannot be compared with {door.tested}, which was tested")
     if SpecifierSet(door.needs).contains(version, prereleases=True):
         return None
-    wanted = f"pip install '{door.distribution}{door.needs}'"
     if version > Version(door.tested):
-        return Standing("half", f"newer than the tested {door.tested}, its door may have moved: {wanted}")
-    return Standing("shut", f"too old: {wanted}")
+        return Standing("half", f"newer than the tested {door.tested}: its door may have moved")
+    return Standing("shut", f"too old: needs {door.distribution}{door.needs}")
 
 
 def _row(door: Door, asked: Asked) -> dict[str, Any]:
