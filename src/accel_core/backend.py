@@ -31,8 +31,8 @@ PROJECT = "accel"
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
-#: Who besides Docker gives a process devices: `machine.placement`.
-GRANTORS = ("kubernetes", "slurm", "apptainer", "podman")
+#: Who besides Docker gives a process devices: `machine.placement`, and the doors of accel-train.
+GRANTORS = ("kubernetes", "slurm", "apptainer", "podman", "ray", "ray_noset")
 #: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
@@ -104,7 +104,8 @@ class Backend:
         container_hint: How to start a container with its devices: `"docker run --gpus all"`.
         granted_by: Set it when others than Docker have their own word for the device: pairs of
             `"kubernetes"` and its resource (`"nvidia.com/gpu"`), `"slurm"` and the name in `--gres`,
-            `"apptainer"` or `"podman"` and flags (`"--nv"`).
+            `"apptainer"` or `"podman"` and flags (`"--nv"`), `"ray"` and its resource (`"NPU"`), `"ray_noset"`
+            and the variable that keeps Ray from setting the visible-devices variable.
         hints: Set it when known errors have a known next step: pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.
