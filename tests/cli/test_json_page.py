@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from accel_tests import plugins
 from accel_tests.plugins import hook
 
+from accel_core import Backend
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.document import to_dict
 from accel_testing.conformance.records import Card, Outcome, Result
@@ -72,6 +74,9 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
     pages["accel why NAME"] |= {f"backends[].{name}" for name in a_backend}
+    pages["accel facts"] |= {f"backends[].{field.name}" for field in fields(Backend)} - {
+        "backends[].provenance"
+    }
     pages["What fails"].add("error")
     said = {
         "accel list": accel.json("list"),
@@ -81,6 +86,8 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
         "accel doctor --list": accel.json("doctor", "--list"),
+        "accel doors": accel.json("doors", "cpu", "--all"),
+        "accel facts": accel.json("facts", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),

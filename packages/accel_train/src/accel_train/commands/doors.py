@@ -1,4 +1,4 @@
-"""`accel doors`: which of the installed frameworks take an accelerator that they do not know, and how."""
+"""`accel doors`: the way by which each installed framework takes an accelerator that it does not know."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from accel_core import Backend, Candidate
-from accel_core.errors import BackendNotFoundError
+from accel_core import Backend, Candidate, Unloaded
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError
 from accel_core.probing import (
     IsolatedLoader,
     Pin,
@@ -64,7 +64,7 @@ class Standing(NamedTuple):
 @options.probe_timeout
 @options.as_json
 def command(name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool) -> None:
-    """List the installed frameworks: which of them take the accelerator, and how.
+    """List the installed frameworks, and how each takes the device.
 
     For the chosen accelerator or NAME, from metadata: no framework is imported. A door is "own" where the
     framework drives the device by itself, "open" where accel-train brings it in, "half" where something
@@ -94,12 +94,13 @@ def device_type_in_child(subject: Subject, _arguments: dict[str, Any], step: Ste
 
 def _named(name: Pin, settings: Settings) -> Asked:
     found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
-    declared = [each.backend for each in found if isinstance(each, Candidate)]
-    if not declared:
-        message = messages.not_found(f"accel doors {name}", name, installed_names)
-        unread = [f"{each.provenance}: {each.outcome.reason}" for each in found]
-        raise BackendNotFoundError(". ".join([*unread, f"See: accel why {name}"]) if unread else message)
-    return _asked(declared[0], declared[0].device_type)
+    for each in found:
+        if isinstance(each, Candidate):
+            return _asked(each.backend, each.backend.device_type)
+    unread = [f"{each.provenance}: {each.outcome.reason}" for each in found if isinstance(each, Unloaded)]
+    if not unread:
+        raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name, installed_names))
+    raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
 
 
 def _asked(backend: Backend, device_type: str) -> Asked:
@@ -153,10 +154,9 @@ def _misfit(door: Door, release: str) -> Standing | None:
         return Standing("half", f"its release cannot be compared with {door.tested}, which was tested")
     if SpecifierSet(door.needs).contains(version, prereleases=True):
         return None
-    wanted = f"pip install '{door.distribution}{door.needs}'"
     if version > Version(door.tested):
-        return Standing("half", f"newer than the tested {door.tested}, its door may have moved: {wanted}")
-    return Standing("shut", f"too old: {wanted}")
+        return Standing("half", f"newer than the tested {door.tested}: its door may have moved")
+    return Standing("shut", f"too old: needs {door.distribution}{door.needs}")
 
 
 def _row(door: Door, asked: Asked) -> dict[str, Any]:

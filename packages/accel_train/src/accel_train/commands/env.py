@@ -49,9 +49,7 @@ _FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 @click.option(
     "--format",
     "form",
-    type=click.Choice(
-        ["shell", "json", "deepspeed", "ray", "slurm", "docker", "transformers-spec"]
-    ),
+    type=click.Choice(["shell", "json", "deepspeed", "ray", "slurm", "docker", "transformers-spec"]),
     default="shell",
     help=(
         "export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, Ray's runtime_env, "

@@ -30,13 +30,13 @@ class Door(NamedTuple):
     tested: str
     #: What stays shut, as a clause; without an adapter the reason. File and line are those of `tested`.
     half: str
-    #: Where people read on.
+    #: The page to read on, in the repository.
     url: str
     #: Device types, or backends by name, that the framework drives by itself, besides the CPU.
     own: tuple[str, ...] = ()
 
 
-_PAGES = "https://accel.invalid/accel/blob/main/docs/howto/"
+_PAGES = "docs/howto/"
 _TRAINERS = f"{_PAGES}trainers.md"
 _DOORS = f"{_PAGES}doors.md"
 #: The ladder of Transformers' `TrainingArguments` (5.23.0, training_args.py:1920-1946), which TRL inherits.
@@ -168,7 +168,7 @@ DOORS = (
     ),
     Door(
         "torchtitan", "torchtitan", "", "", "", "0.3.0",
-        "it takes torch's own device, and CUDA before any other (tools/utils.py:55)",
+        "it takes torch's own device, and CUDA before any other (torchtitan/tools/utils.py:55)",
         _DOORS, own=("cuda", "mps", "xpu", ANY),
     ),
     Door(

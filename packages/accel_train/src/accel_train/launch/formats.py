@@ -25,7 +25,7 @@ _FLAGS = re.compile(r"docker run ((?:-\S*[^\s,;.](?: (?!-)\S*[^\s,;.])?\s*)+)")
 
 
 def as_ray(variables: Mapping[str, str]) -> str:
-    """One JSON object for `ray.init(runtime_env=...)` or `ray job submit --runtime-env-json`.
+    """One JSON object for `ray.init(runtime_env=...)`, and for jobs that are submitted.
 
     Raises `LaunchError` for values that would arrive altered: Ray (2.60.0, `_private/utils.py:1674`) replaces
     `$NAME` and `${NAME}` in each, without a way to quote them, and takes text alone.
