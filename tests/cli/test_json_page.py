@@ -45,9 +45,7 @@ def documented() -> dict[str, set[str]]:
     sections = re.split(r"(?m)^##+ (.*)$", PAGE.read_text("utf-8"))[1:]
     return {
         title: {
-            key
-            for item in re.findall(r"(?ms)^- (`.+?`): ", body)
-            for key in re.findall(r"`([^`]+)`", item)
+            key for item in re.findall(r"(?ms)^- (`.+?`): ", body) for key in re.findall(r"`([^`]+)`", item)
         }
         for title, body in zip(sections[::2], sections[1::2], strict=True)
     }
