@@ -142,7 +142,7 @@ def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
     whole = "--all" in session.posargs
-    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, multinode"
+    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, multinode"
     parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
     names = ["lint", "types", *parts]
     if whole:
@@ -436,6 +436,24 @@ def trainers(session: nox.Session) -> None:
     measured(session, [*SEVERAL, "packages/accel_train/tests/trainers", NAMED], CLEAN, f"--include={ours}")
 
 
+@nox.session
+def doors(session: nox.Session) -> None:
+    """Hold our adapters against released frameworks, and train with verl on a simulated device."""
+    prepare(session, "test", "doors", torch=True)
+    require(session, "torch", "ray", "numba")
+    # verl wants an older Transformers than the other sessions have.
+    verl = ("verl==0.9.1", "tensordict==0.10.0", "torchdata==0.11.0")
+    theirs = ("transformers==5.10.4", "tokenizers==0.22.2", "huggingface-hub==1.33.0", "peft==0.21.2")
+    homes = {
+        "verl": in_own_folder(session, "of_verl", *verl, *theirs),
+        "lmcache": in_own_folder(session, "of_lmcache", "lmcache==0.5.6"),
+        "bitsandbytes": in_own_folder(session, "of_bitsandbytes", "bitsandbytes==0.50.2"),
+    }
+    env = {**CLEAN, **{f"ACCEL_DOOR_{name.upper()}": str(home) for name, home in homes.items()}}
+    found = session.posargs or [*SEVERAL, "packages/accel_train/tests/doors", NAMED]
+    session.run("python", *PYTEST, *found, env=env)
+
+
 @nox.session(venv_backend="shared")
 def frameworks(session: nox.Session) -> None:
     """Run Accelerate's scripts, Trainer and Lightning's demos on simulated devices; records them."""
@@ -534,7 +552,7 @@ def docs(session: nox.Session) -> None:
     write = session.posargs or ["--check"]
     if not WINDOWS:  # each backend in a fork
         session.run("python", "tools/member_table.py", *write, env=CLEAN)
-    for name in ("backend_pages", "member_page"):
+    for name in ("backend_pages", "member_page", "recipes"):
         session.run("python", f"tools/{name}.py", *write, env=CLEAN)
     session.run("python", "tools/check_docs.py")
     sphinx = ["sphinx-build", "-W", "--keep-going", "-q", "-E", "-j", "2", "-d", ".nox/doctrees"]

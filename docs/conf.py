@@ -1,13 +1,16 @@
 """The documentation's site, made by Sphinx: `./dev docs` builds it into site/. It needs no network."""
 
+import inspect
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from accel_core import __version__
+from accel_core import Backend, __version__
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.groups import LEVELS
 
@@ -82,15 +85,26 @@ def by_kind(made: dict[str, Any]) -> dict[str, list[Any]]:
     return found
 
 
+def declared() -> list[tuple[str, str, str]]:
+    """The fields of `Backend` with what its docstring says of each, and the default."""
+    said = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")[2]
+    told = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", said, re.MULTILINE)
+    defaults = {field.name: field.default for field in fields(Backend)}
+    return [
+        (name, " ".join(text.split()), "" if defaults[name] is MISSING else f"`{defaults[name]!r}`")
+        for name, text in told
+    ]
+
+
 def fill_in(_app: object, _name: str, source: list[str]) -> None:
-    """Fill in a page that begins with a comment of Jinja's."""
-    if source[0].startswith("{#"):
+    """Fill in a page that begins with a statement of Jinja's; tables/ has the macros that draw its record."""
+    if source[0].startswith("{%"):
         environment = jinja2.Environment(
             trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False,
-            extensions=["jinja2.ext.do"],
+            extensions=["jinja2.ext.do"], loader=jinja2.FileSystemLoader(HERE / "tables"),
         )  # fmt: skip
         tools = {"read": read, "folder": folder, "rows": rows, "by_kind": by_kind}
-        environment.globals.update(**tools, checks=checks, levels=LEVELS)
+        environment.globals.update(**tools, declared=declared, checks=checks, levels=LEVELS)
         source[0] = environment.from_string(source[0]).render()
 
 

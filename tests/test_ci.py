@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RUN, WORKFLOW = ROOT / ".ci" / "run", ROOT / ".github" / "workflows" / "ci.yml"
 
 #: What the half hour of `.ci/run` has no room for.
-ONLY_IN_JOBS = ("tpu_real", "docs", "site", "deepspeed_oldest", "multinode", "trainers")
+ONLY_IN_JOBS = ("tpu_real", "docs", "site", "deepspeed_oldest", "multinode", "trainers", "doors")
 
 pytestmark = pytest.mark.skipif(not RUN.is_file(), reason="an sdist of accel-core has no CI")
 

@@ -1,4 +1,4 @@
-"""Write docs/backends/*.md, docs/reference/declaration.md and the table in docs/reference/backends.md.
+"""Write docs/backends/*.md and the table in docs/reference/backends.md.
 
 A page is what the plugin declares and docs/backends/notes/<name>.md, which people write. `./dev docs` checks,
 `./dev docs --write` writes; `--check` only compares. The plugins need not be installed, only importable, and
@@ -8,11 +8,10 @@ pluggy with them: neither torch nor a vendor's package is imported.
 from __future__ import annotations
 
 import importlib
-import inspect
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import MISSING, fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
@@ -230,55 +229,21 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
 def all_of_them(all_shipped: list[Shipped]) -> str:
     head = (
         "backend", "plugin", "priority", "vendor import", "device type", "communication",
-        "visible devices", "more",
+        "visible devices",
     )  # fmt: skip
     lines = [
         [
-            f"`{s.backend.name}`",
+            f"[`{s.backend.name}`](../backends/{s.page}.md)",
             f"`{s.distribution}`",
             str(s.backend.priority),
             code(s.backend.vendor_imports),
             device_type(s.backend),
             communication(s.backend),
             code(s.backend.visible_devices),
-            f"[page](../backends/{s.page}.md)",
         ]
         for s in all_shipped
     ]
     return table(head, lines)
-
-
-#: Who needs the fields that no backend of this tree sets.
-OTHERS = {
-    "isolated_probe": "[a package that ends processes](../explanation/faults.md)",
-    "count_starts_device": "[a runtime that cannot fork]"
-    "(../howto/writing-a-plugin.md#what-accel-core-tells-for-you)",
-    "provenance": "accel-core itself",
-}
-
-
-def declaration(all_shipped: list[Shipped]) -> str:
-    """Tell what the fields of `Backend` are for, from its docstring, each with a backend that sets it."""
-    from accel_core import Backend
-
-    _, _, docs = inspect.cleandoc(Backend.__doc__ or "").partition("Fields:\n")
-    told = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", docs, re.MULTILINE))
-    lines = []
-    for field in fields(Backend):
-        shown = "required" if field.default is MISSING else f"`{field.default!r}`"
-        plugins = [s for s in all_shipped if s.distribution != "accel-core"]
-        users = [s for s in plugins if getattr(s.backend, field.name) != field.default]
-        user = f"[{users[0].page}](../backends/{users[0].page}.md)" if users else OTHERS[field.name]
-        lines.append([f"`{field.name}`", " ".join(told[field.name].split()).replace("|", "\\|"), shown, user])
-    head = ("field", "set it", "without it", "set by, for example")
-    return f"""# What a declaration says
-
-The fields of `Backend`, as `help(accel_core.Backend)` tells them. Most devices need a dozen:
-[Writing and publishing a plugin](../howto/writing-a-plugin.md) has an example, [members](members.md) says
-what the class may override.
-
-{table(head, lines)}
-"""
 
 
 def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str], list[str]]:
@@ -298,7 +263,6 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
             wanted[root / PAGES / f"{name}.md"] = page(name, family, notes)
     left = [file for file in sorted((root / PAGES).rglob("*.md")) if file.stem not in families]
     faults += [f"{file.relative_to(root).as_posix()}: no backend has this name, delete it" for file in left]
-    wanted[root / "docs/reference/declaration.md"] = declaration(all_shipped)
     together = root / TABLE
     before, begin, rest = together.read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

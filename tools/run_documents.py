@@ -7,11 +7,14 @@ in one namespace. Comments that a page does not show say what a block needs and 
     model = torch.nn.Linear(2, 2)
     --->
     <!--- skip: next "needs three hosts" -->
+
+`step_through(page, "train_cuda.py", "train.py")` applies a tutorial's diffs to a script beside it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -63,13 +66,33 @@ def missing(*modules: str) -> str:
     return next((name for name in modules if find_spec(name) is None), "")
 
 
+def step_through(page: Path, start: str, name: str) -> None:
+    """Apply a page's diffs to the script `start` beside it, and save it here.
+
+    A file of the new name beside the page must be the same.
+    """
+    script = (page.parent / start).read_text("utf-8")
+    for diff in re.findall(r"^```diff\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+        for hunk in diff.split("@@\n"):
+            lines = hunk.splitlines(keepends=True)
+            old = "".join(line[1:] or line for line in lines if line[0] != "+")
+            new = "".join(line[1:] or line for line in lines if line[0] != "-")
+            if script.count(old) != 1:
+                raise AssertionError(f"stands {script.count(old)} times:\n{old}")
+            script = script.replace(old, new)
+    whole = page.parent / name
+    if whole.exists() and script != whole.read_text("utf-8"):
+        raise AssertionError(f"{whole} is not the script after the last step:\n{script}")
+    Path(name).write_text(script, "utf-8")
+
+
 def run(path: Path) -> int:
     """Run one document here, in this process; print what failed and a line of what was done."""
     document = parsed(path)
     # As a script's own: what a block defines can be pickled by its name.
     script = sys.modules["__main__"] = ModuleType("__main__")
     document.namespace = vars(script)
-    document.namespace["missing"] = missing
+    document.namespace.update(missing=missing, step_through=step_through, page=path)
     done, skipped, failed = 0, [], 0
     for example in document.examples():
         where = f"{path.relative_to(ROOT).as_posix()}:{example.line}"

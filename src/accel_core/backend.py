@@ -31,8 +31,8 @@ PROJECT = "accel"
 
 #: Builds of torch that a backend can ask for, by their names in `torch.version`.
 TORCH_BUILDS = ("cuda", "hip", "xpu")
-#: Who besides Docker gives a process devices: `machine.placement`.
-GRANTORS = ("kubernetes", "slurm", "apptainer", "podman")
+#: Who besides Docker gives a process devices: `machine.placement`, and the doors of accel-train.
+GRANTORS = ("kubernetes", "slurm", "apptainer", "podman", "ray", "ray_noset")
 #: Grammars of visible-devices variables, which `machine.visible_devices` parses.
 GRAMMARS = ("cuda", "ascending", "modules", "mlu", "level-zero", "indices")
 
@@ -89,14 +89,14 @@ class Backend:
         follows_torch: Set it when a distribution must have torch's major and minor version: `"torch-npu"`.
         torch_builds: Set it when torch must be built for the device: any of `TORCH_BUILDS`.
         wrapped_by: Set it when packages put functions around torch's own with the same device still behind
-           . Whatever else replaces functions of `torch.<device_type>`, where torch itself brings
-            it, has taken it over.
+            them. Whatever else replaces functions of `torch.<device_type>`, where torch itself brings it,
+            has taken it over.
         taken_over_by: Set it when packages put another device behind torch's own functions.
         platforms: Set it when only some systems have it: prefixes of `sys.platform`, or `-machine` behind.
         hardware: What people call the device, in the singular: `"NVIDIA GPU"`.
         device_nodes: Set it when the driver makes device nodes: glob patterns, `"/dev/davinci[0-9]*"`.
-        shared_nodes: Set it when it has nodes that other makers' have too, `"/dev/dri/renderD*"`:
-            no sign of the device, but that there is none tells of a container without its devices.
+        shared_nodes: Set it when it has nodes that other makers' devices have too, `"/dev/dri/renderD*"`:
+            they are no sign of the device; their absence is one of a container without its devices.
         pci_ids: Set it when the device is on the PCI bus: `"vendor"`, `"vendor:device"` or `"vendor/class"`
             in lower-case hexadecimal, `"10de/03"`.
         driver_file: A file or folder that only a loaded driver brings: `"/sys/module/biren"`.
@@ -104,7 +104,8 @@ class Backend:
         container_hint: How to start a container with its devices: `"docker run --gpus all"`.
         granted_by: Set it when others than Docker have their own word for the device: pairs of
             `"kubernetes"` and its resource (`"nvidia.com/gpu"`), `"slurm"` and the name in `--gres`,
-            `"apptainer"` or `"podman"` and flags (`"--nv"`).
+            `"apptainer"` or `"podman"` and flags (`"--nv"`), `"ray"` and its resource (`"NPU"`), `"ray_noset"`
+            and the variable that keeps Ray from setting the visible-devices variable.
         hints: Set it when known errors have a known next step: pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.

@@ -54,7 +54,7 @@ def test_help_of_a_topic():
 
 
 def test_an_option_means_the_same_in_every_command():
-    with_timeout = ("bench", "doctor", "env", "info", "list", "ops", "verify", "why")
+    with_timeout = ("bench", "doctor", "doors", "env", "facts", "info", "list", "ops", "verify", "why")
     helps = set()
     for name, each in command.commands.items():
         options = {word: parameter for parameter in each.params for word in parameter.opts}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from accel_tests import plugins
 from accel_tests.plugins import hook
 
+from accel_core import Backend
 from accel_testing.conformance.catalogue import checks
 from accel_testing.conformance.document import to_dict
 from accel_testing.conformance.records import Card, Outcome, Result
@@ -43,9 +45,7 @@ def documented() -> dict[str, set[str]]:
     sections = re.split(r"(?m)^##+ (.*)$", PAGE.read_text("utf-8"))[1:]
     return {
         title: {
-            key
-            for cell in re.findall(r"(?m)^\| (`[^|]+`) \|", body)
-            for key in re.findall(r"`([^`]+)`", cell)
+            key for item in re.findall(r"(?ms)^- (`.+?`): ", body) for key in re.findall(r"`([^`]+)`", item)
         }
         for title, body in zip(sections[::2], sections[1::2], strict=True)
     }
@@ -57,7 +57,9 @@ def plain(names: set[str]) -> set[str]:
 
 
 @pytest.mark.skipif(not PAGE.exists(), reason="the documents are not in this distribution")
-def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
+def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel, tmp_path):
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"system": "darwin", "architecture": "arm64", "files": {}}')
     pages = {title: plain(names) for title, names in documented().items()}
     accel.install_card()
     accel.world.distribution("torch-vendored", "2.0")
@@ -72,6 +74,9 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     pages["accel list"] |= {f"backends[].{name}" for name in a_backend}
     pages["accel why"] |= {f"verdicts[].{name}" for name in a_backend}
     pages["accel why NAME"] |= {f"backends[].{name}" for name in a_backend}
+    pages["accel facts"] |= {f"backends[].{field.name}" for field in fields(Backend)} - {
+        "backends[].provenance"
+    }
     pages["What fails"].add("error")
     said = {
         "accel list": accel.json("list"),
@@ -81,6 +86,9 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
         "accel ops": accel.json("ops"),
         "accel doctor": accel.json("doctor", "--topic", "candidates", "early", status=1),
         "accel doctor --list": accel.json("doctor", "--list"),
+        "accel setup": accel.json("setup", "--machine", str(machine), "--format", "pip"),
+        "accel doors": accel.json("doors", "cpu", "--all"),
+        "accel facts": accel.json("facts", ACCEL_BLOCK="checked"),
         "accel verify": {"schema": 1, **to_dict(CARD)},
         "accel verify --list": accel.json("verify", "cpu", "--list"),
         "What fails": accel.json("why", "nowhere", status=1),
@@ -92,6 +100,6 @@ def test_every_key_is_on_the_page_and_every_key_of_the_page_is_there(accel):
     assert origin["vendor_packages"] == [vendor]
     assert pages.keys() == said.keys()
     for title, document in said.items():
-        assert plain(set(keys_of(document))) == pages[title], title
+        assert plain(set(keys_of(document))) == {"schema", *pages[title]}, title
         assert next(iter(document)) == "schema"
         assert document["schema"] == 1

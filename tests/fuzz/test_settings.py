@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import shlex
+
 import pytest
 from accel_tests import variables
 from accel_tests.fuzzing import fuzzed
@@ -10,6 +15,7 @@ from hypothesis import strategies as st
 from accel_core import settings
 from accel_core.errors import LaunchError, SettingError
 from accel_train.launch.environment import as_deepspeed, as_shell
+from accel_train.launch.formats import as_ray, as_slurm
 from accel_train.launch.rendezvous import read_rank
 
 #: Near what is written, and any text at all.
@@ -95,6 +101,22 @@ def test_variables_for_other_hosts_are_written_or_refused(given):
     except LaunchError:
         return
     assert dict(line.split("=", 1) for line in lines if line) == given
+
+
+@fuzzed(
+    given=st.dictionaries(
+        st.from_regex(r"[A-Z]{1,4}", fullmatch=True), st.text("aZ09 $/{}:,'\"\\n#é", max_size=9)
+    )
+)
+def test_what_ray_and_slurm_read_is_what_was_given(given):
+    with contextlib.suppress(LaunchError):
+        read = json.loads(as_ray(given))["env_vars"]
+        assert {name: os.path.expandvars(value) for name, value in read.items()} == given
+    with contextlib.suppress(LaunchError):
+        comment, option = shlex.split(as_slurm(given))  # as sbatch reads a line: with quotes
+        whole, *pairs = option.removeprefix("--export=").split(",")
+        assert (comment, whole) == ("#SBATCH", "ALL")
+        assert dict(pair.split("=", 1) for pair in pairs) == given
 
 
 def _representable(value):

@@ -176,7 +176,10 @@ def test_the_four_work_together_and_say_where_two_releases_meet(python: str, tmp
     assert environment.python(imported) == "False"
     told = environment.run("accel", "--help").stdout
     assert "pip install" not in told
-    for command in ("bench", "deepspeed", "doctor", "env", "info", "new", "ops", "run", "simulate", "verify"):
+    for command in (
+        *("bench", "deepspeed", "doctor", "doors", "env", "facts", "info", "new", "ops", "run", "simulate"),
+        "verify",
+    ):
         assert re.search(rf"(?m)^  {command} ", told)
     assert json.loads(environment.run("accel", "doctor", "--json").stdout)["topics"]
     fake = "from accel_testing import fake, installed; installed(fake('acme')); print('made')"

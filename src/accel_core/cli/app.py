@@ -124,8 +124,7 @@ def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str
 def accel(ctx: click.Context, *, verbose: bool) -> None:
     """Which accelerators does PyTorch have here, and which one is chosen?
 
-    accel finds the installed backends, tries each in a process of its own, and says why one is chosen and
-    the others are not. Listing works without torch.
+    Each backend is probed in a process of its own. Listing works without torch.
 
     \b
     accel list                    the backends, and which of them can be used
@@ -134,8 +133,7 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
     accel run train.py            one rank for each device on this host
     DS_ACCELERATOR=cpu accel why  try a setting: accel help variables
 
-    Exit status of why, info and ops NAME: 0 if something is usable (what was named, or else anything), 1 if
-    not, 2 for bad usage or a bad setting.
+    Exit status of why, info, ops NAME: 0 usable, 1 not, 2 bad usage or setting.
     """
     if verbose:
         ctx.with_resource(log.handled_by(logging.StreamHandler()))

@@ -38,7 +38,7 @@ def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
     assert f"{bundle} is written" in done.stderr
     archive = zipfile.ZipFile(bundle)
     files = {name: archive.read(name).decode() for name in archive.namelist()}
-    assert list(files) == ["report.json", "report.md", "distributions.txt", "log.txt"]
+    assert list(files) == ["report.json", "report.md", "distributions.txt", "log.txt", "machine.json"]
     assert files["report.md"].strip() == done.stdout.strip()
     report = json.loads(files["report.json"])
     assert [row["name"] for row in report["ranking"]][:2] == ["acme", "npu"]

@@ -50,6 +50,24 @@ def test_json_and_deepspeeds_file_hold_the_same(login_node):
     assert dict(line.split("=", 1) for line in written.splitlines()) == document
 
 
+def test_the_forms_of_other_launchers(login_node):
+    variables = {"CARD_LOG": "a:b", "CARD_VISIBLE_DEVICES": "1"}
+    document = json.loads(login_node("env", "card", "--format", "json", **variables).stdout)
+    ray = json.loads(login_node("env", "card", "--format", "ray", **variables).stdout)
+    assert ray == {"env_vars": document}
+    line = login_node("env", "card", "--format", "slurm", **variables).stdout
+    assert line.startswith("#SBATCH --export=ALL,")
+    assert {"CARD_LOG=a:b", "DS_ACCELERATOR=card"} < set(line.strip().split(","))
+    docker = login_node("env", "card", "--format", "docker", **variables).stdout
+    assert "-e CARD_LOG=a:b -e DS_ACCELERATOR=card" in docker
+    assert "PYTHONPATH" not in docker
+    spec = login_node("env", "card", "--format", "transformers-spec", **variables).stdout
+    assert "accel_core.accelerator('card')" in spec
+    refused = login_node("env", "card", "--format", "slurm", CARD_LOG="a b")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "CARD_LOG: --export of Slurm holds words without spaces" in refused.stderr
+
+
 def test_an_encoding_that_lacks_a_character_alters_no_value(login_node):
     variables = {"CARD_LOG": "é", "PYTHONIOENCODING": "ascii"}
     assert "export CARD_LOG=\"$(printf '\\303\\251')\"" in login_node("env", "card", **variables).stdout

@@ -79,12 +79,15 @@ CUDA = Backend(
     # https://docs.docker.com/reference/cli/docker/container/run/#gpus
     container_hint="start it with its GPUs: docker run --gpus all",
     # https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/, https://slurm.schedmd.com/gres.html,
-    # https://apptainer.org/docs/user/latest/gpu.html, and NVIDIA's Container Toolkit, "Support for CDI".
+    # https://apptainer.org/docs/user/latest/gpu.html, and NVIDIA's Container Toolkit, "Support for CDI";
+    # Ray 2.60.0, ray/_private/accelerators/nvidia_gpu.py.
     granted_by=(
         ("kubernetes", "nvidia.com/gpu"),
         ("slurm", "gpu"),
         ("apptainer", "--nv"),
         ("podman", "--device nvidia.com/gpu=all"),
+        ("ray", "GPU"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"),
     ),
     hints=_HINTS,
     visible_devices=("CUDA_VISIBLE_DEVICES",),
@@ -109,7 +112,14 @@ ROCM = replace(
     driver_hint="install the amdgpu driver; `rocminfo` shows when it works",
     # https://rocm.docs.amd.com/projects/install-on-linux/en/latest/how-to/docker.html
     container_hint="start it with its GPUs: docker run --device /dev/kfd --device /dev/dri",
-    granted_by=(("kubernetes", "amd.com/gpu"), ("slurm", "gpu"), ("apptainer", "--rocm")),
+    # Ray 2.60.0, ray/_private/accelerators/amd_gpu.py.
+    granted_by=(
+        ("kubernetes", "amd.com/gpu"),
+        ("slurm", "gpu"),
+        ("apptainer", "--rocm"),
+        ("ray", "GPU"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES"),
+    ),
     # HIP takes CUDA's name too, and ROCr has filtered before: only one of HIP's may be written.
     # https://rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html
     visible_devices=("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),

@@ -53,7 +53,12 @@ BACKEND = Backend(
     # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Docker_Installation.html
     container_hint="start it with its Gaudis: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all",
     # https://docs.habana.ai/en/latest/Installation_Guide/Additional_Installation/Kubernetes_Installation/
-    granted_by=(("kubernetes", "habana.ai/gaudi"),),
+    # Ray 2.60.0, ray/_private/accelerators/hpu.py.
+    granted_by=(
+        ("kubernetes", "habana.ai/gaudi"),
+        ("ray", "HPU"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_HABANA_VISIBLE_MODULES"),
+    ),
     hints=_HINTS,
     visible_devices=("HABANA_VISIBLE_MODULES",),
     visible_devices_grammar="modules",

@@ -61,7 +61,13 @@ BACKEND = Backend(
     # Ascend/pytorch, docker/OVERVIEW.md.
     container_hint=f"start it with its NPUs: docker run {_DEVICES}, and mount the driver",
     # Ascend/ascend-device-plugin, its README; of Slurm, how the clusters with Ascend nodes tell users to ask.
-    granted_by=(("kubernetes", "huawei.com/Ascend910"), ("slurm", "npu")),
+    # Ray 2.60.0, ray/_private/accelerators/npu.py.
+    granted_by=(
+        ("kubernetes", "huawei.com/Ascend910"),
+        ("slurm", "npu"),
+        ("ray", "NPU"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"),
+    ),
     hints=_HINTS,
     visible_devices=("ASCEND_RT_VISIBLE_DEVICES",),
     visible_devices_grammar="ascending",

@@ -61,7 +61,12 @@ BACKEND = Backend(
     # backend.ai-accelerator-rebellions, common/plugin.py, gives a container both.
     container_hint="start it with its NPUs: docker run --device /dev/rbln0 --device /dev/rsd0",
     # https://docs.rbln.ai/v0.11.0/software/system_management/kubernetes/device_plugin.html
-    granted_by=(("kubernetes", "rebellions.ai/npu"),),
+    # Ray 2.60.0, ray/_private/accelerators/rbln.py.
+    granted_by=(
+        ("kubernetes", "rebellions.ai/npu"),
+        ("ray", "RBLN"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_RBLN_RT_VISIBLE_DEVICES"),
+    ),
     hints=_HINTS,
     # libc10_rbln.so names both. vllm_rbln/platform/__init__.py: the runtime prefers RBLN_DEVICES.
     visible_devices=("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES"),

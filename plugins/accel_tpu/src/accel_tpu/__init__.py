@@ -57,7 +57,12 @@ BACKEND = Backend(
     # cloud.google.com/tpu/docs/run-in-container.
     container_hint="start it with its TPUs: docker run --privileged --net=host",
     # cloud.google.com/kubernetes-engine/docs/concepts/tpus.
-    granted_by=(("kubernetes", "google.com/tpu"),),
+    # Ray 2.60.0, ray/_private/accelerators/tpu.py.
+    granted_by=(
+        ("kubernetes", "google.com/tpu"),
+        ("ray", "TPU"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_TPU_VISIBLE_CHIPS"),
+    ),
     hints=_HINTS,
     # Both are in libtpu 0.0.52; of TPU_VISIBLE_DEVICE_PATHS, which wins over them, no grammar is documented.
     visible_devices=("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"),

@@ -95,3 +95,43 @@ def test_try_says_what_it_runs_on():
     assert done.stderr.startswith("TorchTPU on XLA's CPU library: /")
     words = " ".join(done.stdout.split())
     assert "TorchTPU on libpjrt_cpu.so (TPU_LIBRARY_PATH) in place of libtpu" in words
+
+
+#: XLA's library for the CPU cannot run what TorchTPU compiles; `aot_eager` runs TorchTPU's operators.
+COMPILED = """
+import json, torch, accel_core
+from accel_train import default_compiler
+acc = accel_core.get_accelerator()
+
+def trained(device, backend):
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2).to(device)
+    loss = torch.compile(model, backend=backend)(torch.ones(3, 4, device=device)).square().mean()
+    loss.backward()
+    return [loss.item(), *model.weight.grad.flatten().tolist()]
+
+def said(backend):
+    try:
+        return trained("tpu", backend)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+with default_compiler() as name:
+    default = torch.compiler.get_default_backend()
+interface = torch._dynamo.device_interface.get_interface_for_device("tpu").__module__
+own, door = said("tpu"), said("accel")
+acc.set_compile_backend("aot_eager")
+losses = [trained("tpu", "accel"), trained("cpu", "aot_eager")]
+acc.set_compile_backend("inductor")
+print(json.dumps([name, default, interface, own, door, losses, said("accel")]))
+"""
+
+
+def test_the_door_of_torch_compile_is_torchtpus_compiler():
+    name, default, interface, own, door, (ours, cpu), inductor = answer(COMPILED, **variables())
+    assert name == default == "tpu"
+    assert interface.startswith("torch_tpu.")
+    assert own == door == "NotImplementedError: GetOutputMemoryKinds is not supported."
+    assert ours == pytest.approx(cpu, rel=1e-5)
+    assert "backend='inductor') on TPU is experimental" in inductor

@@ -57,7 +57,12 @@ NATIVE = Backend(
     # Intel's guide to oneAPI's containers, "Using Containers with the Command Line".
     container_hint="start it with its GPUs: docker run --device /dev/dri",
     # Not Kubernetes: gpu.intel.com/i915 or gpu.intel.com/xe, as the driver is called.
-    granted_by=(("slurm", "gpu"),),
+    # Ray 2.60.0, ray/_private/accelerators/intel_gpu.py.
+    granted_by=(
+        ("slurm", "gpu"),
+        ("ray", "GPU"),
+        ("ray_noset", "RAY_EXPERIMENTAL_NOSET_ZE_AFFINITY_MASK"),
+    ),
     hints=_HINTS,
     visible_devices=("ZE_AFFINITY_MASK",),
     visible_devices_grammar="level-zero",

@@ -32,17 +32,9 @@ SUMMARIES = {
 }
 #: Whose the commands are that are released with the core.
 BESIDE = {
-    "bench": "accel-tools",
-    "deepspeed": "accel-train",
-    "doctor": "accel-tools",
-    "env": "accel-train",
-    "info": "accel-tools",
-    "new": "accel-testing",
-    "ops": "accel-train",
-    "run": "accel-train",
-    "simulate": "accel-testing",
-    "try": "accel-testing",
-    "verify": "accel-testing",
+    **dict.fromkeys(("bench", "doctor", "facts", "info"), "accel-tools"),
+    **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
+    **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
 }
 
 

@@ -16,6 +16,8 @@ from accel_core.probing import clean, log
 from accel_tools.doctor.markdown import markdown
 from accel_tools.doctor.outgoing import Outgoing, distributions
 from accel_tools.doctor.redact import Redactor
+from accel_tools.setup import machines
+from accel_tools.setup.recipes import known_files
 
 __all__ = ["bundle", "recorded", "write"]
 
@@ -24,7 +26,7 @@ _MOST_LINES = 20_000
 
 
 def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> bytes:
-    """The zip file: `report.json`, `report.md`, `distributions.txt` and `log.txt`.
+    """The zip file: `report.json`, `report.md`, `distributions.txt`, `log.txt`, `machine.json`.
 
     The same visit gives the same bytes: no time of day and no owner is in it.
     """
@@ -33,6 +35,7 @@ def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> byte
         "report.md": markdown(outgoing),
         "distributions.txt": "\n".join(map(redactor.text, distributions())),
         "log.txt": "\n".join(clean(redactor.text(line)) for line in log_lines),
+        machines.FILE: redactor.text(json.dumps(machines.recorded(machines.here(), known_files()), indent=1)),
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from accel_core import Backend, Candidate
 from accel_core.errors import BackendUnavailableError, LaunchError
 from accel_core.probing import (
     ACCEL_PROBE,
+    DS_ACCELERATOR,
     IsolatedLoader,
     Pin,
     Settings,
@@ -23,7 +25,7 @@ from accel_core.probing import (
     options,
     spoilers,
 )
-from accel_train.launch import environment
+from accel_train.launch import environment, formats
 
 __all__ = ["command"]
 
@@ -31,6 +33,15 @@ __all__ = ["command"]
 #: Seconds that the accelerator's variables may take: who else has its name is looked for there too, and each
 #: plugin that hangs takes a deadline of its own.
 _PATIENCE = 60.0
+#: What writes each form that is not JSON.
+_FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
+    "shell": lambda variables, _: environment.as_shell(variables),
+    "deepspeed": lambda variables, _: environment.as_deepspeed(variables),
+    "ray": lambda variables, _: formats.as_ray(variables),
+    "slurm": lambda variables, _: formats.as_slurm(variables),
+    "docker": formats.as_docker,
+    "transformers-spec": lambda variables, _: formats.as_transformers_spec(variables[DS_ACCELERATOR.name]),
+}
 
 
 @click.command("env")
@@ -38,9 +49,12 @@ _PATIENCE = 60.0
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["shell", "json", "deepspeed"]),
+    type=click.Choice(["shell", "json", "deepspeed", "ray", "slurm", "docker", "transformers-spec"]),
     default="shell",
-    help="export lines for a shell [default], one JSON object, or DeepSpeed's .deepspeed_env.",
+    help=(
+        "export lines for a shell [default], one JSON object, DeepSpeed's .deepspeed_env, Ray's runtime_env, "
+        "an #SBATCH line, options of docker run, or a TRANSFORMERS_TEST_DEVICE_SPEC file."
+    ),
 )
 @options.probe_timeout
 def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
@@ -50,6 +64,8 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's own; what keeps another vendor's package from
     breaking their torch. With NAME neither a device nor the vendor's package is needed, so that it works on
     a login node; what the plugin declares then serves.
+
+    A value that a format cannot hold is an error. Docker's leaves out search paths, as an image has its own.
     """
     with answering(as_json=form == "json") as output:
         settings = options.read_settings(timeout)
@@ -61,8 +77,7 @@ def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
         if form == "json":
             output.write(json.dumps(variables, indent=2))  # variables alone, as whoever sets them wants them
         else:
-            write = environment.as_shell if form == "shell" else environment.as_deepspeed
-            text = write(variables)
+            text = _FORMS[form](variables, backend)
             if not output.can_write(text):
                 raise LaunchError(
                     "stdout's encoding cannot hold every value, and would alter it: set "

@@ -22,9 +22,11 @@ __all__ = [
     "as_deepspeed",
     "as_shell",
     "exported_by",
+    "for_shell",
     "forwarded",
     "kept_from_others",
     "pin_of",
+    "text_of",
     "why_kept",
 ]
 
@@ -113,10 +115,11 @@ def as_shell(variables: Mapping[str, str]) -> str:
     All of it is ASCII, so that no locale on the way alters it: other bytes stand as octal for `printf`, which
     gives them back.
     """
-    return "\n".join(f"export {name}={_for_shell(value)}" for name, value in variables.items())
+    return "\n".join(f"export {name}={for_shell(value)}" for name, value in variables.items())
 
 
-def _for_shell(value: str) -> str:
+def for_shell(value: str) -> str:
+    """One word for a POSIX shell, in ASCII."""
     if value.isascii():
         return shlex.quote(value)
     parts = re.split(rb"([\x80-\xff]+)", os.fsencode(value))  # at odd places what is beyond ASCII
@@ -127,7 +130,7 @@ def _for_shell(value: str) -> str:
     )
 
 
-def _text_of(value: str) -> str | None:
+def text_of(value: str) -> str | None:
     """The value, unless it holds bytes that are not UTF-8, which Python keeps as lone surrogates."""
     try:
         value.encode()
@@ -154,5 +157,5 @@ def as_deepspeed(variables: Mapping[str, str]) -> str:
 
 
 def _fits_deepspeed(value: str) -> bool:
-    stands = value == value.strip() and len(value.splitlines()) <= 1 and _text_of(value) is not None
+    stands = value == value.strip() and len(value.splitlines()) <= 1 and text_of(value) is not None
     return stands and not re.search(r'["$`\\!,\r\n]', value)

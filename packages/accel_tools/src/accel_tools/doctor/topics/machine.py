@@ -16,23 +16,17 @@ from accel_core.probing import devices, host, installed_names, placement, vendor
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
+from accel_tools.setup import installed, machines
+from accel_tools.setup.environment import default_format
+from accel_tools.setup.formats import command
+from accel_tools.setup.hardware import driver_version
+from accel_tools.setup.plan import planned
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 
-#: Builds of torch that drive a maker's hardware, by `Vendor.label`. Other makers' hardware is driven by
-#: torch's CPU build and a package of theirs.
-_BUILDS = {
-    "NVIDIA GPU": ("cuda", "CUDA"),
-    "AMD GPU": ("hip", "ROCm"),
-    "Intel discrete GPU": ("xpu", "XPU"),
-}
-#: The oldest driver for programs built with a major release of CUDA:
-#: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
-_OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 #: Where NVIDIA's forward compatibility package puts a newer libcuda.so.1 for an older driver:
 #: https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html
 _FORWARD = "/usr/local/cuda/compat"
-_CHOOSE_BUILD = "https://pytorch.org/get-started/locally/ names the command for each build"
 
 _MIB, _GIB = 1 << 20, 1 << 30
 #: Less than this below the limit of the control group, and `import torch` with a vendor's package may end
@@ -47,7 +41,7 @@ def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
     build = torch_build()
     present = vendors.known_hardware(root)
     yield _seen(present, root, visit)
-    yield from _torch(build, present, visit)
+    yield from _torch(build, present, visit, root)
     yield from _driver(build, present, visit, root)
     yield from _code(build, present, visit)
     yield from _plugins()
@@ -92,24 +86,27 @@ def _size(amount: int) -> str:
 
 
 def _torch(
-    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit
+    build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit, root: str
 ) -> Iterator[Finding]:
     if build is None:  # the topic `candidates` says so
         return
     fits = True
     for known in present:
-        field, word = _BUILDS.get(known.label, ("", ""))
-        if not field or getattr(build, field):
+        with_driver = driver_version(root) if known.label == "NVIDIA GPU" else ""
+        what = installed.unfit(build, known.label, str(known.evidence), with_driver)
+        if not what:
             continue
         fits = False
         code = "machine.cpu-build" if not (build.cuda or build.hip or build.xpu) else "machine.other-build"
-        yield Finding(
-            _severity(visit, known.backend), code,
-            f"{build} cannot drive the {known.label} ({known.evidence})",
-            f"install torch's {word} build: {_CHOOSE_BUILD}", known.backend,
-        )  # fmt: skip
+        yield Finding(_severity(visit, known.backend), code, what, _setup(known.backend, root), known.backend)
     if fits:
         yield Finding(Level.OK, "machine.torch", f"{build} fits the hardware")
+
+
+def _setup(backend: str, root: str) -> str:
+    """Return the command of `accel setup` for that backend, or why there is none and where to read on."""
+    plan = planned(machines.here(root=root), backend)
+    return command(plan, default_format()) or f"{plan.unknown}: {plan.url}"
 
 
 def _severity(visit: Visit, backend: str) -> Level:
@@ -122,24 +119,15 @@ def _severity(visit: Visit, backend: str) -> Level:
 # --- NVIDIA's driver and GPUs --------------------------------------------------------------------------
 
 
-def driver_version(root: str = "/") -> str:
-    """The version of NVIDIA's kernel driver, `"550.54.15"`; empty where none is loaded."""
-    for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
-        if found := re.search(r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b", host.read_text(path, root)):
-            return found[0]
-    return ""
-
-
 def _driver(
     build: TorchBuild | None, present: Sequence[vendors.KnownHardware], visit: Visit, root: str
 ) -> Iterator[Finding]:
     version = driver_version(root)
     if not version or not build or not build.cuda or not _has(present, "NVIDIA GPU"):
         return
-    major = build.cuda.partition(".")[0]
-    oldest = _OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
-    facts = {"driver": version, "torch": str(build), "oldest driver": str(oldest or "not known")}
-    if int(version.partition(".")[0]) >= oldest:
+    what = installed.too_old(build, version)
+    facts = {"driver": version, "torch": str(build)}
+    if not what:
         what = f"NVIDIA's driver {version} is new enough for CUDA {build.cuda}"
         yield Finding(Level.OK, "machine.driver", what, about="cuda", facts=facts)
         return
@@ -148,8 +136,8 @@ def _driver(
     yield Finding(
         Level.WARNING if may_work else _severity(visit, "cuda"),
         "machine.driver-too-old",
-        f"NVIDIA's driver {version} is too old for torch's CUDA {build.cuda}, which needs {oldest} or newer",
-        f"install NVIDIA's driver {oldest} or newer, or a torch for an older CUDA: {_CHOOSE_BUILD}",
+        what,
+        f"install that driver, or a torch for an older CUDA: {_setup('cuda', root)}",
         "cuda",
         facts,
     )
@@ -187,7 +175,7 @@ def _code(
         if uncovered((major, minor), has):
             yield Finding(
                 Level.ERROR, "machine.no-code", f"{build} has no code for {name} (compute capability "
-                f"{capability})", f"install a torch that has: {_CHOOSE_BUILD}", "cuda", facts,
+                f"{capability})", "https://pytorch.org/get-started/locally/ has other builds", "cuda", facts,
             )  # fmt: skip
         else:
             yield Finding(Level.OK, "machine.code", f"torch has code for {name}", about="cuda", facts=facts)

@@ -1,0 +1,144 @@
+"""`accel facts`: the declarations as JSON, for schedulers, images and scripts."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from accel_core import Backend, Candidate, Unloaded
+from accel_core.errors import BackendNotFoundError
+from accel_core.probing import (
+    IsolatedLoader,
+    Pin,
+    answering,
+    find_candidates,
+    installed_names,
+    messages,
+    options,
+)
+
+__all__ = ["command"]
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+#: How JSON holds a field, by its annotation.
+_TYPES: dict[str, dict[str, Any]] = {
+    "str": _TEXT,
+    "int": {"type": "integer"},
+    "bool": {"type": "boolean"},
+    "tuple[str, ...]": _TEXTS,
+    "str | tuple[str, ...]": _TEXTS,
+    "tuple[tuple[str, str], ...]": {
+        "type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2},
+    },
+}  # fmt: skip
+#: What is known besides the fields, each a text.
+_ORIGIN = {
+    "distribution": "The distribution that declares it.",
+    "version": "That distribution's version.",
+    "entry_point": "The value of its entry point; empty if built in.",
+}
+_UNREAD = {
+    "name": "The entry point's name.",
+    **_ORIGIN,
+    "status": "`blocked`, `conflict`, `broken`, `invalid`, `timed_out`, `crashed` and so on.",
+    "reason": "Why there is no declaration.",
+    "hint": "The next step.",
+}
+
+
+@click.command("facts")
+@options.backend_name
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of the document instead.")
+@options.probe_timeout
+@click.option("--json", "_as_json", is_flag=True, hidden=True)
+@click.pass_context
+def command(
+    ctx: click.Context, name: Pin | None, *, schema: bool, timeout: float | None, _as_json: bool
+) -> None:
+    """Print what each backend, or NAME, declares, as JSON.
+
+    Variables for visible devices, device nodes, PCI ids, resource names, communication and compile
+    backends: each field of the declarations, from installed plugins and without torch. The exit status is 1
+    where a plugin fails.
+    """
+    with answering(as_json=True) as output:
+        if schema:
+            output.write(json.dumps(_schema(), indent=2))
+            return
+        settings = options.read_settings(timeout)
+        found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
+        if name is not None and not found:
+            asked = f"accel facts {name}"
+            raise BackendNotFoundError(messages.not_found(asked, name, installed_names))
+        unread = [each for each in found if isinstance(each, Unloaded)]
+        output.write_json(
+            {
+                "backends": [_facts(each) for each in found if isinstance(each, Candidate)],
+                "unread": [_why(each) for each in unread],
+            }
+        )
+    ctx.exit(1 if any(each.outcome.status.is_failure for each in unread) else 0)
+
+
+def _facts(candidate: Candidate) -> dict[str, Any]:
+    """Give every field of the declaration, so that a new one appears by itself."""
+    given = {each.name: getattr(candidate.backend, each.name) for each in fields(Backend)}
+    del given["provenance"]
+    return {**given, **_origin(candidate)}
+
+
+def _why(unread: Unloaded) -> dict[str, Any]:
+    status, reason, hint, *_ = unread.outcome
+    return {
+        "name": unread.name, **_origin(unread), "status": status.value, "reason": reason, "hint": hint,
+    }  # fmt: skip
+
+
+def _origin(each: Candidate | Unloaded) -> dict[str, str]:
+    source = each.provenance
+    return {"distribution": source.distribution, "version": source.version, "entry_point": source.value}
+
+
+def _schema() -> dict[str, Any]:
+    """Describe the document, in the words of the declaration's own docstring."""
+    lines = inspect.getdoc(Backend) or ""
+    words = dict(re.findall(r"^    (\w+): (.*(?:\n        .*)*)", lines, re.MULTILINE))
+    declared = {
+        each.name: {
+            "description": " ".join(words.get(each.name, "").split()),
+            **_TYPES.get(str(each.type), {}),
+        }
+        for each in fields(Backend)
+        if each.name != "provenance"
+    }
+    backend = {**declared, **_texts(_ORIGIN)}
+    failure = {"type": _TEXT, "message": _TEXT}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "What `accel facts` prints",
+        "oneOf": [
+            _object(
+                {
+                    "schema": {"const": 1},
+                    "backends": {"type": "array", "items": _object(backend)},
+                    "unread": {"type": "array", "items": _object(_texts(_UNREAD))},
+                }
+            ),
+            _object({"schema": {"const": 1}, "error": _object(failure)}),
+        ],
+    }
+
+
+def _texts(described: dict[str, str]) -> dict[str, Any]:
+    return {name: {"description": words, **_TEXT} for name, words in described.items()}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    """Require all of them; a later release may add some."""
+    return {"type": "object", "required": [*properties], "properties": properties}

@@ -1,0 +1,81 @@
+"""The environment that the command would change: what forbids it, said before anything runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from accel_tools.setup import builds
+from accel_tools.setup.plan import Plan
+
+__all__ = ["default_format", "problems", "runnable", "unreachable"]
+
+_PATIENCE = 5.0
+
+
+def default_format() -> str:
+    """`"uv"` where it is installed, else `"pip"`."""
+    return "uv" if shutil.which("uv") else "pip"
+
+
+def problems(form: str) -> Iterator[str]:
+    """Give what keeps such a command from changing the environment of this Python, each with the way out."""
+    if form == "uv" and shutil.which("uv") is None:
+        yield "uv is not installed: pip install uv"
+    if form == "pip" and find_spec("pip") is None:
+        yield "this environment has no pip: python -m ensurepip, or use --format uv"
+    site = sysconfig.get_path("purelib")
+    in_venv = sys.prefix != sys.base_prefix
+    is_conda = Path(sys.prefix, "conda-meta").is_dir()
+    if not in_venv and Path(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED").is_file():
+        what = f"the system manages {sys.prefix}, and pip refuses to change it (PEP 668)"
+        yield f"{what}: python3 -m venv .venv && . .venv/bin/activate"
+    elif not os.access(site, os.W_OK):
+        yield f"{site} may not be written: python3 -m venv .venv && . .venv/bin/activate"
+    elif is_conda and form in ("pip", "uv") and find_spec("torch") is not None and _is_condas("pytorch"):
+        what = "conda manages the torch of this environment, and pip would install a second one over it"
+        yield f"{what}: conda create --name torch python=3.12 pip"
+
+
+def _is_condas(package: str) -> bool:
+    return any(Path(sys.prefix, "conda-meta").glob(f"{package}-[0-9]*.json"))
+
+
+def runnable(line: str) -> list[list[str]]:
+    """The commands of a line for pip or uv, as they are run: on this very Python."""
+    import shlex
+
+    commands = []
+    for part in line.split(" && "):
+        words = shlex.split(part)
+        if words[0] == "pip":
+            commands.append([sys.executable, "-m", *words])
+        else:
+            commands.append([*words, "--python", sys.executable])
+    return commands
+
+
+def unreachable(plan: Plan) -> str:
+    """Why the plan's indexes of torch and of the vendor cannot be reached; empty where they answer.
+
+    PyPI is left to pip, which may be configured with another index.
+    """
+    addresses = [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
+    addresses += [plan.extra_index] if plan.extra_index else []
+    for address in addresses:
+        try:
+            with urllib.request.urlopen(address, timeout=_PATIENCE):
+                continue
+        except urllib.error.HTTPError as error:
+            if error.code in (401, 403):
+                return f"{address} refuses access ({error.code})"
+        except (OSError, ValueError) as error:
+            return f"{address} cannot be reached: {getattr(error, 'reason', error)}"
+    return ""

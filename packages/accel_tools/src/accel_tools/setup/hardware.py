@@ -1,0 +1,141 @@
+"""Accelerators of a machine and their drivers: read from its files, without torch and without a vendor."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from accel_core.probing import host, vendors
+from accel_tools.setup.machines import WSL_DRIVERS, Machine
+
+__all__ = ["Hardware", "Present", "driver_version", "seen"]
+
+#: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
+#: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
+_RANKED = (
+    "Ascend NPU",
+    "Tecorigin SDAA card",
+    "Intel Gaudi",
+    "Google TPU",
+    "Cambricon MLU",
+    "Biren GPU",
+    "Rebellions NPU",
+    "Kunlunxin XPU",
+    "NVIDIA GPU",
+    "AMD GPU",
+    "Intel discrete GPU",
+    "Apple GPU",
+    "Intel integrated GPU",
+)
+_TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
+#: Seconds that `nvidia-smi` may take where no file has the driver's version.
+_PATIENCE = 5.0
+
+
+class Present(NamedTuple):
+    """One kind of hardware on the machine."""
+
+    #: For people: `"NVIDIA GPU"`.
+    label: str
+    #: The backend that drives it: `"cuda"`.
+    backend: str
+    #: The sign of it: `"PCI 10de:2330 at 0000:17:00.0"`.
+    evidence: str
+
+
+class Hardware(NamedTuple):
+    """The accelerators of a machine, the best for training first."""
+
+    present: tuple[Present, ...] = ()
+    #: The version of NVIDIA's driver, `"580.65.06"`; empty where no file has it.
+    nvidia: str = ""
+    #: AMD's GPU architectures as the driver reports them: `("gfx90a",)`.
+    gfx: tuple[str, ...] = ()
+    #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`; else empty.
+    kind: str = ""
+
+
+def seen(machine: Machine) -> Hardware:
+    """Look at the machine."""
+    present = {found.label: found for found in _present(machine)}
+    ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
+    nvidia = driver_version(machine.root) or (_from_nvidia_smi(machine) if "NVIDIA GPU" in present else "")
+    return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine))
+
+
+def driver_version(root: str = "/") -> str:
+    """The version of NVIDIA's kernel driver, `"550.54.15"`; empty where none is loaded."""
+    for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
+        if found := re.search(r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b", host.read_text(path, root)):
+            return found[0]
+    return ""
+
+
+def _present(machine: Machine) -> Iterator[Present]:
+    if machine.system == "darwin":
+        if machine.architecture == "arm64":
+            yield Present("Apple GPU", "mps", "Apple silicon")
+        return
+    if machine.system == "win32":
+        yield from _on_windows(machine, "/Windows/System32/DriverStore/FileRepository")
+        return
+    for known in vendors.known_hardware(machine.root):
+        yield Present(known.label, known.backend, str(known.evidence))
+    yield from _on_windows(machine, WSL_DRIVERS)
+
+
+def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
+    """The GPUs whose Windows drivers lie in that folder: the bus of WSL2 names none."""
+    for name in sorted(host.names_in(folder, machine.root)):
+        for start, label, backend in (
+            ("nv_disp", "NVIDIA GPU", "cuda"),
+            ("nvd", "NVIDIA GPU", "cuda"),
+            ("u0", "AMD GPU", "cuda"),
+            ("c0", "AMD GPU", "cuda"),
+            ("iigd_dch_d", "Intel discrete GPU", "xpu"),
+            ("iigd_dch", "Intel integrated GPU", "xpu"),
+        ):
+            if name.lower().startswith(start) and ".inf_" in name.lower():
+                yield Present(label, backend, f"{folder}/{name}")
+                break
+
+
+def _kind(machine: Machine) -> str:
+    model = machine.text("/proc/device-tree/model")
+    if "Jetson" in model or machine.text("/etc/nv_tegra_release"):
+        return model or "NVIDIA Jetson"
+    return "WSL2" if "microsoft" in machine.text("/proc/version").lower() else ""
+
+
+def _architectures(machine: Machine) -> tuple[str, ...]:
+    """AMD's GPUs as amdgpu reports them; processors are nodes too, with version 0.
+
+    Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c: `gfx_target_version` is 10000 x major + 100 x minor +
+    stepping; ROCm writes the last two in hexadecimal: 90010 is gfx90a.
+    """
+    found = []
+    for name in sorted(host.names_in(_TOPOLOGY, machine.root), key=lambda n: (len(n), n)):
+        properties = machine.text(f"{_TOPOLOGY}/{name}/properties")
+        match = re.search(r"(?m)^gfx_target_version (\d+)$", properties)
+        if match and (number := int(match[1])):
+            found.append(f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
+    return tuple(dict.fromkeys(found))
+
+
+def _from_nvidia_smi(machine: Machine) -> str:
+    """The driver's version from `nvidia-smi`: on Windows and WSL2 no file has it. Only for this machine."""
+    program = shutil.which("nvidia-smi") or (
+        "/usr/lib/wsl/lib/nvidia-smi" if host.path_exists("/usr/lib/wsl/lib/nvidia-smi") else None
+    )
+    if program is None or not machine.is_here or machine.root != "/":
+        return ""
+    ask = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(ask, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.match(r"[0-9]{3,}\.[0-9]+(\.[0-9]+)?", done.stdout.strip())
+    return found[0] if found and done.returncode == 0 else ""

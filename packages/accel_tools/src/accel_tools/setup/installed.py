@@ -1,0 +1,79 @@
+"""Sentences on what is installed and does not fit the machine, for `accel setup` and `accel doctor`."""
+
+from __future__ import annotations
+
+from accel_core import TorchBuild, torch_build
+from accel_core.probing import installed
+from accel_tools.setup.machines import Machine
+from accel_tools.setup.plan import Plan
+from accel_tools.setup.recipes import Recipe, installed_toolkit, recipes
+
+__all__ = ["BUILDS", "OLDEST_DRIVER", "faults", "too_old", "unfit"]
+
+#: Builds of torch that drive a maker's hardware, by `Vendor.label`, as `TorchBuild` names them. Other makers'
+#: hardware is driven by torch's CPU build and a package of theirs.
+BUILDS = {
+    "NVIDIA GPU": ("cuda", "CUDA"),
+    "AMD GPU": ("hip", "ROCm"),
+    "Intel discrete GPU": ("xpu", "XPU"),
+}
+#: The oldest driver for programs built with a major release of CUDA:
+#: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
+OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
+
+
+def faults(plan: Plan, machine: Machine) -> tuple[str, ...]:
+    """Everything that is installed here and does not fit, the most basic first."""
+    build = torch_build()
+    found = []
+    if build is not None:
+        for present in plan.hardware.present:
+            with_driver = plan.hardware.nvidia if present.label == "NVIDIA GPU" else ""
+            found.append(unfit(build, present.label, present.evidence, with_driver))
+            found.append(too_old(build, with_driver) if with_driver else "")
+    tables, _ = recipes()
+    for recipe in tables.values():
+        found += _of_packages(recipe, build, machine)
+    return tuple(dict.fromkeys(sentence for sentence in found if sentence))
+
+
+def unfit(build: TorchBuild, label: str, evidence: str, driver: str = "") -> str:
+    """Say that torch's build cannot drive that hardware; empty where it can."""
+    field, _ = BUILDS.get(label, ("", ""))
+    if not field or getattr(build, field):
+        return ""
+    with_driver = f", with driver {driver}" if driver else ""
+    return f"torch {build.version} is {build.kind}; an {label} is here ({evidence}{with_driver})"
+
+
+def too_old(build: TorchBuild, driver: str) -> str:
+    """Say that NVIDIA's driver is too old for torch's CUDA; empty where it is new enough."""
+    major = (build.cuda or "").partition(".")[0]
+    oldest = OLDEST_DRIVER.get(int(major), 0) if major.isdigit() else 0
+    if int(driver.partition(".")[0]) >= oldest:
+        return ""
+    return f"NVIDIA's driver {driver} is too old for torch's CUDA {build.cuda}, which needs {oldest} or newer"
+
+
+def _of_packages(recipe: Recipe, build: TorchBuild | None, machine: Machine) -> list[str]:
+    """A vendor's package beside another torch than its row has, or beside another toolkit."""
+    found = []
+    for row in recipe.rows:
+        for package in row.packages:
+            name, _, wanted = package.partition("==")
+            if not wanted or installed.version(name) != wanted:
+                continue
+            if build is not None and build.version.partition("+")[0] != row.torch:
+                what = f"{name} {wanted} wants torch {row.torch}"
+                found.append(f"{what}, and {build.version} is installed")
+            toolkit = installed_toolkit(recipe, machine)
+            if recipe.toolkit and toolkit and row.toolkit and not _has(row.toolkit, toolkit):
+                what = f"{name} {wanted} wants {recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
+                found.append(f"{what}, and {toolkit} is installed")
+    return found
+
+
+def _has(text: str, version: object) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(text, prereleases=True).contains(str(version))

@@ -1,0 +1,209 @@
+"""The machine that torch is to be set up on: this one, or one whose files were saved.
+
+Everything is read below a folder, `Machine.root`: `/` here, and for a saved machine the folder that its files
+were written to. So both are read by the same code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import platform
+import re
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from accel_core.errors import AccelError
+from accel_core.probing import devices, host, vendors
+
+__all__ = ["FILE", "Machine", "MachineFileError", "here", "recorded", "saved"]
+
+#: The name of a saved machine inside a bundle of `accel doctor`.
+FILE = "machine.json"
+_SCHEMA = 1
+#: Characters of a file that are saved; the longest is the list of a GPU's properties.
+_MOST = 4096
+#: Bytes that a saved machine may have: a tree of `/sys` and `/dev` is small.
+_LARGEST = 50 * 2**20
+
+_BUS = "/sys/bus/pci/devices"
+_TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
+#: Files that say what a machine is, beside the bus, the nodes and the toolkits.
+_FILES = (
+    "/etc/nv_tegra_release",
+    "/etc/os-release",
+    "/proc/device-tree/model",
+    "/proc/driver/nvidia/version",
+    "/proc/version",
+    "/sys/module/amdgpu/version",
+    "/sys/module/nvidia/version",
+)
+#: Of these only the existence counts.
+_MARKS = ("/usr/lib/wsl/lib/libcuda.so.1", "/sys/module/amdgpu/initstate")
+#: On WSL2, Windows' drivers: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_amd64_…`, `u0402…`.
+WSL_DRIVERS = "/usr/lib/wsl/drivers"
+
+
+class MachineFileError(AccelError, ValueError):
+    """A file that holds no machine."""
+
+
+class Machine(NamedTuple):
+    """One machine, and where its files are."""
+
+    #: The folder below which its `/sys`, `/dev` and `/proc` lie.
+    root: str
+    #: As `sys.platform` calls it: `"linux"`, `"darwin"`, `"win32"`.
+    system: str
+    #: As `platform.machine()` calls it: `"x86_64"`, `"aarch64"`, `"arm64"`.
+    architecture: str
+    #: The Python that torch is for: `"3.11"`.
+    python: str
+    #: The file that it was read from; empty for this machine.
+    file: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the machine that the command runs on."""
+        return not self.file
+
+    def text(self, path: str) -> str:
+        """The text of one of its files; empty if the machine lacks it."""
+        return host.read_text(path, self.root).replace("\0", "").strip()
+
+
+def here(python: str = "", root: str = "/") -> Machine:
+    """This machine, with the Python that runs, or another one."""
+    version = python or "{}.{}".format(*sys.version_info)
+    return Machine(root, sys.platform, platform.machine(), version)
+
+
+@contextlib.contextmanager
+def saved(path: str, python: str = "") -> Iterator[Machine]:
+    """Give a machine from a folder or an archive with `/sys` and `/dev`, a bundle, or `machine.json`.
+
+    Raises `MachineFileError` for a file that is missing, of another kind, or larger than 50 MB.
+    """
+    with tempfile.TemporaryDirectory(prefix="accel-machine-") as folder:
+        about = _unpacked(Path(path), Path(folder))
+        root = path if Path(path).is_dir() else folder
+        yield Machine(
+            root,
+            str(about.get("system", "linux")),
+            str(about.get("architecture", "x86_64")),
+            python or str(about.get("python", "")) or "{}.{}".format(*sys.version_info),
+            path,
+        )
+
+
+def _unpacked(path: Path, folder: Path) -> dict[str, Any]:
+    """Write the machine's files below `folder`, if they are packed; give what is known besides."""
+    try:
+        if path.is_dir():
+            found = path / FILE
+            return _document(found.read_text("utf-8"), path) if found.is_file() else _of_tree(path, path)
+        if path.stat().st_size > _LARGEST:
+            raise MachineFileError(f"{path} is larger than 50 MB: save /sys and /dev of the machine alone")
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                if FILE in archive.namelist():
+                    return _written(_document(archive.read(FILE).decode(), path), folder)
+                _extract_zip(archive, folder)
+            return _of_tree(folder, path)
+        if tarfile.is_tarfile(path):
+            with tarfile.open(path) as tar:
+                _extract_tar(tar, folder)
+            return _of_tree(folder, path)
+        return _written(_document(path.read_text("utf-8"), path), folder)
+    except OSError as error:
+        raise MachineFileError(f"{path} cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise MachineFileError(f"{path} is {_EXPECTED}") from None
+
+
+_EXPECTED = (
+    "none of what is expected: a folder or an archive (zip, tar) with /sys and /dev of a machine, a bundle "
+    "of accel doctor --bundle, or a machine.json out of one"
+)
+
+
+def _document(text: str, path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not isinstance(document.get("files"), dict):
+        raise MachineFileError(f"{path} is {_EXPECTED}")
+    return document
+
+
+def _written(document: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Write the document's files below `folder`; names that lead out of it are left out."""
+    for name, text in document["files"].items():
+        _write(folder, str(name), str(text).encode())
+    return document
+
+
+def _write(folder: Path, name: str, data: bytes) -> None:
+    parts = [part for part in PurePosixPath(name).parts if part not in ("/", ".")]
+    if parts and ".." not in parts:
+        target = folder.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+
+
+def _extract_zip(archive: zipfile.ZipFile, folder: Path) -> None:
+    for info in archive.infolist():
+        if not info.is_dir() and info.file_size <= _MOST * 16:
+            _write(folder, info.filename, archive.read(info))
+
+
+def _extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
+    for member in tar:  # device nodes and links become empty files: only their names are read
+        if not member.isdir():
+            small = member.isfile() and member.size <= _MOST * 16
+            file = tar.extractfile(member) if small else None
+            _write(folder, member.name, (file or io.BytesIO()).read())
+
+
+def _of_tree(folder: Path, path: Path) -> dict[str, Any]:
+    """Check that a tree is a machine's; with Linux, and the architecture that its kernel names."""
+    if not any((folder / name).is_dir() for name in ("sys", "dev", "proc", "usr")):
+        raise MachineFileError(f"{path} is {_EXPECTED}")
+    version = host.read_text("/proc/version", str(folder))
+    return {"architecture": "aarch64" if re.search("aarch64|arm64|tegra", version) else "x86_64"}
+
+
+def recorded(machine: Machine, patterns: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Give what `accel setup --machine` needs of this machine, as JSON can hold it.
+
+    `patterns`: of more files that count, such as those that name a toolkit's version.
+    """
+    root = machine.root
+    ids = [pattern for vendor in vendors.VENDORS for pattern in vendor.pci]
+    functions = [d.address for d in devices.pci_devices(root) if devices.matches_pci(d, ids)]
+    nodes = devices.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
+    kfd = [f"{_TOPOLOGY}/{name}/properties" for name in host.names_in(_TOPOLOGY, root)]
+    paths = (
+        *_FILES,
+        *(f"{_BUS}/{address}/modalias" for address in functions),
+        *kfd,
+        *devices.device_nodes(patterns, root),
+    )
+    marks = [*nodes, *_MARKS, *(f"{WSL_DRIVERS}/{name}/x" for name in host.names_in(WSL_DRIVERS, root))]
+    files = {path: machine.text(path)[:_MOST] for path in paths}
+    files |= {mark: "" for mark in marks if host.path_exists(mark.removesuffix("/x"), root)}
+    kept = {path: text for path, text in files.items() if text or path in marks}
+    return {
+        "schema": _SCHEMA,
+        "system": machine.system,
+        "architecture": machine.architecture,
+        "python": machine.python,
+        "files": dict(sorted(kept.items())),
+    }

@@ -1,0 +1,153 @@
+"""Vendors' tables: which torch, vendor package, toolkit and Python go together.
+
+A plugin declares its table as an entry point of group `accel.recipes`, named as its backend, that leads to a
+`dict` of strings, lists and numbers (docs/howto/setup.md). Tables of our own plugins are in
+`first_party.json` too, so that a machine without any plugin gets an answer; `./dev docs --write` copies them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from accel_core.errors import CAUGHT, root_cause
+from accel_core.probing import devices, installed
+from accel_tools.setup.machines import Machine
+
+__all__ = ["GROUP", "Recipe", "Row", "Toolkit", "installed_toolkit", "known_files", "parsed", "recipes"]
+
+#: Entry points named as the backend: `npu = "accel_npu.recipes:RECIPE"`.
+GROUP = "accel.recipes"
+_OURS = "first_party.json"
+
+
+class Toolkit(NamedTuple):
+    """A vendor's software beside pip's packages, and the files that have its version."""
+
+    name: str
+    url: str
+    #: A glob pattern to a regular expression whose first group is the version.
+    files: Mapping[str, str] = {}
+
+
+class Row(NamedTuple):
+    """One combination that the vendor supports."""
+
+    #: `"2.9.0"`.
+    torch: str
+    #: Requirements beside torch: `("torch-npu==2.9.0",)`.
+    packages: tuple[str, ...]
+    #: Versions, as PEP 440 writes ranges: `">=3.10,<3.14"`; empty for any.
+    python: str = ""
+    toolkit: str = ""
+    #: Empty for any.
+    architectures: tuple[str, ...] = ()
+    source: str = ""
+    date: str = ""
+
+
+class Recipe(NamedTuple):
+    """A backend's table."""
+
+    backend: str
+    #: Where the vendor describes the installation.
+    url: str
+    rows: tuple[Row, ...] = ()
+    toolkit: Toolkit | None = None
+    #: Index that has the right build of torch, by architecture; others take PyPI's.
+    torch_index: Mapping[str, str] = {}
+    #: The vendor's own index.
+    extra_index: str = ""
+    #: What a user must know besides.
+    note: str = ""
+
+    def is_old(self, today: dt.date) -> bool:
+        """Whether its newest row is more than a year old."""
+        newest = max((row.date for row in self.rows), default="")
+        return bool(newest) and today - dt.date.fromisoformat(newest) > dt.timedelta(days=365)
+
+
+def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
+    """The tables by backend, installed plugins' before our copies, and a sentence on each malformed one."""
+    found = {name: parsed(name, table) for name, table in _ours().items()}
+    problems = []
+    for entry_point in installed.entry_points(GROUP):
+        try:
+            found[entry_point.name] = parsed(entry_point.name, entry_point.load())
+        except CAUGHT as error:
+            what = f"the recipe of {entry_point.name} ({entry_point.value}) cannot be read"
+            problems.append(f"{what}: {root_cause(error)}")
+    return found, tuple(problems)
+
+
+@lru_cache(maxsize=1)
+def _ours() -> dict[str, Any]:
+    text = resources.files("accel_tools.setup").joinpath(_OURS).read_text("utf-8")
+    tables: dict[str, Any] = json.loads(text)
+    return tables
+
+
+def parsed(backend: str, table: Any) -> Recipe:
+    """Turn a plugin's table into a `Recipe`.
+
+    Raises `ValueError`, which names the row and what is wrong with it, for anything malformed.
+    """
+    if not isinstance(table, Mapping):
+        raise ValueError(f"expected a dict, got {type(table).__name__}")
+    known = {"url", "rows", "toolkit", "torch_index", "extra_index", "note"}
+    if unknown := sorted(set(table) - known):
+        raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
+    if not str(table.get("url", "")).startswith(("https://", "http://")):
+        raise ValueError("url: expected the address of the vendor's instructions")
+    rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
+    toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
+    texts = {key: str(table.get(key, "")) for key in ("url", "extra_index", "note")}
+    return Recipe(
+        backend, rows=rows, toolkit=toolkit, torch_index=dict(table.get("torch_index", {})), **texts
+    )
+
+
+def _row(number: int, row: Any) -> Row:
+    try:
+        given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in dict(row).items()}
+        made = Row(**given)
+        Version(made.torch)
+        SpecifierSet(made.python)
+        SpecifierSet(made.toolkit)
+        dt.date.fromisoformat(made.date)
+    except (TypeError, ValueError, InvalidVersion, InvalidSpecifier) as error:
+        raise ValueError(f"row {number}: {error}") from None
+    if not made.source.startswith("https://"):
+        raise ValueError(f"row {number}: source: expected the https address of the page that says so")
+    return made
+
+
+def known_files() -> tuple[str, ...]:
+    """The files that have a toolkit's version, as glob patterns: for saving a machine."""
+    tables, _ = recipes()
+    return tuple(pattern for r in tables.values() if r.toolkit for pattern in r.toolkit.files)
+
+
+def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
+    """The newest version of the vendor's toolkit on the machine; `None` where there is none."""
+    return max(_versions(recipe, machine), default=None)
+
+
+def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
+    for pattern, expression in (recipe.toolkit.files if recipe.toolkit else {}).items():
+        for path in devices.device_nodes((pattern,), machine.root):
+            match = re.search(expression, machine.text(str(Path(path).as_posix())))
+            if match:
+                try:
+                    yield Version(match[1])
+                except InvalidVersion:
+                    continue

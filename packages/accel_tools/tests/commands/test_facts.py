@@ -1,0 +1,106 @@
+"""`accel facts`: every field of the declarations, with a schema, and without torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+from accel_tests.children import untraced
+
+from accel_core import Backend
+
+FIELDS = {each.name for each in dataclasses.fields(Backend)} - {"provenance"}
+GIVEN = {
+    "visible_devices": ("CARD_VISIBLE_DEVICES",),
+    "pci_ids": ("10de/03",),
+    "granted_by": (("kubernetes", "card.com/gpu"),),
+    "hints": (("lib(card)\\.so", "install \"the\" driver é"),),
+    "count_starts_device": True,
+}  # fmt: skip
+
+
+@pytest.fixture
+def schema(accel):
+    """What `--schema` prints."""
+    done = accel("facts", "--schema", torch=False)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator.check_schema(document)
+    return jsonschema.Draft202012Validator(document)
+
+
+def test_every_field_of_every_declaration_is_there_without_torch(accel, schema):
+    accel.world.backend("card", **GIVEN)
+    done = accel("facts", torch=False, watched=frozenset({"torch", "accel_card"}))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("loaded: []")  # plugins are read in a child process
+    document = json.loads(done.stdout)
+    schema.validate(document)
+    assert [each["name"] for each in document["backends"]] == ["card", "generic", "cpu"]
+    card = document["backends"][0]
+    assert card.keys() == FIELDS | {"distribution", "version", "entry_point"}
+    assert (card["distribution"], card["entry_point"]) == ("accel-card", "accel_card")
+    assert card["vendor_import"] == ["json"]
+    for name, value in GIVEN.items():
+        assert card[name] == json.loads(json.dumps(value))
+    assert document["unread"] == []
+
+
+def test_the_schema_describes_each_field_and_refuses_another_kind(accel, schema):
+    accel.world.backend("card", **GIVEN)
+    document = accel.json("facts", "card")
+    described = schema.schema["oneOf"][0]["properties"]["backends"]["items"]["properties"]
+    assert described.keys() == document["backends"][0].keys()
+    assert all(each["description"] and "type" in each for each in described.values())
+    for name, wrong in {"pci_ids": "10de", "priority": "1", "hints": [["one"]], "name": None}.items():
+        damaged = {**document, "backends": [{**document["backends"][0], name: wrong}]}
+        assert not schema.is_valid(damaged), name
+    del document["backends"][0]["device_nodes"]
+    assert not schema.is_valid(document)
+
+
+def test_a_plugin_that_fails_hides_no_other_and_is_named(accel, schema):
+    accel.world.backend("card", **GIVEN)
+    accel.world.plugin("bad", "raise OSError('libbad.so: cannot open')")
+    accel.world.plugin("dies", "import os\nos._exit(3)")
+    document = accel.json("facts", status=1)
+    schema.validate(document)
+    assert document["backends"][0]["name"] == "card"
+    reasons = {each["name"]: (each["status"], each["reason"]) for each in document["unread"]}
+    assert reasons["bad"][0] == "broken"
+    assert "libbad.so: cannot open" in reasons["bad"][1]
+    assert reasons["dies"][0] == "crashed"
+    assert accel("facts", "card").returncode == 0
+
+
+def test_what_the_policy_blocks_is_named_and_no_failure(accel):
+    accel.world.backend("card")
+    document = accel.json("facts", ACCEL_BLOCK="card")
+    assert [(each["name"], each["status"]) for each in document["unread"]] == [("card", "blocked")]
+
+
+def test_a_name_that_nobody_declares_is_an_error(accel, schema):
+    document = accel.json("facts", "nowhere", status=1)
+    schema.validate(document)
+    assert document["error"]["type"] == "BackendNotFoundError"
+    assert "accel facts nowhere: no installed distribution declares nowhere" in document["error"]["message"]
+    assert accel.json("facts", "cpu")["backends"][0]["communication_backend"] == "gloo"
+
+
+def test_our_own_plugins_fit_the_schema():
+    command = [sys.executable, "-m", "accel_core", "facts"]
+    env = untraced(dict(os.environ))
+    document, schema = (
+        json.loads(subprocess.run([*command, *more], env=env, capture_output=True, check=True).stdout)
+        for more in ([], ["--schema"])
+    )
+    jsonschema.Draft202012Validator(schema).validate(document)
+    npu = next((each for each in document["backends"] if each["name"] == "npu"), None)
+    if npu is None:
+        pytest.skip("accel-npu is not installed")
+    assert npu["granted_by"][0] == ["kubernetes", "huawei.com/Ascend910"]

@@ -1,0 +1,140 @@
+"""`accel setup`: its command on stdout, its reasons on stderr, what it refuses, and what it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
+
+H100 = {
+    "/sys/bus/pci/devices/0000:17:00.0/modalias": "pci:v000010DEd00002330sv000010DEsd000016C1bc03sc02i00",
+    "/sys/module/nvidia/version": "550.54.15",
+}
+
+
+@pytest.fixture
+def machine(tmp_path) -> str:
+    """A saved machine with one H100."""
+    file = tmp_path / "h100.json"
+    file.write_text(json.dumps({"python": "3.12", "files": H100}))
+    return str(file)
+
+
+def run(*words: str, path: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    """Run it; without uv unless `path` names folders of programs."""
+    environ = {**os.environ, "PATH": path or "/usr/bin:/bin", "COLUMNS": "300"}
+    command = [sys.executable, "-m", "accel_core", "setup", *words]
+    return subprocess.run(
+        command, env=environ, input=given, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_command_is_all_of_stdout(machine):
+    done = run("--machine", machine, "--format", "uv")
+    assert (done.returncode, done.stdout.partition(" accel")[0]) == (0, "uv pip install torch")
+    assert done.stdout.endswith("--torch-backend=cu129\n")
+    assert "NVIDIA GPU (PCI 10de:2330 at 0000:17:00.0); NVIDIA's driver 550.54.15" in done.stderr
+    assert "PyTorch's build cu129 runs on NVIDIA's driver 550.54.15" in done.stderr
+
+
+def test_without_a_command_stdout_is_empty_and_the_status_1(tmp_path):
+    file = tmp_path / "gaudi.json"
+    modalias = "pci:v00001DA3d00001020sv00001DA3sd00001020bc12sc00i00"
+    file.write_text(json.dumps({"files": {"/sys/bus/pci/devices/0000:33:00.0/modalias": modalias}}))
+    done = run("--machine", str(file))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        "Unknown: no public table says which packages the Intel Gaudi needs. See https://docs" in done.stderr
+    )
+
+
+def test_json_has_everything(machine):
+    document = json.loads(run("--machine", machine, "--json", "--format", "pip").stdout)
+    assert document["machine"]["nvidia_driver"] == "550.54.15"
+    assert (document["torch_backend"], document["backend"], document["schema"]) == ("cu129", "cuda", 1)
+    assert document["command"].startswith(
+        "pip install torch --index-url https://download.pytorch.org/whl/cu129"
+    )
+    assert [part["what"] for part in document["parts"]] == ["torch", "accel-cuda"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "why"),
+    [
+        (["--yes"], 2, "--yes goes with --run."),
+        (["--run", "--json"], 2, "leave out --json"),
+        (["--run", "--python", "3.12"], 2, "leave out --machine and --python"),
+        (["--run", "--format", "conda"], 2, "--run needs --format pip or uv"),
+        (["--torch", "newest"], 2, "'newest' is not a version, expected one such as 3.12 or 2.9.1."),
+        (["gpu"], 2, "'gpu' is not known, expected one of cpu, cuda,"),
+        (["--machine", "/nowhere.json"], 1, "/nowhere.json cannot be read: No such file"),
+    ],
+)
+def test_bad_input(words, status, why):
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+FAKE_UV = """#!{python}
+import sys
+print("uv was given", sys.argv[1:])
+sys.exit(int("torch==9.9.9" in sys.argv))
+"""
+
+
+@pytest.fixture
+def uv(tmp_path) -> str:
+    """A PATH whose uv installs nothing, and says what it was given."""
+    program = tmp_path / "bin/uv"
+    program.parent.mkdir()
+    program.write_text(FAKE_UV.format(python=sys.executable))
+    program.chmod(0o755)
+    return f"{program.parent}{os.pathsep}/usr/bin{os.pathsep}/bin"
+
+
+def test_it_runs_the_command_on_this_python_once_it_may(uv):
+    words = ("mps", "--run")  # no index of PyTorch's own is asked for there
+    refused = run(*words, path=uv, given="n\n")
+    assert "uv was given" not in refused.stderr
+    assert refused.returncode == 1
+    for given, more in (("y\n", ()), ("", ("--yes",))):
+        done = run(*words, *more, path=uv, given=given)
+        assert done.returncode == 0, done.stderr
+        assert f"'--python', '{sys.executable}'" in done.stderr
+        assert "Done. Next: accel list" in done.stderr
+
+
+def test_a_command_that_fails_is_named(uv):
+    done = run("mps", "--run", "--yes", "--torch", "9.9.9", path=uv)
+    assert done.returncode == 1
+    assert "Error: uv pip install torch==9.9.9" in done.stderr
+    assert done.stderr.rstrip().endswith("ended with 1")
+
+
+def test_no_network_is_said_before_anything_runs(uv):
+    environ = f"{uv}"
+    done = run("cpu", "--run", "--yes", path=environ)
+    if "nothing was run" in done.stderr:  # where this machine has no way to PyTorch's index
+        assert "https://download.pytorch.org/whl/cpu/torch/" in done.stderr
+        assert (done.returncode, "uv was given" in done.stderr) == (1, False)
+    else:
+        assert done.returncode == 0
+
+
+def test_an_environment_of_the_system_is_left_alone(tmp_path):
+    """PEP 668, tried on a Python of its own: the marker lies in its standard library."""
+    code = (
+        "import sysconfig, sys; from accel_tools.setup import environment;"
+        f"sysconfig.get_path = lambda name: {str(tmp_path)!r}; sys.prefix = sys.base_prefix;"
+        "print(list(environment.problems('pip'))[-1])"
+    )
+    (tmp_path / "EXTERNALLY-MANAGED").write_text("")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "(PEP 668): python3 -m venv .venv && . .venv/bin/activate" in done.stdout

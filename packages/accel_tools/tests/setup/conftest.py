@@ -1,0 +1,55 @@
+"""Machines made of files: `planned_for` plans for one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from accel_core.machine import devices, vendors
+from accel_tools.setup import machines
+from accel_tools.setup.plan import Plan, planned
+
+#: The real one, which the fixture `world` replaces.
+KNOWN_HARDWARE = vendors.known_hardware
+
+
+def modalias(function: str) -> str:
+    """The kernel's line for `"10de:2330/030200"`."""
+    ids, _, code = function.upper().partition("/")
+    vendor, _, device = ids.partition(":")
+    return f"pci:v0000{vendor}d0000{device}sv000010DEsd000016C1bc{code[:2]}sc{code[2:4]}i{code[4:]}"
+
+
+def files_of(machine: Mapping[str, object]) -> dict[str, str]:
+    """The files of a machine described in short: PCI functions, NVIDIA's driver, gfx, nodes, files."""
+    files = dict(machine.get("files", {}))  # type: ignore[call-overload]
+    for number, function in enumerate(machine.get("pci", ())):  # type: ignore[arg-type, var-annotated]
+        address = f"0000:{number + 1:02x}:00.0"
+        if "@" in function:
+            function, _, address = function.partition("@")
+        files[f"/sys/bus/pci/devices/{address}/modalias"] = modalias(function)
+    if driver := machine.get("nvidia"):
+        files["/sys/module/nvidia/version"] = str(driver)
+    for number, version in enumerate(machine.get("gfx", ())):  # type: ignore[arg-type, var-annotated]
+        files[f"/sys/class/kfd/kfd/topology/nodes/{number}/properties"] = f"gfx_target_version {version}"
+    files |= dict.fromkeys(machine.get("nodes", ()), "")  # type: ignore[call-overload]
+    return files
+
+
+@pytest.fixture
+def planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Plan]:
+    """Plan for a machine, which goes through the file that `accel setup --machine` reads."""
+    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
+
+    def plan(machine: Mapping[str, object], name: str = "", torch: str = "") -> Plan:
+        devices.pci_devices.cache_clear()
+        about = {key: machine[key] for key in ("system", "architecture", "python") if key in machine}
+        file = tmp_path / "machine.json"
+        file.write_text(json.dumps({"python": "3.12", **about, "files": files_of(machine)}))
+        with machines.saved(str(file)) as saved:
+            return planned(saved, name, torch)
+
+    return plan

@@ -1,0 +1,169 @@
+"""PyTorch's builds: the table that serves where uv is missing is uv's own answer, for 60 values and more."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from accel_tools.setup import builds
+
+needs_uv = pytest.mark.skipif(shutil.which("uv") is None, reason="asks uv")
+
+#: Each driver at a border of uv's and the one before it, and drivers that machines have.
+DRIVERS = [
+    "352.31",
+    "375.26",
+    "375.39",
+    "384.80",
+    "384.81",
+    "384.111",
+    "390.45",
+    "390.46",
+    "390.116",
+    "396.25",
+    "396.37",
+    "410.47",
+    "410.48",
+    "410.104",
+    "418.38",
+    "418.39",
+    "418.87.01",
+    "430.50",
+    "440.32",
+    "440.33",
+    "440.100",
+    "450.36.05",
+    "450.36.06",
+    "450.51.05",
+    "450.80.01",
+    "450.80.02",
+    "455.23.05",
+    "460.32.03",
+    "465.19.01",
+    "470.57.02",
+    "470.256.02",
+    "495.29.05",
+    "510.47.03",
+    "515.65.01",
+    "520.61.05",
+    "525.60.12",
+    "525.60.13",
+    "525.147.05",
+    "530.30.02",
+    "535.104.05",
+    "535.183.01",
+    "545.23.08",
+    "550.54.15",
+    "550.144.03",
+    "555.42.06",
+    "560.35.03",
+    "565.57.01",
+    "570.86.10",
+    "570.195.03",
+    "575.57.08",
+    "579.99",
+    "580.65.06",
+    "580.95.05",
+    "590.48.01",
+    "595.10",
+]
+ARCHITECTURES = [
+    "gfx803",
+    "gfx900",
+    "gfx906",
+    "gfx908",
+    "gfx90a",
+    "gfx90c",
+    "gfx942",
+    "gfx950",
+    "gfx1010",
+    "gfx1012",
+    "gfx1030",
+    "gfx1031",
+    "gfx1032",
+    "gfx1036",
+    "gfx1100",
+    "gfx1101",
+    "gfx1102",
+    "gfx1103",
+    "gfx1150",
+    "gfx1151",
+    "gfx1152",
+    "gfx1200",
+    "gfx1201",
+]
+
+
+@pytest.fixture
+def without_uv(monkeypatch):
+    """No uv on PATH from when it is called."""
+    return lambda: monkeypatch.setattr(builds.shutil, "which", lambda _: None)
+
+
+@needs_uv
+@pytest.mark.slow
+@pytest.mark.parametrize(("ask", "values"), [(builds.for_nvidia, DRIVERS), (builds.for_amd, ARCHITECTURES)])
+def test_the_table_says_what_uv_says(ask, values, without_uv):
+    of_uv = [ask(value) for value in values]
+    assert {build.source.partition(" ")[0] for build in of_uv if build.name} == {"uv"}
+    without_uv()
+    of_table = [ask(value) for value in values]
+    assert [build.name for build in of_table] == [build.name for build in of_uv]
+    assert {build.source for build in of_table} == {f"a table of {builds.TABLE_DATE}"}
+
+
+def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(without_uv):
+    without_uv()
+    chosen = {
+        (driver, torch): builds.for_nvidia(driver, torch).name
+        for driver in ("470.57.02", "550.54.15", "580.65.06")
+        for torch in ("2.6.0", "2.8", "2.9.1")
+    }
+    assert chosen == {
+        ("470.57.02", "2.6.0"): "cu118",
+        ("470.57.02", "2.8"): "",
+        ("470.57.02", "2.9.1"): "",
+        ("550.54.15", "2.6.0"): "cu126",
+        ("550.54.15", "2.8"): "cu129",
+        ("550.54.15", "2.9.1"): "cu128",
+        ("580.65.06", "2.6.0"): "cu126",
+        ("580.65.06", "2.8"): "cu129",
+        ("580.65.06", "2.9.1"): "cu130",
+    }
+
+
+def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(monkeypatch, tmp_path):
+    program = tmp_path / "uv"
+    program.write_text("#!/bin/sh\necho 'error: unknown option' >&2; exit 2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
+    assert builds.for_nvidia("550.54.15").name == "cu129"
+    assert builds.for_amd("gfx90a").source.startswith("a table")
+
+
+@needs_uv
+def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
+    monkeypatch.setenv("UV_TORCH_BACKEND", "cpu")
+    monkeypatch.setenv("UV_INDEX_URL", "https://example.invalid/simple")
+    monkeypatch.setenv("UV_CUDA_DRIVER_VERSION", "440.33")
+    Path(tmp_path, "uv.toml").write_text("[pip]\ntorch-backend = 'cpu'\n")
+    monkeypatch.chdir(tmp_path)
+    build = builds.for_nvidia("550.54.15")
+    assert build.name == "cu129"
+    assert build.source.startswith("uv ")
+
+
+@pytest.mark.parametrize(
+    ("python", "torch", "why"),
+    [
+        ("3.12", "", ""),
+        ("3.9", "2.7.1", ""),
+        ("3.9", "", "the current torch has wheels for Python 3.10 to 3.14, and this is Python 3.9"),
+        ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13, and this is Python 3.14"),
+    ],
+)
+def test_a_python_without_wheels_is_named(python, torch, why):
+    assert builds.python_fits(python, torch) == why

@@ -1,0 +1,138 @@
+"""Saved machines: every kind of file gives the same machine, and what is none is refused by name."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tarfile
+import zipfile
+
+import pytest
+from accel_tests.computers import Computer
+
+from accel_core.machine import devices, vendors
+from accel_tools.setup import machines
+from accel_tools.setup.hardware import seen
+from accel_tools.setup.recipes import known_files
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
+
+KNOWN_HARDWARE = vendors.known_hardware
+
+
+@pytest.fixture
+def computer(tmp_path, monkeypatch) -> Computer:
+    """One H100 with its driver, and CANN."""
+    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
+    devices.pci_devices.cache_clear()
+    made = Computer(tmp_path / "computer")
+    made.pci("0000:17:00.0", "10de", "2330", "030200")
+    made.pci("0000:18:00.0", "8086", "1533", "020000")  # a network card
+    made.write("/dev/nvidia0")
+    made.write(
+        "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue"
+    )
+    made.write("/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info", "version=9.1.0\n")
+    return made
+
+
+def packed(computer, tmp_path, kind):
+    """The computer as that kind of file."""
+    document = machines.recorded(machines.here("3.12", computer.path), known_files())
+    if kind == "tree":
+        return computer.root
+    target = tmp_path / f"machine.{kind}"
+    if kind == "json":
+        target.write_text(json.dumps(document))
+    elif kind == "bundle":
+        with zipfile.ZipFile(target, "w") as archive:
+            archive.writestr("report.json", "{}")
+            archive.writestr(machines.FILE, json.dumps(document))
+    elif kind == "zip":
+        with zipfile.ZipFile(target, "w") as archive:
+            for name, text in document["files"].items():
+                archive.writestr(name.lstrip("/"), text)
+    else:
+        with tarfile.open(target, "w:gz") as archive:
+            for name, text in document["files"].items():
+                info = tarfile.TarInfo(name.lstrip("/"))
+                info.size = len(text)
+                archive.addfile(info, io.BytesIO(text.encode()))
+    return target
+
+
+@pytest.mark.parametrize("kind", ["tree", "json", "bundle", "zip", "tar.gz"])
+def test_every_kind_of_file_gives_the_machine(computer, tmp_path, kind):
+    here = seen(machines.here("3.12", computer.path))
+    devices.pci_devices.cache_clear()
+    with machines.saved(str(packed(computer, tmp_path, kind)), "3.12") as machine:
+        assert seen(machine) == here
+        assert (machine.system, machine.python, machine.is_here) == ("linux", "3.12", False)
+    assert here.nvidia == "550.54.15"
+    (present,) = here.present
+    assert (present.label, present.backend) == ("NVIDIA GPU", "cuda")
+
+
+def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
+    document = machines.recorded(machines.here("3.12", computer.path), known_files())
+    assert sorted(document["files"]) == [
+        "/dev/nvidia0",
+        "/proc/driver/nvidia/version",
+        "/sys/bus/pci/devices/0000:17:00.0/modalias",
+        "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("missing.json", None, "cannot be read: No such file"),
+        ("text.json", b"not json", "is none of what is expected: a folder or an archive"),
+        ("list.json", b"[1]", "is none of what is expected"),
+        ("binary", b"\xff\xfe\x00", "is none of what is expected"),
+    ],
+)
+def test_what_is_no_machine_is_named(tmp_path, name, content, why):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(machines.MachineFileError, match=why) as caught, machines.saved(str(path)):
+        pass
+    assert str(path) in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_an_empty_folder_is_no_machine(tmp_path):
+    with pytest.raises(machines.MachineFileError), machines.saved(str(tmp_path)):
+        pass
+
+
+def test_names_that_lead_out_of_the_folder_write_nothing(tmp_path):
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps({"files": {"/../../escaped": "x", "/sys/module/nvidia/version": "580.65.06"}}))
+    with machines.saved(str(file)) as machine:
+        assert machine.text("/sys/module/nvidia/version") == "580.65.06"
+    assert not (tmp_path.parent / "escaped").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("nv_dispi.inf_amd64_0f6f1c6d7b1b", "NVIDIA GPU"),
+        ("u0402153.inf_amd64_1", "AMD GPU"),
+        ("iigd_dch.inf_amd64_1", "Intel integrated GPU"),
+        ("iigd_dch_d.inf_amd64_1", "Intel discrete GPU"),
+        ("usbaudio.inf_amd64_1", None),
+    ],
+)
+def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
+    monkeypatch.setattr(vendors, "known_hardware", lambda _: ())
+    for system, folder in (
+        ("linux", machines.WSL_DRIVERS),
+        ("win32", "/Windows/System32/DriverStore/FileRepository"),
+    ):
+        computer = Computer(tmp_path / system)
+        computer.write(f"{folder}/{name}/x")
+        found = seen(machines.Machine(computer.path, system, "x86_64", "3.12", "file"))
+        assert [present.label for present in found.present] == ([label] if label else [])

@@ -1,0 +1,247 @@
+"""Plans for machines: what is chosen, by whose word, and what is said where nobody knows."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from accel_core.probing import installed
+from accel_tools.setup import formats, plan, recipes
+from accel_tools.setup.hardware import Hardware
+
+H100, MI300, ARC, IRIS = (
+    "10de:2330/030200",
+    "1002:74a1/120000",
+    "8086:56a0/030000",
+    "8086:9a49/030000@0000:00:02.0",
+)
+ASCEND = "19e5:d802/120000"
+CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
+
+
+@pytest.mark.parametrize(
+    ("machine", "target", "torch", "index", "packages"),
+    [
+        ({"pci": [H100], "nvidia": "550.54.15"}, "NVIDIA GPU", "torch", "cu129", ("accel-cuda",)),
+        ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "torch", "rocm7.2", ("accel-cuda",)),
+        ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [IRIS, H100], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu132", ("accel-cuda",)),
+        ({}, "CPU", "torch", "cpu", ()),
+        ({"system": "darwin", "architecture": "arm64"}, "Apple GPU", "torch", "", ("accel-mps",)),
+        ({"system": "win32", "architecture": "AMD64"}, "CPU", "torch", "", ()),
+        (
+            {"pci": ["1ae0:0063/088000"]},
+            "Google TPU",
+            "torch==2.13.0",
+            "cpu",
+            ("torch-tpu==0.2.0", "accel-tpu"),
+        ),
+        (
+            {"pci": ["1eff:1220/120000"]},
+            "Rebellions NPU",
+            "torch==2.13.0",
+            "cpu",
+            ("torch-rbln==0.12.0", "accel-rbln"),
+        ),
+        (
+            {"pci": [ASCEND], "files": {CANN: "version=8.5.0\n"}},
+            "Ascend NPU",
+            "torch==2.9.0",
+            "cpu",
+            ("torch-npu==2.9.0", "pyyaml", "setuptools", "accel-npu"),
+        ),
+        (
+            {
+                "pci": [ASCEND],
+                "files": {CANN: "version=8.3.RC1\n"},
+                "python": "3.11",
+                "architecture": "aarch64",
+            },
+            "Ascend NPU",
+            "torch==2.8.0",
+            "",
+            ("torch-npu==2.8.0", "pyyaml", "setuptools", "accel-npu"),
+        ),
+    ],
+)
+def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
+    found = planned_for(machine)
+    assert (found.target, found.torch, found.torch_backend, found.packages) == (
+        target,
+        torch,
+        index,
+        packages,
+    )
+    assert not found.unknown
+    assert all(part.why for part in found.parts)
+
+
+@pytest.mark.parametrize(
+    ("machine", "unknown", "address"),
+    [
+        ({"pci": [H100]}, "NVIDIA's driver is not loaded", "nvidia.com"),
+        (
+            {"pci": [H100], "nvidia": "340.108"},
+            "no build of torch runs on NVIDIA's driver 340.108",
+            "nvidia.com",
+        ),
+        ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
+        ({"pci": [MI300], "gfx": [0, 110003]}, "no wheels for gfx1103", "rocm.docs.amd.com"),
+        (
+            {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin\0"}},
+            "NVIDIA Jetson AGX Orin",
+            "jetson",
+        ),
+        (
+            {"pci": ["1da3:1020/120000"]},
+            "no public table says which packages the Intel Gaudi needs",
+            "habana.ai",
+        ),
+        ({"pci": [ASCEND], "files": {CANN: "version=8.0.RC1\n"}}, "CANN 8.0rc1 is here", "gitcode.com"),
+        (
+            {"pci": [H100], "nvidia": "580.65.06", "python": "3.8"},
+            "wheels for Python 3.10 to 3.14",
+            "pytorch.org",
+        ),
+        ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
+        ({"system": "darwin", "architecture": "x86_64"}, "Macs with Intel", "pytorch.org"),
+        (
+            {
+                "files": {
+                    "/proc/version": "Linux 5.15-microsoft-standard-WSL2",
+                    "/usr/lib/wsl/lib/libcuda.so.1": "",
+                }
+            },
+            "no file in WSL2 has the version",
+            "nvidia.com",
+        ),
+        (
+            {"files": {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/u0402.inf_amd64_1/x": ""}},
+            "AMD has its own for WSL2",
+            "rocm.docs.amd.com",
+        ),
+    ],
+)
+def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown, address):
+    found = planned_for(machine)
+    assert unknown in found.unknown
+    assert address in found.url
+    assert (found.torch, formats.command(found, "pip")) == ("", "")
+
+
+def test_two_makers_cards_get_the_better_one_and_a_word_on_the_other(planned_for):
+    machine = {"pci": [H100, MI300], "nvidia": "580.65.06", "gfx": [90402]}
+    found = planned_for(machine)
+    assert found.target == "NVIDIA GPU"
+    assert found.notes == (
+        "also here: AMD GPU. An environment holds one build of torch: use another for each.",
+    )
+
+
+def test_a_backend_can_be_planned_for_without_its_device(planned_for):
+    found = planned_for({}, "npu")
+    assert (found.target, found.torch) == ("Ascend NPU", "torch==2.12.0")
+    assert found.parts[0].what == "CANN 9.1.*"
+    assert found.parts[0].why.startswith("missing here: install it first")
+    assert planned_for({"pci": [H100], "nvidia": "580.65.06"}, "cpu").torch_backend == "cpu"
+
+
+def test_a_version_of_torch_is_kept(planned_for):
+    assert planned_for({"pci": [ASCEND]}, torch="2.7.1").torch == "torch==2.7.1"
+    assert "has torch 2.5.0, Python 3.12" in planned_for({"pci": [ASCEND]}, torch="2.5.0").unknown
+
+
+TABLE = {
+    "url": "https://acme.example/install",
+    "rows": [
+        {
+            "torch": "2.9.0",
+            "packages": ["torch-acme==1.0"],
+            "source": "https://acme.example/table",
+            "date": "2024-01-01",
+        }
+    ],
+}
+
+
+@pytest.fixture
+def plugins_table(monkeypatch):
+    """`plugins_table(table)`: an installed plugin's recipe of acme, whose card is PCI vendor 10de."""
+
+    class EntryPoint:
+        name, value = "acme", "acme:RECIPE"
+
+        def __init__(self, table):
+            self.load = lambda: table
+
+    return lambda table: monkeypatch.setattr(installed, "entry_points", lambda _: (EntryPoint(table),))
+
+
+def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(plugins_table, planned_for):
+    plugins_table(TABLE)
+    found = planned_for({}, "acme")
+    assert (found.torch, found.packages) == ("torch==2.9.0", ("torch-acme==1.0",))
+    assert found.notes[0].startswith(
+        "This table is from 2024-01-01, more than a year ago: compare it with https"
+    )
+    plugins_table(
+        {**TABLE, "rows": [{**TABLE["rows"][0], "date": str(dt.datetime.now(tz=dt.timezone.utc).date())}]}
+    )
+    assert planned_for({}, "acme").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (7, "expected a dict, got int"),
+        ({"url": "see the manual"}, "url: expected the address"),
+        ({**TABLE, "pip": "x"}, "unknown key 'pip'"),
+        ({**TABLE, "rows": [{**TABLE["rows"][0], "python": "3.x"}]}, "row 0: Invalid specifier"),
+        ({**TABLE, "rows": [{**TABLE["rows"][0], "date": "May"}]}, "row 0: Invalid isoformat"),
+        ({**TABLE, "rows": [{**TABLE["rows"][0], "source": ""}]}, "row 0: source"),
+        ({**TABLE, "rows": [{"torch": "2.9.0"}]}, "row 0:"),
+    ],
+)
+def test_a_malformed_table_is_named_and_stops_nothing(plugins_table, planned_for, table, why):
+    plugins_table(table)
+    (note,) = planned_for({}).notes
+    assert note.startswith("the recipe of acme (acme:RECIPE) cannot be read: ")
+    assert why in note
+
+
+def test_the_copies_are_what_the_plugins_declare():
+    """tools/recipes.py writes them."""
+    tables, problems = recipes.recipes()
+    assert problems == ()
+    assert {name for name, recipe in tables.items() if recipe.rows} >= {"npu", "tpu", "rbln"}
+
+
+EVERY = {
+    "pip": "pip install torch --index-url https://download.pytorch.org/whl/cu132 && pip install accel-cuda",
+    "uv": "uv pip install torch accel-cuda --torch-backend=cu132",
+    "conda": (
+        "conda create --yes --name torch python=3.12 pip && conda run --name torch pip install torch "
+        "--index-url https://download.pytorch.org/whl/cu132 && conda run --name torch pip install accel-cuda"
+    ),
+    "dockerfile": (
+        "FROM python:3.12-slim\nRUN pip install --no-cache-dir torch --index-url "
+        "https://download.pytorch.org/whl/cu132\nRUN pip install --no-cache-dir accel-cuda"
+    ),
+    "pyproject": (
+        '[project]\ndependencies = ["torch", "accel-cuda"]\n\n[tool.uv.sources]\n'
+        'torch = { index = "pytorch-cu132" }\n\n[[tool.uv.index]]\nname = "pytorch-cu132"\n'
+        'url = "https://download.pytorch.org/whl/cu132"\nexplicit = true'
+    ),
+    "requirements": (
+        "--index-url https://download.pytorch.org/whl/cu132\ntorch\n# then: pip install accel-cuda"
+    ),
+}
+
+
+@pytest.mark.parametrize("form", EVERY)
+def test_the_formats(form):
+    """A registry's accel-core: a checkout's own folder stands in place of a plugin's name otherwise."""
+    made = plan.Plan(Hardware(), "NVIDIA GPU", "cuda", "3.12", "torch", "cu132", ("accel-cuda",))
+    assert formats.FORMATS[form](made) == EVERY[form]

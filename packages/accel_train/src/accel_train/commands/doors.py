@@ -1,0 +1,200 @@
+"""`accel doors`: the way by which each installed framework takes an accelerator that it does not know."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import click
+
+from accel_core import Backend, Candidate, Unloaded
+from accel_core.errors import BackendNotFoundError, BackendUnavailableError
+from accel_core.probing import (
+    IsolatedLoader,
+    Pin,
+    Settings,
+    Step,
+    Subject,
+    answer_of,
+    answering,
+    find_candidates,
+    installed,
+    installed_names,
+    messages,
+    options,
+    page,
+    text,
+    vendors,
+)
+from accel_train.doors.catalogue import ANY, DOORS, Door
+
+__all__ = ["command", "standing_of"]
+
+_OURS = "accel-train"
+_TITLES = ("FRAMEWORK", "RELEASE", "DOOR", "HOW, OR WHY NOT")
+_STYLES = {"own": "dim", "open": "green", "half": "yellow", "shut": "red"}
+
+
+class Asked(NamedTuple):
+    """The backend that the doors are for."""
+
+    name: str
+    distribution: str
+    #: torch's type of its device; of what torch reports and no plugin knows only the live one is known.
+    device_type: str
+    #: The namespace that its vendor takes over.
+    impersonates: str = ""
+
+    @property
+    def known_as(self) -> set[str]:
+        """The names by which a framework may know it."""
+        return {self.name, self.device_type, self.impersonates}
+
+
+class Standing(NamedTuple):
+    """How a door stands: `own`, `open`, `half` or `shut`; and how to use it, or why not, as a clause."""
+
+    state: str
+    why: str
+
+
+@click.command("doors")
+@options.backend_name
+@click.option("--all", "everything", is_flag=True, help="Frameworks that are not installed too.")
+@options.probe_timeout
+@options.as_json
+def command(name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool) -> None:
+    """List the installed frameworks, and how each takes the device.
+
+    For the chosen accelerator or NAME, from metadata: no framework is imported. A door is "own" where the
+    framework drives the device by itself, "open" where accel-train brings it in, "half" where something
+    stays shut, and "shut". With NAME neither torch nor a device is needed.
+    """
+    with answering(as_json=as_json) as output:
+        settings = options.read_settings(timeout)
+        asked = _chosen(settings) if name is None else _named(name, settings)
+        rows = [_row(door, asked) for door in DOORS]
+        listed = [row for row in rows if everything or row["installed"]]
+        if as_json:
+            output.write_json({**asked._asdict(), "doors": listed})
+        else:
+            output.write_page(_page(asked, listed, left_out=len(rows) - len(listed)))
+
+
+def _chosen(settings: Settings) -> Asked:
+    found = answer_of(device_type_in_child, {}, settings, None, seconds=settings.probe_timeout)
+    return _asked(found.backend, found.answer["device_type"])
+
+
+def device_type_in_child(subject: Subject, _arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+    """In the child: torch's type of the live device."""
+    step("device()")
+    return {"device_type": subject.accelerator.device().type}
+
+
+def _named(name: Pin, settings: Settings) -> Asked:
+    found = find_candidates(name, settings, IsolatedLoader(settings.probe_timeout))
+    for each in found:
+        if isinstance(each, Candidate):
+            return _asked(each.backend, each.backend.device_type)
+    unread = [f"{each.provenance}: {each.outcome.reason}" for each in found if isinstance(each, Unloaded)]
+    if not unread:
+        raise BackendNotFoundError(messages.not_found(f"accel doors {name}", name, installed_names))
+    raise BackendUnavailableError(". ".join([*unread, f"See: accel why {name}"]))
+
+
+def _asked(backend: Backend, device_type: str) -> Asked:
+    return Asked(backend.name, backend.distribution, device_type, backend.impersonates)
+
+
+# --- one door ------------------------------------------------------------------------------------------
+
+
+def standing_of(door: Door, asked: Asked, release: str) -> Standing:
+    """Judge the door of a framework for a backend; `release` is empty where it is not installed."""
+    if asked.device_type == "cpu":
+        return Standing("own", "the CPU needs no door")
+    if known := sorted(asked.known_as.intersection(door.own)):
+        return Standing("own", f"it drives {known[-1]} by itself")
+    if ANY in door.own:
+        return Standing("half", door.half)
+    if not door.adapter:
+        return Standing("shut", door.half)
+    way, missing = _way(door)
+    if missing:
+        return Standing("shut", missing)
+    if release and (misfit := _misfit(door, release)):
+        return misfit
+    return Standing("half", f"{way}; {door.half}") if door.half else Standing("open", way)
+
+
+def _way(door: Door) -> tuple[str, str]:
+    """How the adapter is reached; or why it is not, for the distribution that is installed."""
+    ours = f"{_OURS} {installed.version(_OURS) or ''}".strip()
+    module = door.adapter.partition(":")[0]
+    step = vendors.sourced(f"pip install --upgrade {_OURS}")
+    if not door.group:
+        if find_spec(module) is None:  # of ours: nothing of a framework is imported
+            return "", f"{ours} has no {module}: {step}"
+        return f"call {module}", ""
+    names = [e.name for e in installed.entry_points(door.group) if e.module == module]
+    if not names:
+        return "", f"{ours} has no entry point in {door.group}: {step}"
+    return f"by itself, as {names[0]!r} in {door.group}", ""
+
+
+def _misfit(door: Door, release: str) -> Standing | None:
+    """The standing of a release other than those whose door was tested; `None` where it is one of them."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        version = Version(release)
+    except InvalidVersion:
+        return Standing("half", f"its release cannot be compared with {door.tested}, which was tested")
+    if SpecifierSet(door.needs).contains(version, prereleases=True):
+        return None
+    if version > Version(door.tested):
+        return Standing("half", f"newer than the tested {door.tested}: its door may have moved")
+    return Standing("shut", f"too old: needs {door.distribution}{door.needs}")
+
+
+def _row(door: Door, asked: Asked) -> dict[str, Any]:
+    release = installed.version(door.distribution) or ""
+    state, why = standing_of(door, asked, release)
+    return {
+        "framework": door.name,
+        "distribution": door.distribution,
+        "installed": release or None,
+        "state": state,
+        "why": why,
+        "group": door.group,
+        "adapter": door.adapter,
+        "needs": door.needs,
+        "tested": door.tested,
+        "url": door.url,
+    }
+
+
+# --- the page ------------------------------------------------------------------------------------------
+
+
+def _page(asked: Asked, rows: list[dict[str, Any]], left_out: int) -> list[page.Part]:
+    for_whom = f"For {text.clean(asked.name)} ({text.clean(asked.distribution)})"
+    kind = asked.device_type
+    device = f", torch's device type {text.clean(kind)}" if kind != asked.name else ""
+    notes = [page.paragraph((f"{for_whom}{device}. Another backend: accel doors NAME.", ""))]
+    if left_out:
+        more = f"{text.count(left_out, 'framework')} not installed: accel doors --all"
+        notes.append(page.paragraph((more, "dim")))
+    cells = [
+        [
+            (row["framework"], "bold"),
+            (text.clean(row["installed"] or "-"), ""),
+            (row["state"], _STYLES[row["state"]]),
+            (text.clean(row["why"]), ""),
+        ]
+        for row in rows
+    ]
+    table: list[page.Part] = [page.Table(_TITLES, cells), page.Paragraph()] if cells else []
+    return [*table, *notes]

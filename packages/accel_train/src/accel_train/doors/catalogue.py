@@ -1,0 +1,179 @@
+"""Frameworks, the door that each has for a device that it does not know, and our way through it.
+
+Data alone: `accel doors` shows it, and the documents. Importing it imports no framework.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["ANY", "DOORS", "Door"]
+
+#: In `Door.own`: whatever device torch itself reports.
+ANY = "*"
+
+
+class Door(NamedTuple):
+    """A framework, and how a device comes into it."""
+
+    #: As people write it: `"DeepSpeed"`.
+    name: str
+    #: The distribution that brings it, as on PyPI.
+    distribution: str
+    #: Entry points that the framework loads by itself; empty where a program calls the adapter.
+    group: str
+    #: Our module, or `"module:object"`; empty where there is none.
+    adapter: str
+    #: Releases for which the door is the one that was tested, as a version specifier.
+    needs: str
+    #: The release that was tested, or read.
+    tested: str
+    #: What stays shut, as a clause; without an adapter the reason. File and line are those of `tested`.
+    half: str
+    #: The page to read on, in the repository.
+    url: str
+    #: Device types, or backends by name, that the framework drives by itself, besides the CPU.
+    own: tuple[str, ...] = ()
+
+
+_PAGES = "docs/howto/"
+_TRAINERS = f"{_PAGES}trainers.md"
+_DOORS = f"{_PAGES}doors.md"
+#: The ladder of Transformers' `TrainingArguments` (5.23.0, training_args.py:1920-1946), which TRL inherits.
+_TRANSFORMERS = ("cuda", "mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu")
+
+DOORS = (
+    # A program activates these, in a line.
+    Door(
+        "DeepSpeed", "deepspeed", "", "accel_train.deepspeed", ">=0.16,<0.20", "0.19.8", "",
+        f"{_PAGES}deepspeed.md",
+        own=("cuda", "xpu", "npu", "mps", "hpu", "mlu", "sdaa", "supa", "klxpu"),
+    ),
+    Door(
+        "Lightning", "lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
+        "its DeepSpeed strategy accepts CUDA alone (pytorch/strategies/deepspeed.py:342)",
+        _TRAINERS, own=("cuda", "mps"),
+    ),
+    Door(
+        "PyTorch Lightning", "pytorch-lightning", "", "accel_train.lightning", ">=2.6,<2.7", "2.6.6",
+        "its DeepSpeed strategy accepts CUDA alone (strategies/deepspeed.py:342)",
+        _TRAINERS, own=("cuda", "mps"),
+    ),
+    Door(
+        "Accelerate", "accelerate", "", "accel_train.accelerate", ">=1.15,<1.16", "1.15.0",
+        "fp16 and device_map go by its lists of devices (accelerator.py:571, utils/modeling.py:757)",
+        _TRAINERS, own=("cuda", "mps", "mlu", "sdaa", "musa", "npu", "hpu", "xpu", "neuron"),
+    ),
+    Door(
+        "Transformers", "transformers", "", "accel_train.transformers", ">=5.23,<5.24", "5.23.0",
+        "the device's random numbers are missing in its checkpoints",
+        _TRAINERS, own=_TRANSFORMERS,
+    ),
+    Door(
+        "TRL", "trl", "", "accel_train.transformers", ">=1.16,<1.17", "1.16.0",
+        "as in Transformers, whose Trainer it uses", _TRAINERS, own=_TRANSFORMERS,
+    ),
+    Door(
+        "PEFT", "peft", "", "accel_train.transformers", ">=0.21,<0.22", "0.21.2",
+        "saved adapters are loaded to the CPU first, by its list of devices (utils/other.py:144)",
+        _TRAINERS, own=("cuda", "mps", "mlu", "xpu", "npu"),
+    ),
+    # These load their adapter by an entry point of ours.
+    Door(
+        "torch.compile", "torch", "torch_dynamo_backends", "accel_train.doors.dynamo", ">=2.6", "2.13.0",
+        "", _DOORS, own=("cuda", "xpu", "mps"),
+    ),
+    Door(
+        "torch.distributed", "torch", "torch.distributed.backends", "accel_train.doors.torch_distributed",
+        ">=2.14", "2.14.1", "", _DOORS, own=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
+    ),
+    Door(
+        "verl", "verl", "verl.plugins", "accel_train.doors.verl", ">=0.9,<0.10", "0.9.1", "", _DOORS,
+        own=("cuda", "npu"),
+    ),
+    Door(
+        "LMCache", "lmcache", "lmcache.device_plugins", "accel_train.doors.lmcache", ">=0.5,<0.6", "0.5.6",
+        "", _DOORS, own=("cuda",),
+    ),
+    Door(
+        "bitsandbytes", "bitsandbytes", "bitsandbytes.backends", "accel_train.doors.bitsandbytes",
+        ">=0.50,<0.51", "0.50.2", "no kernels come with it: its PyTorch ones serve", _DOORS,
+        own=("cuda", "xpu", "hpu"),
+    ),
+    # A vendor derives from these.
+    Door(
+        "vLLM", "vllm", "", "accel_train.doors.vllm", ">=0.31", "0.33.0",
+        "only a vendor's own Platform can use it: attention, kernels and workers are the vendor's",
+        _DOORS, own=("cuda", "xpu", "tpu"),
+    ),
+    # No door, or none of use.
+    Door(
+        "SGLang", "sglang", "sglang.srt.platforms", "", "", "0.5.23",
+        "a vendor writes its platform: 5 of the interface's 21 members take effect",
+        _DOORS, own=("cuda", "xpu", "hpu", "npu"),
+    ),
+    Door(
+        "axolotl", "axolotl", "axolotl.plugins", "", "", "0.21.0",
+        "no adapter: it trains with Transformers' arguments, which a plugin cannot replace",
+        _DOORS, own=("cuda", "mps", "npu"),
+    ),
+    Door(
+        "NeMo", "nemo-toolkit", "", "", "", "3.0.0",
+        "no adapter: it trains with Lightning, which takes ours", _DOORS, own=("cuda",),
+    ),
+    Door(
+        "LitGPT", "litgpt", "", "", "", "0.5.13",
+        "it makes its Fabric without an argument for the accelerator (finetune/lora.py:166)",
+        _DOORS, own=("cuda", "mps"),
+    ),
+    Door(
+        "fastai", "fastai", "", "", "", "2.8.12",
+        "its default device is CUDA, MPS or the CPU (torch_core.py:268)", _DOORS, own=("cuda", "mps"),
+    ),
+    Door(
+        "Ignite", "pytorch-ignite", "", "", "", "0.5.5",
+        "its process groups ask torch.cuda for the device (distributed/comp_models/native.py:173)",
+        _DOORS, own=("cuda",),
+    ),
+    Door(
+        "Unsloth", "unsloth", "", "", "", "2026.10.9",
+        "it raises NotImplementedError on any other device (device_type.py:136)",
+        _DOORS, own=("cuda", "xpu", "npu"),
+    ),
+    Door(
+        "torchao", "torchao", "", "", "", "0.18.0",
+        "its kernels are for a list of devices (utils.py:158)", _DOORS, own=("cuda", "xpu", "mps"),
+    ),
+    Door(
+        "Liger", "liger-kernel", "", "", "", "0.8.5",
+        "its Triton kernels are for a list of devices (utils.py:43)", _DOORS, own=("cuda", "npu", "xpu"),
+    ),
+    Door(
+        "FlashInfer", "flashinfer-python", "", "", "", "0.7.2.post1",
+        "its kernels are CUDA's (utils.py:316)", _DOORS, own=("cuda",),
+    ),
+    Door(
+        "Megatron-core", "megatron-core", "", "", "", "0.19.2",
+        "it asks torch.cuda for the device throughout (tensor_parallel/layers.py:305)",
+        _DOORS, own=("cuda",),
+    ),
+    Door(
+        "ms-swift", "ms-swift", "", "", "", "4.6.0",
+        "its device comes from a list (utils/torch_utils.py:123)",
+        _DOORS, own=("cuda", "npu", "musa", "mps"),
+    ),
+    Door(
+        "LLaMA-Factory", "llamafactory", "", "", "", "0.9.5",
+        "its device comes from a list (extras/misc.py:144)", _DOORS, own=("cuda", "xpu", "npu", "mps"),
+    ),
+    Door(
+        "torchtitan", "torchtitan", "", "", "", "0.3.0",
+        "it takes torch's own device, and CUDA before any other (torchtitan/tools/utils.py:55)",
+        _DOORS, own=("cuda", "mps", "xpu", ANY),
+    ),
+    Door(
+        "Ray", "ray", "", "", "", "2.60.0",
+        "its accelerators are a fixed list (_private/accelerators/__init__.py:23): name a resource yourself",
+        _DOORS, own=("cuda", "xpu", "npu", "hpu", "tpu", "mps", "rbln"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,16 @@
+"""torch 2.14 and newer: the process group `staged`, for `init_process_group("staged")` without an import of ours.
+
+torch calls what entry points of group `torch.distributed.backends` name when a program names that backend.
+"""
+
+from __future__ import annotations
+
+import accel_core
+from accel_train.staged import register
+
+__all__ = ["staged"]
+
+
+def staged() -> None:
+    """Register `staged` with torch for the chosen accelerator; what the choice raises reaches the program."""
+    register(accel_core.get_accelerator())

@@ -1,0 +1,130 @@
+"""verl: the chosen accelerator as a platform named `accel`, with verl's FSDP engines for its device type.
+
+verl imports the entry points of group `verl.plugins` while it is imported itself, and calls none: loading
+`loaded` is what registers. Where no platform of verl's own answers, ours does; with `DS_ACCELERATOR` set,
+ours comes first, unless verl has a platform for that device or `VERL_PLATFORM` names one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import cached_property
+from typing import Any
+
+import accel_core
+from accel_core.errors import AccelError
+from accel_core.probing import read_settings
+from accel_train.doors._warned import warned, warning
+from accel_train.launch.communication import communication_of
+
+__all__ = ["Members"]
+
+_STEP = "See why: accel why; or name a platform of verl's own: export VERL_PLATFORM=nvidia"
+#: Device types that verl 0.9.1 has platforms for (plugin/platform/platform_cuda.py:28, platform_npu.py:37).
+_OWN = ("cuda", "npu")
+
+
+def _same(name: str) -> Callable[..., Any]:
+    def member(self: Members, *given: Any, **named: Any) -> Any:
+        return getattr(self.ours, name)(*given, **named)
+
+    return member
+
+
+class Members:
+    """verl's `PlatformBase` for any accelerator; what verl itself has a default for stays verl's."""
+
+    current_device, device_count, set_device = map(_same, ("current_device", "device_count", "set_device"))
+    synchronize, manual_seed, manual_seed_all = map(_same, ("synchronize", "manual_seed", "manual_seed_all"))
+    empty_cache, is_available = map(_same, ("empty_cache", "is_available"))
+    profiler_start = profiler_stop = cudart = lambda self: None
+
+    @cached_property
+    def ours(self) -> accel_core.Accelerator:
+        """The accelerator that this process chose."""
+        return accel_core.get_accelerator()
+
+    device_name = property(lambda self: self.ours.device_type)
+
+    @property
+    def device_module(self) -> Any:
+        """`torch.<device type>`, of which verl calls many functions; raises torch's error without one."""
+        return importlib.import_module("torch").get_device_module(self.ours.device_type)
+
+    @property
+    def vendor_name(self) -> str:
+        """The backend's name. verl asks where it looks up an engine: ours are registered by then."""
+        fsdp = importlib.import_module("verl.workers.engine.fsdp.transformer_impl")
+        add = fsdp.EngineRegistry.register
+        for kind, made in (("language", fsdp.FSDPEngineWithLMHead), ("value", fsdp.FSDPEngineWithValueHead)):
+            with suppress(AssertionError):  # verl's word for one that is registered
+                add(model_type=f"{kind}_model", backend=["fsdp", "fsdp2"], device=self.device_name)(made)
+        return self.ours.name
+
+    def is_platform_available(self, use_smi_check: bool = False) -> bool:
+        """Whether the choice is an accelerator; an error, which verl logs at DEBUG, becomes a warning."""
+        with warned("verl", _STEP):
+            return self.ours.is_accelerator()
+        return False
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
+        """The compute capability, where the vendor defines one."""
+        return self.ours.device_properties(device_index).capability or (None, None)
+
+    def set_allocator_settings(self, settings: str) -> None:
+        """Hand the settings to the vendor's allocator; warns where it takes none."""
+        memory = getattr(self.device_module, "memory", None)
+        if not hasattr(memory, "_set_allocator_settings"):
+            return warning(f"{self.ours.name} has no allocator settings: {settings} changes nothing there")
+        return memory._set_allocator_settings(settings)
+
+    def communication_backend_name(self) -> str:
+        """torch.distributed's backend, `staged` included, which is registered by then."""
+        return communication_of(self.ours)
+
+    def visible_devices_envvar(self) -> str:
+        """The visible-devices variable that wins; empty for a device without any."""
+        return next(iter(self.ours.visible_devices_envs()), "")
+
+    def nvtx_range(self, msg: str) -> AbstractContextManager[None]:
+        """A range in the vendor's profiler."""
+        return self.ours.range(msg)
+
+    def ray_resource_name(self) -> str:
+        """Ray's name of the device; the backend's, for `ray start --resources`, where Ray has none."""
+        return dict(self.ours.backend.granted_by).get("ray", self.ours.name)
+
+    def ray_noset_envvars(self) -> list[str]:
+        """The variables that keep Ray from setting the visible-devices variable."""
+        return [word for by, word in self.ours.backend.granted_by if by == "ray_noset"]
+
+    def is_ipc_supported(self) -> bool:
+        """Whether tensors can be shared by handle: known of CUDA alone; verl copies through the host else."""
+        return self.device_name == "cuda"
+
+
+def _register() -> None:
+    platforms = importlib.import_module("verl.plugin.platform")
+    made = type("AccelPlatform", (Members, platforms.PlatformBase), {})
+    if made.__abstractmethods__:
+        raise TypeError(f"this verl wants members that accel-train lacks: {', '.join(made.__abstractmethods__)}")
+    platforms.PlatformRegistry.register(platform="accel")(made)
+    if read_settings().pins and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):
+        platforms.set_platform(made())
+
+
+def _is_verls(platform: Members) -> bool:
+    try:
+        return platform.device_name in _OWN
+    except AccelError:  # a pin that cannot be followed: ours raises it where verl does not hide it
+        return False
+
+
+def __getattr__(name: str) -> None:
+    if name != "loaded":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with warned("verl", _STEP):
+        _register()

@@ -1,0 +1,110 @@
+"""vLLM: the device half of a vendor's own `Platform`, made from its declaration.
+
+    from accel_train.doors.vllm import DeviceMembers
+    from vllm.platforms.interface import Platform, PlatformEnum
+
+    class AcmePlatform(DeviceMembers, Platform):
+        backend = ACME  # the plugin's `accel_core.Backend`
+        _enum = PlatformEnum.OOT
+
+The other half stays the vendor's: attention, quantization, workers, configuration. What the class itself
+defines wins. Importing this module imports no vLLM and no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import accel_core
+from accel_core.errors import InvalidBackendError, UnsupportedError
+from accel_train.launch.communication import communication_of
+from accel_train.loading import can_pin_memory
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["DeviceMembers"]
+
+
+class DeviceMembers:
+    """Put before vLLM's `Platform`: its members that speak of devices, for the backend `backend`.
+
+    Facts are set when the class is made; the rest asks the accelerator, which starts at the first question.
+    """
+
+    backend: accel_core.Backend
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        declared = getattr(cls, "backend", None)
+        if not isinstance(declared, accel_core.Backend):
+            raise InvalidBackendError(f"{cls.__name__}.backend is {declared!r}, expected an accel_core.Backend")
+        facts: dict[str, Any] = {
+            "device_name": declared.name,
+            "device_type": declared.device_type,
+            "dispatch_key": "PrivateUse1" if declared.private_use1 else declared.device_type.upper(),
+            "ray_device_key": dict(declared.granted_by).get("ray", ""),
+            "ray_noset_device_env_vars": [word for by, word in declared.granted_by if by == "ray_noset"],
+            **{"device_control_env_var": name for name in declared.visible_devices[:1]},
+        }
+        for name in facts.keys() - vars(cls).keys():
+            setattr(cls, name, facts[name])
+
+    @classmethod
+    def _ours(cls) -> accel_core.Accelerator:
+        return accel_core.accelerator(cls.backend.name)
+
+    @classmethod
+    def _fact(cls, name: str, device_id: int) -> Any:
+        if (value := getattr(cls._ours().device_properties(device_id), name)) is None:
+            raise UnsupportedError(f"{cls.backend.name} reports no {name} of its devices")
+        return value
+
+    dist_backend = property(lambda self: communication_of(self._ours()))
+    simple_compile_backend = property(lambda self: self._ours().get_compile_backend())
+    get_compile_backend = classmethod(lambda cls: cls._ours().get_compile_backend())
+    supports_fp8 = classmethod(lambda cls: cls._ours().is_fp8_supported())
+    is_pin_memory_available = classmethod(lambda cls: can_pin_memory(cls._ours()))
+    manual_seed_all = classmethod(lambda cls, seed: cls._ours().manual_seed_all(seed))
+    set_device = classmethod(lambda cls, device: cls._ours().set_device(device))
+    get_device_name = classmethod(lambda cls, device_id=0: cls._fact("name", device_id))
+    get_device_uuid = classmethod(lambda cls, device_id=0: cls._fact("uuid", device_id))
+    num_compute_units = classmethod(lambda cls, device_id=0: cls._fact("multiprocessors", device_id))
+    get_device_total_memory = classmethod(lambda cls, device_id=0: cls._ours().total_memory(device_id))
+
+    @property
+    def supported_dtypes(self) -> list[torch.dtype]:
+        """The data types that models may have here, in vLLM's order of preference."""
+        torch, held = importlib.import_module("torch"), self._ours().supported_dtypes()
+        return [dtype for dtype in (torch.bfloat16, torch.float16, torch.float32) if dtype in held]
+
+    @classmethod
+    def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
+        """Raise `ValueError` for a data type that the device does not have."""
+        if dtype not in (held := cls._ours().supported_dtypes()):
+            raise ValueError(f"{cls.backend.name} has no {dtype}, expected one of {', '.join(map(str, held))}")
+
+    @classmethod
+    def get_device_capability(cls, device_id: int = 0) -> Any:
+        """CUDA's compute capability; `None` for others, which vLLM would compare with CUDA's."""
+        found = cls._ours().device_properties(device_id).capability
+        if found is None or cls.backend.device_type != "cuda":
+            return None
+        return importlib.import_module("vllm.platforms.interface").DeviceCapability(*found)
+
+    @classmethod
+    def get_current_memory_usage(cls, device: Any = None) -> float:
+        """Bytes in use, from a peak that starts anew."""
+        cls._ours().reset_peak_memory_stats(device)
+        return float(cls._ours().max_memory_allocated(device))
+
+    @classmethod
+    def is_integrated_gpu(cls, device_id: int = 0) -> bool:
+        """Whether the device shares the host's memory."""
+        return bool(cls._ours().device_properties(device_id).integrated)
+
+    @classmethod
+    def get_all_gpu_pci_bus_ids(cls) -> dict[int, str]:
+        """The PCI address of each device."""
+        return {index: cls._fact("pci_address", index) for index in range(cls._ours().device_count())}

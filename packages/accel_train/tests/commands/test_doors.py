@@ -1,0 +1,130 @@
+"""`accel doors`: which installed frameworks take the accelerator, from metadata."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from accel_train.commands import doors
+from accel_train.commands.doors import Asked, standing_of
+from accel_train.doors.catalogue import ANY, DOORS, Door
+
+ACME = Asked("acme", "accel-acme", "acme")
+#: Its own group, which this distribution has no entry point in.
+LATER = Door(
+    "Later", "later", "later.plugins", "accel_train.doors.later", ">=2,<3", "2.1", "", "docs/howto/x.md"
+)
+CALLED = Door(
+    "Called", "called", "", "accel_train.loading", ">=2,<3", "2.1", "", "docs/howto/x.md", own=("npu",)
+)
+FRAMEWORKS = frozenset({"torch", "transformers", "accelerate", "lightning", "deepspeed", "verl", "trl"})
+
+
+def test_the_catalogue_is_whole():
+    assert len({door.name for door in DOORS}) == len(DOORS)
+    for door in DOORS:
+        Version(door.tested)
+        assert door.url.startswith("docs/howto/"), door
+        assert door.adapter or door.half, f"{door.name} is shut, and no reason is given"
+        if door.adapter:
+            assert SpecifierSet(door.needs).contains(door.tested), door
+            assert door.adapter.startswith("accel_train."), door
+
+
+def test_every_door_that_a_framework_opens_by_itself_is_in_the_catalogue():
+    """An entry point of ours in another project's group has its row."""
+    ours = metadata.distribution("accel-train").entry_points
+    foreign = {(e.group, e.module) for e in ours if not e.group.startswith("accel.")}
+    foreign.discard(("torch.backends", "accel_train_startup"))  # the start of activations, and no door
+    known = {(door.group, door.adapter.partition(":")[0]) for door in DOORS}
+    assert foreign <= known
+
+
+@pytest.mark.parametrize(
+    ("door", "asked", "release", "state", "words"),
+    [
+        (CALLED, ACME, "2.1", "open", "call accel_train.loading"),
+        (CALLED, ACME, "", "open", "call accel_train.loading"),
+        (CALLED._replace(half="no fp16"), ACME, "2.1", "half", "call accel_train.loading; no fp16"),
+        (CALLED, ACME, "3.0", "half", "newer than the tested 2.1"),
+        (CALLED, ACME, "3.0.dev1+gabc", "half", "its door may have moved"),
+        (CALLED, ACME, "1.9", "shut", "too old: needs called>=2,<3"),
+        (CALLED, ACME, "a checkout", "half", "cannot be compared with 2.1"),
+        (CALLED, Asked("npu", "accel-npu", "npu"), "1.9", "own", "it drives npu by itself"),
+        (CALLED, Asked("supa", "accel-supa", "supa", "npu"), "2.1", "own", "it drives npu by itself"),
+        (CALLED, Asked("cpu", "accel-core", "cpu"), "2.1", "own", "the CPU needs no door"),
+        (CALLED._replace(adapter="accel_train.nothing"), ACME, "2.1", "shut", "has no accel_train.nothing"),
+        (LATER, ACME, "2.1", "shut", "has no entry point in later.plugins"),
+        (LATER._replace(adapter="", half="it is CUDA's"), ACME, "2.1", "shut", "it is CUDA's"),
+        (LATER._replace(own=(ANY,), half="CUDA first"), ACME, "2.1", "half", "CUDA first"),
+    ],
+)
+def test_how_a_door_stands(door, asked, release, state, words):
+    standing = standing_of(door, asked, release)
+    assert standing.state == state
+    assert words in standing.why
+
+
+def test_a_declared_entry_point_opens_the_door():
+    (entry_point,) = metadata.entry_points(group="accel.process_groups", name="staged")
+    door = LATER._replace(group="accel.process_groups", adapter=entry_point.module)
+    assert standing_of(door, ACME, "2.1") == ("open", "by itself, as 'staged' in accel.process_groups")
+
+
+@pytest.fixture
+def frameworks(accel):
+    """Metadata of frameworks, of which no module is there; and a card that none of them knows."""
+    for name, version in {"accelerate": "1.15.0", "transformers": "6.0.0", "fastai": "2.8.12"}.items():
+        accel.world.distribution(name, version)
+    accel.world.backend("card", 990)
+    return accel
+
+
+def test_the_installed_frameworks_are_listed_and_none_is_imported(frameworks):
+    done = frameworks("doors", "card", torch=False, watched=FRAMEWORKS)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.endswith("loaded: []")
+    rows = {line.split("  ")[0]: " ".join(line.split()) for line in done.stdout.splitlines()}
+    assert "1.15.0 half call accel_train.accelerate;" in rows["Accelerate"]
+    assert "6.0.0 half newer than the tested" in rows["Transformers"]
+    assert "2.8.12 shut its default device is CUDA" in rows["fastai"]
+    assert "DeepSpeed" not in rows
+    assert "For card (accel-card). Another backend: accel doors NAME." in done.stdout
+    assert f"{len(DOORS) - 3} frameworks not installed: accel doors --all" in done.stdout
+    every = frameworks("doors", "card", "--all", torch=False, COLUMNS="80").stdout
+    assert all(door.name in every for door in DOORS)
+    assert max(map(len, every.splitlines())) <= 80
+
+
+def test_the_chosen_accelerator_is_asked_what_it_is(accel):
+    accel.install_card()
+    accel.world.distribution("accelerate", "1.15.0")
+    document = accel.json("doors")
+    assert (document["name"], document["distribution"], document["device_type"]) == (
+        "card", "accel-card", "card",
+    )  # fmt: skip
+    (row,) = [each for each in document["doors"] if each["framework"] == "Accelerate"]
+    assert (row["installed"], row["state"]) == ("1.15.0", "half")
+
+
+def test_no_framework_at_all_is_a_sentence(accel):
+    done = accel("doors", "cpu", torch=False)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0].startswith("For cpu (accel-core).")
+    assert "FRAMEWORK" not in done.stdout
+
+
+def test_a_backend_that_is_missing_or_broken_is_an_error(accel):
+    message = accel.json("doors", "nowhere", status=1)["error"]["message"]
+    assert "accel doors nowhere: no installed distribution declares nowhere" in message
+    accel.world.plugin("bad", "raise OSError('libbad.so')")
+    message = accel.json("doors", "bad", status=1)["error"]["message"]
+    assert "libbad.so" in message
+    assert message.endswith("See: accel why bad")
+
+
+def test_styles_cover_the_states():
+    assert set(doors._STYLES) == {"own", "open", "half", "shut"}

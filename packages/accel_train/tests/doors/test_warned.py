@@ -1,0 +1,24 @@
+"""A door that stays shut says so once, and ends nobody's import."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from accel_train.doors._warned import warned
+
+
+def test_an_error_becomes_one_warning() -> None:
+    with pytest.warns(RuntimeWarning) as seen, warned("verl", "See why: accel why"):
+        raise ValueError("no device.")
+    assert [str(one.message) for one in seen] == [
+        "verl does not get accel's accelerator: ValueError: no device. See why: accel why"
+    ]
+
+
+def test_where_warnings_are_errors_it_stays_a_warning() -> None:
+    with pytest.warns(RuntimeWarning, match="bitsandbytes does not get"):
+        warnings.simplefilter("error")
+        with warned("bitsandbytes", "See why: accel why"):
+            raise ValueError("no device")

@@ -1,0 +1,13 @@
+"""The vendor's instructions, for `accel setup`: no public table has its releases.
+
+Entry point `mlu` of group `accel.recipes`; docs/howto/setup.md describes the keys.
+"""
+
+from __future__ import annotations
+
+__all__ = ["RECIPE"]
+
+RECIPE = {
+    "url": "https://github.com/Cambricon/torch_mlu",
+    "note": "Cambricon gives torch_mlu with its Neuware, from its developer site",
+}
