@@ -108,7 +108,7 @@ def _compiler_for(device_type: str) -> str:
         import torch._dynamo
 
         default = getattr(torch.compiler, "get_default_backend", lambda: "inductor")()
-        if isinstance(default, str) and default != "inductor":
+        if isinstance(default, str) and default not in ("inductor", "accel"):
             return default
         if device_type in torch._dynamo.list_backends(exclude_tags=()):
             return device_type

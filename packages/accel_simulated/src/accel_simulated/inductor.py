@@ -60,6 +60,7 @@ def _interface(base: type[DeviceInterface], name: str) -> type[DeviceInterface]:
         set_device = staticmethod(accelerator.set_device_index)
         device_count = staticmethod(accelerator.device_count)
         is_available = staticmethod(accelerator.is_available)
+        stream = staticmethod(of_vendor.stream)
         current_stream = staticmethod(accelerator.current_stream)
         set_stream = staticmethod(accelerator.set_stream)
         synchronize = staticmethod(accelerator.synchronize)
@@ -96,6 +97,13 @@ def _add_code(cpp: ModuleType, name: str) -> None:
     # And what it takes for the backend of every device that it does not know.
     config.cuda_backend = "cpp"  # type: ignore[assignment]
 
+    class Scheduling(cpp.CppScheduling):  # type: ignore[misc, name-defined]
+        """Writes each kernel's call at once: a wait, an event or a stream may come next."""
+
+        def codegen_node(self, node: Any) -> None:
+            super().codegen_node(node)
+            self.flush()
+
     class Subgraph(_calling(wrapper.SubgraphPythonWrapperCodegen, name)):  # type: ignore[misc]
         """The function of a part of a graph."""
 
@@ -106,7 +114,7 @@ def _add_code(cpp: ModuleType, name: str) -> None:
         def create(is_subgraph: bool, *arguments: Any) -> Any:
             return Subgraph(*arguments) if is_subgraph else Wrapper()
 
-    common.register_backend_for_device(name, cpp.CppScheduling, Wrapper)
+    common.register_backend_for_device(name, Scheduling, Wrapper)
     common.register_device_op_overrides(name, _overrides(common))
 
 
@@ -141,6 +149,25 @@ def _calling(base: type, name: str) -> type:
             self.add_import_once(f"from {__name__} import begin_kernel")
             self.writeline(f"begin_kernel({device.index})")
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
+
+        def codegen_cuda_stream_enter(self, stream_idx: int) -> Any:
+            # inductor names the streams where it enters a device's guard, which only its own devices have.
+            if not self.__dict__.setdefault("_streams_named", False):
+                self._streams_named = True
+                self._name_streams()
+            return super().codegen_cuda_stream_enter(stream_idx)
+
+        def _name_streams(self) -> None:
+            from torch._inductor.stream_utils import get_stream_name
+            from torch._inductor.virtualized import V
+
+            scheduler: Any = V.graph.scheduler
+            lookup = "get_external_object_by_index"
+            self.add_import_once(f"from torch._dynamo.graph_bytecode_inputs import {lookup}")
+            current = f"torch.accelerator.current_stream({scheduler.current_device.index})"
+            self.writeline(f"{get_stream_name(0)} = {current}")
+            for stream, of_user in scheduler.stream_idx_to_user_obj_idx.items():
+                self.writeline(f"{get_stream_name(stream)} = {lookup}({of_user})")
 
         def make_allocation(self, name: str, device: Any, *arguments: Any, **more: Any) -> str:
             # For devices that it does not know it has no guard, and leaves the index out all the same.

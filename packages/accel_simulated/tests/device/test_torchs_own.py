@@ -32,6 +32,7 @@ def test_compiled_code_runs_on_the_device(simulated: Callable[..., Any]) -> None
     assert told["places"] == ["acme:1"]
     assert told["chosen"] == "inductor"
     assert told["values"] == [1.0, 5.0]
+    assert told["waits and streams"] == [[3.0, 2.0]] * 3
     assert "kernel 1 failed (requested)" in told["failed"]
     assert "a kernel of torch.compile's is not permitted while the stream is capturing" in told["captured"]
 

@@ -15,6 +15,7 @@ from accel_core.probing import require_release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from accel_train.compiling import default_compiler
     from accel_train.launch.environment import as_deepspeed, as_shell, forwarded
     from accel_train.launch.process_group import ProcessGroupOptions, RankContext, init_process_group
     from accel_train.loading import can_pin_memory
@@ -29,6 +30,7 @@ _HOME = {
     "as_deepspeed": "launch.environment",
     "as_shell": "launch.environment",
     "can_pin_memory": "loading",
+    "default_compiler": "compiling",
     "forwarded": "launch.environment",
     "init_process_group": "launch.process_group",
 }
@@ -41,6 +43,7 @@ __all__ = [
     "as_deepspeed",
     "as_shell",
     "can_pin_memory",
+    "default_compiler",
     "forwarded",
     "init_process_group",
 ]

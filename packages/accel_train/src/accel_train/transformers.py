@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import accel_core
 from accel_core.errors import IntegrationError
 from accel_train.accelerate import partial_state
+from accel_train.compiling import checked_compiler
 from accel_train.loading import can_pin_memory
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class AcceleratorArguments:
     library. `use_cpu=True` must agree with the choice, and `bf16=True` is taken where the accelerator trains
     in bfloat16, whether Transformers know its vendor or not. Raises what `partial_state` raises, and
     `IntegrationError` for what Transformers would do on another device than the chosen one. Its
-    `dataloader_pin_memory` is on where the device has page-locked memory.
+    `dataloader_pin_memory` is on where the device has page-locked memory. `torch_compile=True` without a
+    backend takes the accelerator's compiler.
     """
 
     if TYPE_CHECKING:  # of `TrainingArguments`
@@ -47,8 +49,13 @@ class AcceleratorArguments:
         bf16: bool | None
         bf16_full_eval: bool
         dataloader_pin_memory: bool
+        torch_compile: bool
+        torch_compile_backend: str | None
+        torch_compile_mode: str | None
 
     def _validate_args(self) -> None:
+        if self.torch_compile or self.torch_compile_mode or self.torch_compile_backend:
+            self.torch_compile_backend = _listed_compiler(self.torch_compile_backend or "")
         # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
         asked = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
@@ -84,3 +91,15 @@ class AcceleratorArguments:
         self.dataloader_pin_memory = self.dataloader_pin_memory and (is_cpu or can_pin_memory(ours))
         device: torch.device = self.distributed_state.device
         return device
+
+
+def _listed_compiler(named: str) -> str:
+    """The compiler's name, where Accelerate's closed list has it; without one Transformers take inductor."""
+    compiler = checked_compiler(accel_core.get_accelerator(), named)
+    utils = importlib.import_module("accelerate.utils")
+    if compiler.upper() in [each.value for each in utils.DynamoBackend]:
+        return compiler
+    raise IntegrationError(
+        f"torch_compile: the compiler is {compiler!r}, which Accelerate's list (DynamoBackend) lacks. Leave "
+        'torch_compile out, and compile before the trainer is made: model.compile(backend="accel")'
+    )

@@ -27,6 +27,7 @@ def everything(vendor: str) -> dict[str, Any]:
         ),
         "places": sorted({str(each.device) for each in (*aot, *inductor)}),
         **_kernels(vendor),
+        "waits and streams": _waits_and_streams(vendor),
     }
 
 
@@ -90,3 +91,34 @@ def _kernels(vendor: str) -> dict[str, Any]:
             scaled(on_device)
 
     return {"values": sorted(ordered), "failed": said(fail), "captured": said(capture)}
+
+
+def _waits_and_streams(vendor: str) -> list[list[float]]:
+    """Values of functions with a wait, an event and a stream of their own, forward and backward."""
+
+    def waits(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        torch.accelerator.synchronize()
+        return y + 1
+
+    def event(x: torch.Tensor) -> torch.Tensor:
+        stream, done = torch.accelerator.current_stream(), torch.Event(device=vendor)
+        y = x * 2
+        done.record(stream)
+        stream.wait_event(done)
+        return y + 1
+
+    def stream(x: torch.Tensor) -> torch.Tensor:
+        side = torch.Stream(device=vendor)
+        with side:
+            y = x * 2
+        torch.accelerator.current_stream().wait_stream(side)
+        return y + 1
+
+    values = []
+    for function in (waits, event, stream):
+        x = torch.ones(1, device=vendor, requires_grad=True)
+        out = torch.compile(function, backend="inductor", fullgraph=True)(x)
+        out.backward()
+        values.append([out.item(), x.grad.item() if x.grad is not None else 0.0])
+    return values

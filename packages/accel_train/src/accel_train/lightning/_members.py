@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import accel_core
 from accel_core.errors import AccelError, IntegrationError
 from accel_core.probing import import_torch
+from accel_train.compiling import while_training
 from accel_train.launch.communication import communication_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class AcceleratorMembers:
     """
 
     backend_name: ClassVar[str]
+    #: From `setup_device` to `teardown`: torch.compile's default is the device's compiler.
+    _compiling: AbstractContextManager[None] | None = None
 
     @classmethod
     def ours(cls) -> Accelerator:
@@ -40,7 +44,10 @@ class AcceleratorMembers:
         return accel_core.accelerator(cls.backend_name)
 
     def setup_device(self, device: torch.device) -> None:
-        """Select the device for this process. Raises `IntegrationError` for one of another type."""
+        """Select the device for this process, and its compiler where torch.compile is given none.
+
+        Raises `IntegrationError` for a device of another type.
+        """
         ours = self.ours()
         if device.type != ours.device().type:
             raise IntegrationError(
@@ -50,6 +57,9 @@ class AcceleratorMembers:
             )
         if device.index is not None:
             ours.set_device(device.index)
+        if self._compiling is None:
+            self._compiling = while_training(ours)
+            self._compiling.__enter__()
 
     def setup(self, trainer: Any) -> None:
         """Called by the `Trainer`. Raises `IntegrationError` where autocast is meant for another device."""
@@ -62,7 +72,10 @@ class AcceleratorMembers:
             )
 
     def teardown(self) -> None:
-        """Give cached memory back to the device."""
+        """Give cached memory back to the device, and torch.compile its default."""
+        if self._compiling is not None:
+            self._compiling.__exit__(None, None, None)
+            self._compiling = None
         self.ours().empty_cache()
 
     def get_device_stats(self, device: torch.device) -> dict[str, float]:

@@ -1,0 +1,162 @@
+"""torch.compile's default compiler: the chosen accelerator's, for a block or while a framework trains.
+
+Importing this module imports no torch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import accel_core
+from accel_core.errors import UnsupportedError
+from accel_core.probing import import_torch
+from accel_train.device_interface import register
+
+if TYPE_CHECKING:
+    from accel_core import Accelerator
+
+__all__ = [
+    "DOOR", "checked_compiler", "compiler_of", "default_compiler", "known_to_inductor", "refused",
+    "while_training",
+]  # fmt: skip
+
+#: Our name among torch.compile's backends, an entry point in `torch_dynamo_backends`.
+DOOR = "accel"
+_INDUCTOR = "inductor"
+#: Device types for which every inductor generates code.
+_INDUCTORS_OWN = ("cpu", "cuda", "xpu", "mps", "mtia")
+
+
+@contextmanager
+def default_compiler(accelerator: Accelerator | None = None) -> Iterator[str]:
+    """Make `torch.compile` without `backend=` use the accelerator's compiler; also a decorator.
+
+    `None` means the current accelerator. Gives the compiler's name, and sets torch's default, which holds for
+    all threads; the end of the block puts back what was there, also where blocks of several threads overlap.
+    A function compiled in the block keeps its compiler.
+
+    Raises `UnsupportedError` for a compiler that cannot serve: one that torch does not list, inductor without
+    code for the device type, or, in torch before 2.13, any but inductor, as there is no default to set.
+    """
+    asked = accel_core.get_accelerator() if accelerator is None else accelerator
+    compiler = checked_compiler(asked)
+    register(asked)
+    torch = import_torch()
+    if hasattr(torch.compiler, "set_default_backend"):
+        with _default(compiler):
+            yield compiler
+    elif compiler == _INDUCTOR:  # what torch takes anyway
+        yield compiler
+    else:
+        raise UnsupportedError(
+            f"torch {torch.__version__} has no default compiler that could be set: "
+            f"torch.compiler.set_default_backend is there from 2.13 on. Name the compiler: "
+            f'torch.compile(model, backend="{DOOR}")'
+        )
+
+
+@contextmanager
+def while_training(accelerator: Accelerator) -> Iterator[None]:
+    """For integrations: the same where torch's own default is wrong for the device, and at no cost.
+
+    The compiler is looked up by the first `torch.compile`, so a program that compiles nothing gets no error.
+    A default that somebody has set stays.
+    """
+    torch = import_torch()
+    if (
+        accelerator.device_type in _INDUCTORS_OWN
+        or not hasattr(torch.compiler, "set_default_backend")
+        or torch.compiler.get_default_backend() not in (_INDUCTOR, DOOR)
+    ):
+        yield
+        return
+    register(accelerator)
+    with _default(DOOR):
+        yield
+
+
+def checked_compiler(accelerator: Accelerator, named: str = "") -> str:
+    """The accelerator's compiler, or the one that is named, checked before anything compiles.
+
+    A declaration of inductor is believed: a vendor may register its code as late as inductor is called.
+    Raises `UnsupportedError`.
+    """
+    compiler = named if named not in ("", DOOR) else compiler_of(accelerator)
+    declared = accelerator.backend.compile_backend == _INDUCTOR
+    if compiler == _INDUCTOR and not declared and not known_to_inductor(accelerator.device_type):
+        raise refused(accelerator.device_type)
+    return compiler
+
+
+def compiler_of(accelerator: Accelerator) -> str:
+    """The name of its compiler, held against torch's list. Raises `UnsupportedError`."""
+    from torch._dynamo import lookup_backend
+    from torch._dynamo.exc import InvalidBackend
+
+    compiler = accelerator.get_compile_backend()
+    own = compiler == DOOR
+    try:
+        if not own:
+            lookup_backend(compiler)
+            return compiler
+    except InvalidBackend:
+        pass
+    why = "which stands for the accelerator's own" if own else "which torch._dynamo.list_backends(None) lacks"
+    raise UnsupportedError(
+        f"{accelerator.name}: its compiler is called {compiler!r}, {why}. Name one for this process: "
+        'accel_core.get_accelerator().set_compile_backend("aot_eager")'
+    )
+
+
+def known_to_inductor(device_type: str) -> bool:
+    """Whether inductor has code for tensors of that type, by its table, which takes seconds to import."""
+    if device_type in _INDUCTORS_OWN:
+        return True
+    from torch._inductor.codegen import common
+
+    # Before torch 2.9 it was called where the graph is lowered, under another name.
+    getattr(common, "init_backend_registration", lambda: None)()
+    return common.get_scheduling_for_device(device_type) is not None
+
+
+def refused(device_type: str) -> UnsupportedError:
+    """The error for inductor on a device that it has no code for."""
+    return UnsupportedError(
+        f"inductor has no code for device type {device_type!r}: neither torch nor the vendor registers any. "
+        'aot_eager compiles for every device: torch.compile(model, backend="aot_eager"), or '
+        'accel_core.get_accelerator().set_compile_backend("aot_eager")'
+    )
+
+
+class _Block:
+    """One block that is entered, and what was torch's default before it."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+
+
+_lock = threading.RLock()  # a block that is collected as garbage ends anywhere
+_blocks: list[_Block] = []
+
+
+@contextmanager
+def _default(compiler: str) -> Iterator[None]:
+    """Set torch's default. Blocks may end in any order: each leaves its own mark alone."""
+    torch = import_torch()
+    with _lock:
+        block = _Block(torch.compiler.get_default_backend())
+        _blocks.append(block)
+        torch.compiler.set_default_backend(compiler)
+    try:
+        yield
+    finally:
+        with _lock:
+            place = _blocks.index(block)
+            if place == len(_blocks) - 1:
+                torch.compiler.set_default_backend(block.before)
+            else:
+                _blocks[place + 1].before = block.before
+            del _blocks[place]
