@@ -165,7 +165,7 @@ def test_a_fault_of_ours_keeps_its_traceback(accel):
 
 
 def test_what_breaks_import_torch_is_named_by_every_command(accel):
-    """With both remedies, beside a verdict that does not blame torch."""
+    """A verdict with the same cause has the one remedy; `info` shows no verdict, and gives both."""
     accel.world.module("torch_bad", "raise ImportError('libbad.so')")
     accel.world.distribution("torch-bad", "2.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
