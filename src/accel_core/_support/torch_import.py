@@ -165,7 +165,7 @@ class TorchBuild(NamedTuple):
 
 
 def torch_build() -> TorchBuild | None:
-    """What torch this environment has, read from its files; `None` where there is none."""
+    """Return the build of the installed torch, read from its files; `None` without torch."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "version"):
         version = torch.version

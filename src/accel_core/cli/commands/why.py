@@ -80,7 +80,7 @@ def _choice_page(selection: Selection) -> list[Part]:
 
 
 def _autoload(lines: tuple[str, ...]) -> list[Part]:
-    """What torch's autoload does to a program that imports torch before accel_core."""
+    """List what torch's autoload does to a program that imports torch before accel_core."""
     bullets = [paragraph((text.clean(line), "")) for line in lines]
     return [Heading(text.AUTOLOAD), Bullets(bullets)] if bullets else []
 
