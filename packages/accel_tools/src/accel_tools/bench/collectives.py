@@ -103,7 +103,7 @@ def _row(kind: str, answers: list[dict[str, Any]], how: str) -> Measurement:
 
 
 def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dict[str, Any]], str]:
-    """What each rank measured; or nothing, and why."""
+    """Run the ranks: return what each measured, or nothing and the reason."""
     distributed = import_torch().distributed
     if not distributed.is_available():
         raise LaunchError("this build of torch has no torch.distributed")
@@ -138,7 +138,7 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
 
 
 def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: int) -> dict[str, Any]:
-    """What one rank is told: its place, its cores, its variables."""
+    """Make the job of one rank: its place, its cores, its variables."""
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
     from accel_train.launch.plan import share_out

@@ -172,7 +172,7 @@ def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[Change]:
-    """What both runs have a value of, in the order of `now`."""
+    """Pair the measurements of which both runs have a value, in the order of `now`."""
     known = {measurement.name: measurement for measurement in before}
     return [
         Change(old, new, new.value / old.value)

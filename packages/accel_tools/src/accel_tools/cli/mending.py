@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Mending(NamedTuple):
-    """What is to be mended, and whether each of it is asked for."""
+    """Options of `--fix`: whether to fix, to show only, to ask before each, or to list the fixes."""
 
     fix: bool
     dry_run: bool

@@ -129,7 +129,7 @@ def _topic(
 
 
 def _facts(finding: Finding) -> list[page.Part]:
-    """What was seen: in two columns, or one under the other where names are long, as paths are."""
+    """Lay out the facts: in two columns, or one below the other if names are long, as paths are."""
     facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
         return [page.Facts(facts, indent=5)]

@@ -131,7 +131,7 @@ def _checked(answer: T, kinds: tuple[type, ...]) -> T:
 
 
 def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
-    """What the accelerator is and can do, as JSON can hold it; may initialise the device."""
+    """Describe the accelerator and its capabilities for JSON; may initialise the device."""
     backend = accelerator.backend
     source = backend.provenance
     count = ask("device_count()", accelerator.device_count, int) or 0
@@ -293,7 +293,7 @@ def _problems(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _communication_of(accelerator: Accelerator) -> str:
-    """What a process group would be given; accel-train knows what `accel run` was told, and what serves."""
+    """Return the backend that a process group would use; accel-train knows the options of `accel run`."""
     if not is_installed("accel_train"):
         return accelerator.communication_backend_name()
     from accel_train.launch.communication import communication_of

@@ -43,7 +43,7 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
 
 
 def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
-    """That nothing can be chosen, where no backend's finding has `told` why; what is odd in the settings."""
+    """Yield that nothing can be chosen, unless a finding has `told` why, and faults in the settings."""
     if surveyed.choice is None:
         return
     selection = surveyed.choice.selection
@@ -66,7 +66,7 @@ class _Looker:
         self._told: set[object] = set()
 
     def findings(self, candidate: Candidate | Unloaded, verdict: Verdict) -> Iterator[Finding]:
-        """What there is to say of one candidate: its verdict with all facts, and what is odd besides."""
+        """Yield the findings on one candidate: its verdict with all facts, and other faults."""
         packages = list(self._packages_of(verdict))
         unmet = [need for package in packages for need in self._needs(package)] if _fails(verdict) else []
         level = _level(verdict, self._visit)
@@ -179,7 +179,7 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
 
 
 def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
-    """What else the libraries lack: the loader's message names the first alone."""
+    """Return which other libraries are missing: the loader's message names the first alone."""
     if not _fails(verdict):
         return ""
     if "shared object file" in verdict.cause and (without := why_unknown()):
