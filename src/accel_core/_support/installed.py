@@ -14,16 +14,9 @@ if TYPE_CHECKING:
     from importlib import metadata
 
 __all__ = [
-    "brought_by",
-    "distributions",
-    "entry_points",
-    "folder_of",
-    "identity",
-    "is_installed",
-    "package_folders",
-    "read",
-    "version",
-]
+    "brought_by", "distributions", "entry_points", "folder_of", "identity", "is_installed", "package_folders",
+    "read", "version",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
