@@ -210,7 +210,9 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
     accel.install("off")
     blocked = {"ACCEL_BLOCK": "off"}
     assert "off (accel-off 1.5): blocked" in accel("why", **blocked).stdout
-    assert "priority" not in accel("why", "off", **blocked).stdout
+    alone = accel("why", "off", **blocked).stdout
+    assert "priority" not in alone
+    assert "above it" not in alone
     [row] = [s for s in accel("list", "--all", **blocked).stdout.splitlines() if s.startswith("  off")]
     assert row.split()[3] == "-"
 

@@ -258,6 +258,6 @@ def _why(backend: Backend, root: str) -> tuple[str, str]:
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
     if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"if there are some without {variable}, name in it devices that are there"
+        hint = f"unset {variable}, or name in it devices that exist"
         return f"{reason} with {variable}={os.environ[variable]!r}", hint
     return reason, ""

@@ -141,7 +141,7 @@ class Found(tuple[Candidate | Unloaded, ...]):
         printer.text("\n".join(map(str, self)))
 
     def _repr_html_(self) -> str:
-        rows = ((c.name, c.priority, c.provenance) for c in self)
+        rows = ((c.name, c.priority if isinstance(c, Candidate) else "", c.provenance) for c in self)
         return html_table(("backend", "priority", "from"), *rows)
 
 

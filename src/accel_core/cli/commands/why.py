@@ -217,7 +217,7 @@ def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, i
 def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
     place = f"{standing.rank} of {standing.total}, with priority {v.priority}" if v.device_type else ""
-    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above)
+    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above if v.device_type)
     cause = text.clean(v.cause)
     return [
         paragraph(
