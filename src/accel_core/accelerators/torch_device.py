@@ -430,7 +430,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
                 warnings.warn(
                     f"{self.name}: whether it computes in {dtype} could not be tried, so the answer is no "
-                    f"until it is asked again: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
+                    f"until the next call: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
                     RuntimeWarning,
                     stacklevel=3,
                 )

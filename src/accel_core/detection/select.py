@@ -101,7 +101,7 @@ def _environ(considered: Iterable[Candidate | Unloaded]) -> dict[str, str]:
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     """Settings that contradict one another, or name nothing and are nearly something that there is."""
     notes = [
-        f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
+        f"{name} is not a setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
         notes += _without_its_device(settings, choice)

@@ -260,7 +260,7 @@ def _level_zero(value: str) -> VisibleDevices:
         else:
             raise _refused("level-zero", entry)
     return VisibleDevices(
-        tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is no device" if skipped else ""
+        tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is not a device" if skipped else ""
     )
 
 

@@ -47,8 +47,8 @@ def command(
     """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
-    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 where a backend gave no
-    answer in time, so that what would be chosen is not known.
+    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 if a backend gave
+    no answer in time, so that the choice is not known.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)

@@ -53,7 +53,7 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
-            return _without(Outcome.NOT_MEASURED, "one rank has nobody to send to")
+            return _without(Outcome.NOT_MEASURED, "one rank has no peer to send to")
         shared = not on_host(accelerator) and accelerator.device_count() < count
         how = _how(accelerator, count, shared=shared)
         answers, problem = _run(accelerator, effort, count)

@@ -115,7 +115,7 @@ def read(path: Path) -> Run:
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
     except RecursionError:
-        raise ValueError("it is no JSON that anybody would write") from None
+        raise ValueError("it is nested too deeply") from None
     except ValueError as error:  # of the encoding and of the JSON too
         raise ValueError(f"it is not the output of `accel bench --json`: {error}") from None
     if not isinstance(document, dict) or document.get("document") != KIND:

@@ -237,7 +237,7 @@ def _devices(doc: dict[str, Any]) -> list[page.Part]:
         for device in devices
     ]
     more = doc["device_count"] - len(devices)
-    rest = [page.paragraph((f"{more} more, of which nothing was asked.", ""))] if more else []
+    rest = [page.paragraph((f"{more} more, not examined.", ""))] if more else []
     return [*parts, page.Table(_TITLES, rows), *rest] if rows else parts
 
 
@@ -278,8 +278,8 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                 ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
                 ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
-                ("says yes to", ", ".join(name for name, yes in others.items() if yes)),
-                ("says no to", ", ".join(name for name, yes in others.items() if not yes)),
+                ("supported", ", ".join(name for name, yes in others.items() if yes)),
+                ("not supported", ", ".join(name for name, yes in others.items() if not yes)),
             )
         ),
     ]

@@ -73,7 +73,7 @@ _EVENTS = {
     "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment"),
     "os.unsetenv": (
         "removes the environment variable {}",
-        "leave the environment to whoever runs the program",
+        "leave the environment to the user of the program",
     ),
     "subprocess.Popen": ("starts the process {}", _WITH_THE_DEVICE),
     "os.system": ("starts the process {}", _WITH_THE_DEVICE),

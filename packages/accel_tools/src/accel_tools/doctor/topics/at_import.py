@@ -157,7 +157,7 @@ def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
 
 def _start(file: StartFile) -> _Act:
     name = file.distribution.partition(" ")[0]
-    step = f"pip install --force-reinstall {name}" if name else f"mend or remove {file.path}"
+    step = f"pip install --force-reinstall {name}" if name else f"repair or remove {file.path}"
     return _Act(
         file.path,
         file.distribution or "of no distribution",
