@@ -112,7 +112,9 @@ def _is_home(module: ModuleType) -> bool:
 
 
 def _put(module: Any, accelerator: Accelerator) -> None:
-    NotImplementedBuilder.NAME = NotImplementedBuilder.name = _lists.NOT_IMPLEMENTED
+    missing: Any = NotImplementedBuilder
+    missing.NAME = missing.name = _lists.NOT_IMPLEMENTED
+    missing.BUILD_VAR = ""  # DeepSpeed's setup.py wants one of each builder
     for abstract in _abstract_classes():
         # DeepSpeed wants an instance of its class. Ours can be none at import time, and becomes one here.
         abstract.register(Accelerator)

@@ -33,6 +33,11 @@ OPERATORS = {
     "offloaded optimizer, ZeRO 2": "accel_train.ops.cpu_adam.CPUAdam",
     "offloaded optimizer, ZeRO 3": "accel_train.ops.cpu_adam.CPUAdam",
 }
+#: By day what the others do not cover.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.nightly) if configuration.by_night else name
+    for name, configuration in CONFIGURATIONS.items()
+]
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
 
 
@@ -60,7 +65,7 @@ def farthest(expected: Reports, found: Reports, steps: Iterable[int] = range(STE
     return max(offs)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_deepspeeds_own_accelerator_is_the_reference_and_learns(
     name: str, trainings: Trainings, record: Record
 ) -> None:
@@ -77,7 +82,7 @@ def test_deepspeeds_own_accelerator_is_the_reference_and_learns(
 
 
 @pytest.mark.parametrize("backend", OURS)
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_equals_deepspeeds_own_cpu(name: str, backend: str, trainings: Trainings, record: Record) -> None:
     equals_the_reference(name, backend, trainings.reports(backend, name), trainings, record)
 
@@ -92,7 +97,7 @@ def test_a_patched_deepspeed_does_without_activation(
 
 
 def test_by_day_a_patched_deepspeed_trains_one(trainings: Trainings, record: Record) -> None:
-    name, patch = "ZeRO 1", "native"  # which saves no checkpoint
+    name, patch = "bf16, ZeRO 1", "native"  # which saves no checkpoint
     equals_the_reference(name, patch, trainings.reports(patch, name, alone=True), trainings, record)
 
 

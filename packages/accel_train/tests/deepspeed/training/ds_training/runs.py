@@ -47,22 +47,25 @@ class Trainings:
     ) -> Reports:
         """By rank; raises `AssertionError` with the ranks' output if the training failed.
 
-        The first call trains every configuration, with `alone` only this one.
+        The first call trains all configurations of the day, or of the night; with `alone` only this one.
         """
         if resumed:
             self.reports(backend, name)  # it leaves the checkpoint
-        home = self.folder / f"{backend}{', resumed' if resumed else ''}{f', {name}' if alone else ''}"
+        night = CONFIGURATIONS[name].by_night
+        names = [each for each, configuration in CONFIGURATIONS.items() if configuration.by_night == night]
+        parts = (backend, "resumed" * resumed, "by night" * night, name * alone)
+        home = self.folder / ", ".join(filter(None, parts))
         with locked(Path(f"{home}.lock")):
             if not (home / "done").exists():
                 home.mkdir(exist_ok=True)
-                self._train(backend, home, resumed, [name] if alone else list(CONFIGURATIONS))
+                self._train(backend, home, resumed, [name] if alone else names)
                 (home / "done").touch()
         error = home / f"{name}.error"
         assert not error.exists(), f"{name} on {backend}: {error.read_text()}"
         return [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(RANKS)]
 
     def _train(self, backend: str, home: Path, resumed: bool, names: list[str]) -> None:
-        """All of them in one pair; after a failure another pair takes the rest."""
+        """All of these in one pair; after a failure another pair takes the rest."""
         checkpoints = self.folder / "checkpoints" / backend
         left = [name for name in names if CONFIGURATIONS[name].saves or not resumed]
         if resumed:  # what failed before has no checkpoint
