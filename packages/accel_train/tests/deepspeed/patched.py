@@ -1,4 +1,4 @@
-"""Copies of the installed DeepSpeed with a patch of contrib/, which find accelerators without `activate()`."""
+"""Copies of the installed DeepSpeed with a patch of contrib/, which need no `activate()`."""
 
 from __future__ import annotations
 

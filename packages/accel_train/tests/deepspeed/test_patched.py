@@ -104,7 +104,8 @@ answer(unset=chosen(None), cpu=chosen("cpu"), unknown=chosen("nope"))
 chosen("cpu")
 acme = accel_core.accelerator("acme")
 set_accelerator(acme)
-answer(set=look(), activated=activate().accelerator is acme, kept=deepspeed.runtime.engine.get_accelerator() is acme)
+kept = deepspeed.runtime.engine.get_accelerator()
+answer(set=look(), activated=activate().accelerator is acme, kept=kept is acme)
 from deepspeed.accelerator.cpu_accelerator import CPU_Accelerator
 set_accelerator(CPU_Accelerator())
 answer(class_of_theirs=look(), activated=activate().accelerator.device_name())
@@ -154,7 +155,7 @@ def test_its_own_launcher_and_report(child, on_patched, tmp_path, patch):
     ended = child([*launch, "rank.py"], variables, cwd=tmp_path)
     expected = {"same": True, "name": "acme", "total": 2.0, "activated": True, "visible": "0,1"}
     assert ended.answers == [expected, expected], ended.stderr
-    report = child(["-m", "deepspeed.env_report"], variables)
+    report = child(["-c", "from deepspeed.env_report import cli_main; cli_main()"], variables)
     assert "'acme' (accel-acme 1.0)" in report.stdout, report.stderr
     doctor = ["-m", "accel_core", "doctor", "--topic", "others", "--json", "--timeout", "200"]
     [topic] = json.loads(child(doctor, variables).stdout)["topics"]

@@ -67,9 +67,9 @@ class Configuration:
         }
 
 
-# The order is that of training, in one pair of processes for each backend, and another by night. ZeRO 3 replaces
-# `torch.nn.functional.linear` in the process and leaves it so, and its own rounds otherwise: what comes
-# before is trained as it would be alone. A pipeline leaves its topology behind, so it comes last.
+# The order is that of training, in one pair of processes for each backend by day, and another by night. ZeRO
+# 3 replaces `torch.nn.functional.linear` in the process and leaves it so, and its own rounds otherwise: what
+# comes before is trained as it would be alone. A pipeline leaves its topology behind, so it comes last.
 CONFIGURATIONS = {
     configuration.name: configuration
     for configuration in (

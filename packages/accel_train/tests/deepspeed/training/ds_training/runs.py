@@ -42,9 +42,7 @@ class Trainings:
     #: The variables of a backend's processes.
     environ: Callable[[str], Mapping[str, str]]
 
-    def reports(
-        self, backend: str, name: str, *, resumed: bool = False, alone: bool = False
-    ) -> Reports:
+    def reports(self, backend: str, name: str, *, resumed: bool = False, alone: bool = False) -> Reports:
         """By rank; raises `AssertionError` with the ranks' output if the training failed.
 
         The first call trains all configurations of the day, or of the night; with `alone` only this one.
