@@ -60,13 +60,14 @@ def on_the_cpu() -> None:
     from verl.plugin.platform import PlatformBase, set_platform
     from verl.utils import distributed
 
+    import accel_core
     from accel_train.doors.verl import Members
 
     class Module:
         """Members of `torch.<device type>` that verl calls, which `torch.cpu` lacks."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(Platform().ours, {"get_device_name": "device_name"}.get(name, name))
+            return getattr(accel_core.get_accelerator(), {"get_device_name": "device_name"}.get(name, name))
 
     class Platform(Members, PlatformBase):  # type: ignore[misc]
         device_module = Module()
