@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from accel_tests.children import as_rank
+from accel_tests.ports import free_port
+
 FOLDER, STRATEGY, *OPTIONS = sys.argv[1:]
 SPECIAL = ["<pad>", "<unk>", "<|im_start|>", "<|im_end|>"]
 #: As Qwen's, without a system prompt.
@@ -89,6 +92,8 @@ if STRATEGY == "make":
     sys.exit()
 metrics = folder / f"metrics-{os.getpid()}.jsonl"
 os.environ["VERL_FILE_LOGGER_PATH"] = str(metrics)
+for name, alone in as_rank(0, 1, free_port()).items():  # as torchrun sets them for one rank
+    os.environ.setdefault(name, str(alone))
 sys.argv[1:] = [
     f"data.train_files={folder}/train.parquet", "data.train_batch_size=8", "data.micro_batch_size_per_gpu=4",
     "data.use_dynamic_bsz=False", "data.max_length=32", "data.num_workers=0", f"model.path={folder}/model",
