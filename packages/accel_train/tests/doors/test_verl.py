@@ -60,7 +60,9 @@ def test_a_pin_that_cannot_be_followed_is_an_error_and_not_nvidia(beside: Callab
     assert said[0].startswith("BackendNotFoundError: DS_ACCELERATOR='nothing'")
 
 
-def test_a_setting_that_cannot_be_read_is_a_warning_before_verl_falls_back(beside: Callable[..., Any]) -> None:
+def test_a_setting_that_cannot_be_read_is_a_warning_before_verl_falls_back(
+    beside: Callable[..., Any],
+) -> None:
     name, *said, _ = beside("verl", "verl_platform:failing", environ={"ACCEL_STRICT": "perhaps"}).answer
     assert name == "cuda"  # verl's own last resort
     assert said

@@ -1,4 +1,4 @@
-"""verl's own program for supervised fine-tuning, on a tiny Qwen2: `verl_sft.py FOLDER STRATEGY [OPTION...]`."""
+"""verl's own program for fine-tuning, on a tiny Qwen2: `verl_sft.py FOLDER STRATEGY [OPTION...]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEMPLATE = (
 
 def make(folder: Path) -> None:
     """A model, its tokenizer and 64 additions, made on the spot."""
-    import pandas
+    import pandas as pd
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -39,9 +39,9 @@ def make(folder: Path) -> None:
     tokenizer.save_pretrained(folder / "model")
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, pad_token_id=0,
-        eos_token_id=3,
+        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        tie_word_embeddings=False, pad_token_id=0, eos_token_id=3,
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder / "model")
     pairs = [divmod(random.Random(0).randrange(400) * (row + 1) % 400, 20) for row in range(64)]
@@ -54,11 +54,11 @@ def make(folder: Path) -> None:
         }
         for a, b in pairs
     ]
-    pandas.DataFrame(rows).to_parquet(folder / "train.parquet")
+    pd.DataFrame(rows).to_parquet(folder / "train.parquet")
 
 
 def on_the_cpu() -> None:
-    """verl 0.9.1 has no platform for the CPU: its process group would name cpu twice (utils/distributed.py:63)."""
+    """Train there: verl 0.9.1's own process group would name the CPU twice (utils/distributed.py:63)."""
     import torch
     from verl.plugin.platform import PlatformBase, set_platform
     from verl.utils import distributed

@@ -89,7 +89,7 @@ DOORS = (
     ),
     Door(
         "verl", "verl", "verl.plugins", "accel_train.doors.verl", ">=0.9,<0.10", "0.9.1",
-        "its PPO counts Ray's GPU and NPU alone (single_controller/ray/base.py:230); only FSDP engines are ours",
+        "PPO counts Ray's GPU and NPU alone (single_controller/ray/base.py:230)",
         _DOORS, own=("cuda", "npu"),
     ),
     Door(
@@ -99,8 +99,8 @@ DOORS = (
     ),
     Door(
         "bitsandbytes", "bitsandbytes", "bitsandbytes.backends", "accel_train.doors.bitsandbytes",
-        ">=0.50,<0.51", "0.50.2", "8-bit optimizers have no kernel in plain torch (backends/default/ops.py:552)", _DOORS,
-        own=("cuda", "xpu", "hpu"),
+        ">=0.50,<0.51", "0.50.2", "no 8-bit optimizer in plain torch (backends/default/ops.py:552)",
+        _DOORS, own=("cuda", "xpu", "hpu"),
     ),
     # A vendor derives from these.
     Door(
@@ -111,7 +111,7 @@ DOORS = (
     # No door, or none of use.
     Door(
         "SGLang", "sglang", "sglang.srt.platforms", "", "", "0.5.23",
-        "a vendor writes its platform: 5 of 20 device members take effect (srt/platforms/device_mixin.py:160-223)",
+        "a vendor writes its platform: 5 of 20 members take effect (srt/platforms/device_mixin.py:160)",
         _DOORS, own=("cuda", "xpu", "hpu", "npu"),
     ),
     Door(
@@ -121,7 +121,8 @@ DOORS = (
     ),
     Door(
         "NeMo", "nemo-toolkit", "", "", "", "3.0.0",
-        "no entry points, nor does Lightning have them: call accel_train.lightning.register() first", _DOORS, own=("cuda",),
+        "no entry points, nor does Lightning have them: call accel_train.lightning.register() first",
+        _DOORS, own=("cuda",),
     ),
     Door(
         "LitGPT", "litgpt", "", "", "", "0.5.13",
