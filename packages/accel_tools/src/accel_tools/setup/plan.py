@@ -52,7 +52,6 @@ class Plan(NamedTuple):
     torch_backend: str = ""
     #: Requirements that PyPI has.
     packages: tuple[str, ...] = ()
-    extra_index: str = ""
     parts: tuple[Part, ...] = ()
     #: Why there is no command, and the address to read on at.
     unknown: str = ""
@@ -269,7 +268,6 @@ def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Ver
         torch=f"torch=={row.torch}",
         torch_backend=index,
         packages=row.packages,
-        extra_index=recipe.extra_index,
         parts=tuple(parts),
         url=recipe.url,
     )
