@@ -18,7 +18,6 @@ import accel_core
 from accel_core.errors import AccelError
 from accel_core.probing import read_settings
 from accel_train.doors._warned import warned, warning
-from accel_train.launch.communication import communication_of
 
 __all__ = ["Members"]
 
@@ -78,9 +77,10 @@ class Members:
             return warning(f"{self.ours.name} has no allocator settings: {settings} changes nothing there")
         return memory._set_allocator_settings(settings)
 
-    def communication_backend_name(self) -> str:
+    def communication_backend_name(self) -> Any:
         """torch.distributed's backend, `staged` included, which is registered by then."""
-        return communication_of(self.ours)
+        launch = importlib.import_module("accel_train.launch.communication")
+        return launch.communication_of(self.ours)
 
     def visible_devices_envvar(self) -> str:
         """The visible-devices variable that wins; empty for a device without any."""
