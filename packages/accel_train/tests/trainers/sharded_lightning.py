@@ -50,7 +50,11 @@ def options(strategy: str, own: bool, fabric: bool, sharded: bool) -> dict[str, 
     if strategy == "fsdp":
         given = {"auto_wrap_policy": {nn.Linear}, "state_dict_type": "sharded" if sharded else "full"}
     elif strategy == "model_parallel":
-        given = {"data_parallel_size": RANKS, "tensor_parallel_size": 1, "save_distributed_checkpoint": sharded}
+        given = {
+            "data_parallel_size": RANKS,
+            "tensor_parallel_size": 1,
+            "save_distributed_checkpoint": sharded,
+        }
         given |= {"parallelize_fn": shard} if fabric else {}
     if not own:
         ours = fabric_options if fabric else trainer_options
