@@ -73,8 +73,9 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
         if kwargs.get("backend") is None or kwargs["backend"] not in str(error):
             raise
         raise IntegrationError(
-            f"Accelerate {accelerate.__version__} does not start {ours.name}'s ranks: {error}. Hide the devices "
-            "of another vendor that it puts first; if there are none, it is too old: pip install -U accelerate"
+            f"Accelerate {accelerate.__version__} does not start {ours.name}'s ranks: {error}. Hide "
+            "the devices of another vendor that it puts first; if there are none, it is too old: "
+            "pip install -U accelerate"
         ) from error
     kinds = accelerate.DistributedType
     if is_rank and state.distributed_type == kinds.NO:
@@ -101,8 +102,8 @@ def _as_chosen(state: Any, ours: Accelerator) -> Any:
         return state
     if isinstance(state._shared_state, _State) and state._shared_state.ours is not ours:
         raise IntegrationError(
-            f"partial_state() was called for {state._shared_state.ours.name}, and now for {ours.name}: a process "
-            "has one of Accelerate's states. Name the same backend, or start another process"
+            f"partial_state() was called for {state._shared_state.ours.name}, and now for {ours.name}: "
+            "a process has one of Accelerate's states. Name the same backend, or start another process"
         )
     raise IntegrationError(
         f"Accelerate has chosen {state.device}, and accel_core {ours.name} (device type "

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AcceleratorArguments"]
 
-#: Device types for which Accelerate scales losses, and lets a Trainer have float16 (1.15.0, accelerator.py:571).
+#: Device types for which Accelerate scales losses, as float16 needs (1.15.0, accelerator.py:571).
 _SCALED = ("xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps")
 
 
@@ -59,12 +59,13 @@ class AcceleratorArguments:
         theirs = next((each for each in cls.__mro__ if each.__name__ == "TrainingArguments"), None)
         if theirs is not None and "_setup_devices" not in vars(theirs):
             raise IntegrationError(
-                f"{theirs.__module__}.TrainingArguments has no _setup_devices, in whose place accel_train chooses "
-                "the device: this release of Transformers is not supported. pip install transformers==5.23.0"
+                f"{theirs.__module__}.TrainingArguments has no _setup_devices, in whose place accel_train "
+                "chooses the device: this release of Transformers is not supported. "
+                "pip install transformers==5.23.0"
             )
         if theirs is not None and cls._setup_devices is not AcceleratorArguments._setup_devices:
             raise IntegrationError(
-                f"class {cls.__name__}: Transformers' own arguments stand first, and would choose the device. "
+                f"class {cls.__name__}: Transformers' own arguments stand first and would choose the device. "
                 "Write class Arguments(AcceleratorArguments, TrainingArguments)"
             )
 

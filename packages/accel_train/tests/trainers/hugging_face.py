@@ -1,7 +1,7 @@
 """Trainings with Hugging Face's trainers, one after the other: PEFT, TRL, generation, sentence-transformers.
 
-Its one argument is JSON: `out`, where each rank writes its answers by name; `folder` for checkpoints; `own` for
-their own rules, on the CPU; `jobs`, the names of functions here. Models and tokenizers are made on the spot.
+Its one argument is JSON: `out`, where each rank writes its answers by name; `folder` for checkpoints; `own`
+for their own rules, on the CPU; `jobs`, the names of functions here. Models are made on the spot.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def tokens() -> Dataset:
 
 
 def peft(job: Job) -> dict[str, Any]:
-    """Trainer with LoRA, gradient checkpointing and evaluation, whose best model is loaded at the end; resumed."""
+    """Trainer with LoRA, gradient checkpointing, evaluation, the best model at the end, and resume."""
 
     def trainer() -> Trainer:
         return Trainer(

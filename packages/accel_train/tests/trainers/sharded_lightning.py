@@ -1,7 +1,7 @@
 """Train in shards with Lightning, in one process or several: a list of trainings, one after the other.
 
 Its one argument is JSON: `out`, where each rank writes its answers by name; `folder` for checkpoints; `own`
-for Lightning's own accelerator and strategies, on the CPU; `jobs`, a name and the arguments of `train` for each.
+for Lightning's own accelerator and strategies, on the CPU; `jobs`, names with arguments of `train`.
 """
 
 from __future__ import annotations

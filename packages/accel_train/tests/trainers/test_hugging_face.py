@@ -1,4 +1,4 @@
-"""Hugging Face's trainers on `acme`: each row equals the same training by their own rules on the CPU, to the bit."""
+"""Hugging Face's trainers on `acme`: each row equals their own training on the CPU, to the bit."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ from accel_train.accelerate import partial_state
 
 class Older(accelerate.PartialState):
     def _prepare_backend(self, cpu=False, sagemaker_dp=False, backend=None):
-        return ("gloo", accelerate.DistributedType.MULTI_CPU)  # as 1.1.0 did for a vendor that it did not know
+        return ("gloo", accelerate.DistributedType.MULTI_CPU)  # as 1.1.0 did
 
 accelerate.PartialState = Older
 os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29999")

@@ -1,7 +1,7 @@
 """Lightning in shards on `acme`: FSDP and FSDP2 train as Lightning's own DDP and FSDP2 do on the CPU.
 
-Lightning has no FSDP on the CPU to compare with, since torch has none; DDP does the same sums. One process, and
-two: each goes on from the other's checkpoints, of either device.
+Lightning has no FSDP on the CPU to compare with, since torch has none; DDP does the same sums. One process,
+and two: each goes on from the other's checkpoints, of either device.
 """
 
 from __future__ import annotations

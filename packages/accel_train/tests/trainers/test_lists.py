@@ -1,4 +1,4 @@
-"""Lists of device types that ours repeat are those of the installed Transformers and Accelerate, in their order."""
+"""Lists of device types that we repeat are those of the installed Transformers and Accelerate."""
 
 from __future__ import annotations
 

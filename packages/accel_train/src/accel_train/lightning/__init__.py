@@ -37,8 +37,8 @@ STRATEGY_FSDP = "accel_fsdp"
 #: Our classes by the names that Lightning's strategies have.
 _CLASSES = {"ddp": "DataParallel", "fsdp": "FullySharded", "model_parallel": "ModelParallel"}
 _NO_STRATEGY = (
-    "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its deepspeed is "
-    "for CUDA alone: use DeepSpeed itself, after accel_train.deepspeed.activate()"
+    "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
+    "deepspeed is for CUDA alone: use DeepSpeed itself, after accel_train.deepspeed.activate()"
 )
 
 
