@@ -431,9 +431,11 @@ def trainers(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
-    session.run("python", "tools/run_documents.py", "README.md", "docs/howto/trainers.md", env=CLEAN)
+    pages = ("README.md", "docs/howto/trainers.md", "docs/howto/hugging-face.md")
+    session.run("python", "tools/run_documents.py", *pages, env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
-    measured(session, [*SEVERAL, "packages/accel_train/tests/trainers", NAMED], CLEAN, f"--include={ours}")
+    found = [*SEVERAL, *BY_DAY, "packages/accel_train/tests/trainers", NAMED]
+    measured(session, found, CLEAN, f"--include={ours}")
 
 
 @nox.session
@@ -450,7 +452,7 @@ def doors(session: nox.Session) -> None:
         "bitsandbytes": in_own_folder(session, "of_bitsandbytes", "bitsandbytes==0.50.2"),
     }
     env = {**CLEAN, **{f"ACCEL_DOOR_{name.upper()}": str(home) for name, home in homes.items()}}
-    found = session.posargs or [*SEVERAL, "packages/accel_train/tests/doors", NAMED]
+    found = session.posargs or [*SEVERAL, *BY_DAY, "packages/accel_train/tests/doors", NAMED]
     session.run("python", *PYTEST, *found, env=env)
 
 

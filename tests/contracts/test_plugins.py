@@ -82,10 +82,10 @@ def _lines_of_code(source: str) -> int:
 
 
 def _is_data(node: ast.Assign) -> bool:
-    """Whether this is `NAME = Backend(...)`, `NAME = replace(OTHER, ...)` or `_HINTS = (...)`."""
+    """Whether this is `NAME = Backend(...)`, `NAME = replace(OTHER, ...)` or `_HINTS… = (...)`."""
     if isinstance(node.value, ast.Call):
         return ast.unparse(node.value.func) in ("Backend", "replace")
-    return ast.unparse(node.targets[0]) == "_HINTS" and isinstance(node.value, ast.Tuple)
+    return ast.unparse(node.targets[0]).startswith("_HINTS") and isinstance(node.value, ast.Tuple)
 
 
 def test_it_is_short(plugin):

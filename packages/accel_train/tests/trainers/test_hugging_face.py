@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accel_tests.ports import free_port
 
 for needed in ("torch", "transformers", "trl", "peft", "sentence_transformers"):
     pytest.importorskip(needed)
@@ -131,6 +132,6 @@ except accel_core.IntegrationError as error:
 
 
 def test_an_older_accelerate_is_named(on_acme: Callable[..., Any]) -> None:
-    said = on_acme(OLD).answer
+    said = on_acme(OLD.replace("29999", str(free_port()))).answer
     assert "does not start acme's ranks: Your assigned backend accl is not available, please use gloo" in said
     assert said.endswith("it is too old: pip install -U accelerate")
