@@ -24,8 +24,20 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
     ("machine", "target", "torch", "index", "packages"),
     [
         ({"pci": [H100], "nvidia": "550.54.15"}, "NVIDIA GPU", "torch", "cu129", ("accel-cuda",)),
-        ({"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu126", ("accel-cuda",)),
-        ({"pci": ["10de:1db5/030200", H100], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu132", ("accel-cuda",)),
+        (
+            {"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"},
+            "NVIDIA GPU",
+            "torch",
+            "cu126",
+            ("accel-cuda",),
+        ),
+        (
+            {"pci": ["10de:1db5/030200", H100], "nvidia": "580.65.06"},
+            "NVIDIA GPU",
+            "torch",
+            "cu132",
+            ("accel-cuda",),
+        ),
         ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "torch", "rocm7.2", ("accel-cuda",)),
         ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),

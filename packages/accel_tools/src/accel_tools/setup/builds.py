@@ -65,7 +65,7 @@ RELEASES = {
 #: The newest CUDA build with code for GPUs from Maxwell to Volta, which uv does not ask about.
 LAST_WITH_VOLTA = "cu126"
 VOLTA_SOURCE = "https://github.com/pytorch/pytorch/issues/157517"
-#: The oldest CUDA build of torch 2.6, the oldest torch that accel supports.
+#: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
 #: Of releases that the table lacks, the Pythons of the newest are assumed to have wheels.
 _NEWEST_PYTHONS = ("3.10", "3.14")
@@ -120,7 +120,7 @@ def for_amd(architecture: str, torch: str = "") -> Build:
 
 
 def is_retired(name: str) -> bool:
-    """Whether that CUDA build has no torch that accel supports."""
+    """Whether that CUDA build has no torch that we support."""
     return int(name[2:]) < int(_OLDEST[2:])
 
 

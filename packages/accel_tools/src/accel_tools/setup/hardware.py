@@ -133,7 +133,9 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
 
 
 def _generation(machine: Machine) -> str:
-    ids = [int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])]
+    ids = [
+        int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])
+    ]
     newest = max(ids, default=_TURING)
     return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else ""
 
