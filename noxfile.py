@@ -142,7 +142,7 @@ def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
     whole = "--all" in session.posargs
-    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, multinode"
+    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, multinode"  # noqa: E501
     parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
     names = ["lint", "types", *parts]
     if whole:
@@ -431,9 +431,11 @@ def trainers(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=CLEAN)
         return
-    session.run("python", "tools/run_documents.py", "README.md", "docs/howto/trainers.md", env=CLEAN)
+    pages = ("README.md", "docs/howto/trainers.md", "docs/howto/hugging-face.md")
+    session.run("python", "tools/run_documents.py", *pages, env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
-    measured(session, [*SEVERAL, "packages/accel_train/tests/trainers", NAMED], CLEAN, f"--include={ours}")
+    found = [*SEVERAL, *BY_DAY, "packages/accel_train/tests/trainers", NAMED]
+    measured(session, found, CLEAN, f"--include={ours}")
 
 
 @nox.session
@@ -450,7 +452,7 @@ def doors(session: nox.Session) -> None:
         "bitsandbytes": in_own_folder(session, "of_bitsandbytes", "bitsandbytes==0.50.2"),
     }
     env = {**CLEAN, **{f"ACCEL_DOOR_{name.upper()}": str(home) for name, home in homes.items()}}
-    found = session.posargs or [*SEVERAL, "packages/accel_train/tests/doors", NAMED]
+    found = session.posargs or [*SEVERAL, *BY_DAY, "packages/accel_train/tests/doors", NAMED]
     session.run("python", *PYTEST, *found, env=env)
 
 

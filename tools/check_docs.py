@@ -25,7 +25,7 @@ PUBLIC = (
 #: `Backend` has a page of its own; the others are plain values.
 TOLD_ELSEWHERE = {
     *("accel_core.Backend", "accel_core.__version__", "accel_testing.AcceleratorTests"),
-    *("accel_train.lightning.STRATEGY", "accel_train.lightning.STRATEGY_DDP"),
+    *(f"accel_train.lightning.{name}" for name in ("STRATEGY", "STRATEGY_DDP", "STRATEGY_FSDP")),
 }
 SKIPPED = {"dist", "changelog.d", "site"}
 

@@ -104,8 +104,8 @@ class Backend:
         container_hint: How to start a container with its devices: `"docker run --gpus all"`.
         granted_by: Set it when others than Docker have their own word for the device: pairs of
             `"kubernetes"` and its resource (`"nvidia.com/gpu"`), `"slurm"` and the name in `--gres`,
-            `"apptainer"` or `"podman"` and flags (`"--nv"`), `"ray"` and its resource (`"NPU"`), `"ray_noset"`
-            and the variable that keeps Ray from setting the visible-devices variable.
+            `"apptainer"` or `"podman"` and flags (`"--nv"`), `"ray"` and its resource (`"NPU"`),
+            `"ray_noset"` and the variable that keeps Ray from setting the visible-devices variable.
         hints: Set it when known errors have a known next step: pairs of a regular expression,
             found in the error's text whatever the case, and the step. The first that fits counts. For what
             takes more, there is `accel_explain`.

@@ -182,7 +182,7 @@ def named(pin: Pin, asked: str) -> Accelerator:
 
 
 def _of_type(kind: str, asked: str) -> Accelerator:
-    """What `accelerator(device)` gives for a device of torch's type `kind`."""
+    """Accelerator that `accelerator(device)` returns for a device of torch's type `kind`."""
     own = overriding() or _chosen
     if own is not None and own.device_type == kind:
         return own

@@ -96,11 +96,12 @@ def accel_op_builders(backend: Backend) -> object:
 
 
 @hookspec(firstresult=True)
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
+def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
     """Return the next step for a user who met `error` ("source CANN's set_env.sh"), or `None`.
 
-    For what `Backend.hints` cannot say. Every plugin is asked about every `backend`'s errors, the
-    backend's own plugin first.
+    For what `Backend.hints` cannot say. A `ProbeResult(False, reason, hint)` also says what `error` means:
+    "torch_npu 2.13.0 needs CANN, which is not installed". Every plugin is asked about every `backend`'s
+    errors, the backend's own plugin first.
     """
 
 

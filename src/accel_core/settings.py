@@ -157,13 +157,13 @@ ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT",
     _seconds,
     60.0,
-    "Seconds that a probe may sleep; one that works has more.",
+    "Seconds without output or CPU time, after which a probe is stopped.",
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
     _modules,
     (),
-    "Packages, by comma, to import after torch: their device is announced to nobody.",
+    "Packages, by comma, to import after torch, which does not find their device.",
 )
 
 #: What steers a choice, in the order in which the documentation lists it.

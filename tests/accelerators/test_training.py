@@ -125,7 +125,7 @@ def test_a_device_that_tells_nothing_says_so(backend: Callable[..., Backend]) ->
 
     text = Silent(backend()).memory_summary()
     assert "Memory of maia:0" in text
-    assert "The device tells nothing of its memory's use." in text
+    assert "The device reports no memory statistics." in text
 
 
 # What it can hold

@@ -165,7 +165,7 @@ def test_a_fault_of_ours_keeps_its_traceback(accel):
 
 
 def test_what_breaks_import_torch_is_named_by_every_command(accel):
-    """With both remedies, beside a verdict that does not blame torch."""
+    """A verdict with the same cause has the one remedy; `info` shows no verdict, and gives both."""
     accel.world.module("torch_bad", "raise ImportError('libbad.so')")
     accel.world.distribution("torch-bad", "2.0", {"torch.backends": {"bad": "torch_bad:autoload"}})
     accel.world.backend("bad", vendor_import="torch_bad", extra=NO_DEVICE)
@@ -210,7 +210,9 @@ def test_what_the_policy_left_unloaded_has_no_priority(accel):
     accel.install("off")
     blocked = {"ACCEL_BLOCK": "off"}
     assert "off (accel-off 1.5): blocked" in accel("why", **blocked).stdout
-    assert "priority" not in accel("why", "off", **blocked).stdout
+    alone = accel("why", "off", **blocked).stdout
+    assert "priority" not in alone
+    assert "above it" not in alone
     [row] = [s for s in accel("list", "--all", **blocked).stdout.splitlines() if s.startswith("  off")]
     assert row.split()[3] == "-"
 

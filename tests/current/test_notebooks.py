@@ -50,6 +50,11 @@ def test_what_is_discovered_is_a_line_each_or_a_table(machine):
     assert "<tr><td>npu</td><td>700</td><td>accel-npu 1.0</td></tr>" in found._repr_html_()
 
 
+def test_what_was_not_loaded_shows_no_priority(machine, monkeypatch):
+    monkeypatch.setenv("ACCEL_BLOCK", "npu")
+    assert "<tr><td>npu</td><td></td><td>accel-npu 1.0</td></tr>" in accel_core.discover()._repr_html_()
+
+
 def test_a_memory_summary_is_shown_as_it_is_printed():
     pytest.importorskip("torch")
     summary = accel_core.accelerator("cpu").memory_summary()

@@ -165,7 +165,10 @@ def test_a_package_that_was_built_for_another_torch_is_told_so(world):
 
 
 def test_a_cause_that_a_verdict_tells_is_told_once(world):
-    """Issue 23: the same 500 characters stood in the table and in the note below it."""
+    """Issue 23: the same 500 characters stood in the table and in the note below it.
+
+    Its remedy is no remedy: `import torch` still needs one.
+    """
     announce(world, "npu", BROKEN)
     world.backend("npu", vendor_import="torch_npu", extra=hook("accel_probe", "backend, others", BROKEN))
     [said] = chosen().autoload

@@ -179,7 +179,7 @@ def test_settings_that_name_nothing_say_what_may_be_meant(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
     record = chosen(ACCEL_BLOCK="npv,mlu", ACCEL_STRIKT="1")
     assert record.notes == (
-        "ACCEL_STRIKT is no setting of accel-core. Did you mean ACCEL_STRICT?",
+        "ACCEL_STRIKT is not a setting of accel-core. Did you mean ACCEL_STRICT?",
         "ACCEL_BLOCK names npv, which is not installed. Did you mean 'npu'?",
     )
     assert record.to_dict()["notes"] == list(record.notes)

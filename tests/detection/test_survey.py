@@ -67,6 +67,19 @@ def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(to
     assert npu.hint == "source set_env.sh"
 
 
+def test_a_broken_package_without_its_device_is_to_be_uninstalled(torch_world):
+    """Issue 25: its own remedy is for machines that have the device. The plugin says what has failed."""
+    torch_world.module("torch_npu.__init__", "raise ImportError('libhccl.so: cannot open')")
+    torch_world.distribution("torch-npu", "2.13", {})
+    answer = "return accel_core.ProbeResult(False, 'torch_npu needs CANN', 'source set_env.sh')"
+    explain = "\nimport accel_core\n" + hook("accel_explain", "backend, error", answer)
+    nodes = ("/dev/no-such-card[0-9]*",)
+    torch_world.backend("npu", vendor_import="torch_npu", device_nodes=nodes, extra=explain)
+    (npu,) = [v for v in ask(read({})) if v.name == "npu"]
+    assert npu.reason.endswith("; besides, torch_npu needs CANN: ImportError: libhccl.so: cannot open")
+    assert npu.hint == "pip uninstall torch-npu. (On a machine that has one: source set_env.sh.)"
+
+
 def test_without_probing_it_starts_one_process_which_reads_the_declarations(torch_world, monkeypatch):
     real, ran = isolation.run, []
     monkeypatch.setattr(isolation, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))

@@ -96,7 +96,7 @@ def test_a_value_that_may_be_right_is_only_named(nodes, monkeypatch, value, chan
     monkeypatch.setenv("ACME_VISIBLE_DEVICES", value)
     assert said(nodes, replace(ACME, **changes)) == (
         f"the vendor's runtime counts no device with ACME_VISIBLE_DEVICES={value!r}",
-        "if there are some without ACME_VISIBLE_DEVICES, name in it devices that are there",
+        "unset ACME_VISIBLE_DEVICES, or name in it devices that exist",
     )
 
 

@@ -146,7 +146,7 @@ def test_level_zero_refuses_the_rest(value):
 
 
 def test_level_zero_notes_what_is_skipped():
-    assert parse_visible_devices("level-zero", "0,-1").note == "'-1' is no device"
+    assert parse_visible_devices("level-zero", "0,-1").note == "'-1' is not a device"
 
 
 @pytest.mark.parametrize(("value", "ids"), [("", ()), ("  ", ()), ("3, 1", (3, 1))])

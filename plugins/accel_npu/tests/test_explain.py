@@ -17,7 +17,7 @@ def explained(error: BaseException, backend: Backend = BACKEND) -> str:
     """The next step that a user gets: of the plugin's own hook, or of the declaration's hints."""
     named = replace(backend, provenance=Provenance("accel-npu", "0.1.0", "npu", "accel_npu"))
     candidate = Candidate(named, accel_npu)
-    return explain(candidate, error, Group((candidate,)))
+    return explain(candidate, error, Group((candidate,))).hint
 
 
 SEEN = [
@@ -76,6 +76,16 @@ def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):
     (tmp_path / "set_env.sh").write_text("")
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "latest"))
     assert f"`source {tmp_path}/set_env.sh`" in explained(ImportError("libhccl.so: cannot open"))
+
+
+def test_without_cann_that_is_the_cause(monkeypatch):
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    monkeypatch.setattr(accel_npu, "source_cann", lambda: "install CANN")
+    found = accel_npu.accel_explain(BACKEND, ImportError("libhccl.so: cannot open"))
+    assert found.reason.endswith("needs CANN, which is not installed")
+    assert found.hint == "install CANN"
+    monkeypatch.setenv("ASCEND_HOME_PATH", "/x")
+    assert accel_npu.accel_explain(BACKEND, ImportError("libhccl.so: cannot open")) == "install CANN"
 
 
 @pytest.mark.parametrize("folder", [".", "x86_64-linux", "aarch64-linux"])

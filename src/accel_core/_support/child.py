@@ -136,7 +136,7 @@ def run(
 
     They count anew from each stage that the child notes, from each output, and for as long as it, or what it
     started, uses CPU time: to `LONGEST` times as many. A stage may set other seconds for itself, 0 for no
-    limit. Outside of Linux nobody reads another's CPU time, and the seconds count from the last output.
+    limit.
 
     It stands at the top level of its module, takes the arguments and a callable that notes the stage it has
     come to, and returns a dict of what JSON can hold. There is an answer only where the child has ended with
@@ -274,13 +274,26 @@ def _await(process: subprocess.Popen[bytes], out: _Output, err: _Output, nonce: 
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process and of those below it that live; 0 where nobody can read them."""
+    """CPU seconds of a process and of its descendants that live; 0 if they cannot be read."""
+    if sys.platform != "linux":
+        return _cpu_seconds_by_psutil(pid)
     used = 0.0
-    with contextlib.suppress(OSError, AttributeError):
+    with contextlib.suppress(OSError):
         used = time.clock_gettime(~pid << 3 | 2)  # Linux, include/linux/posix-timers_types.h, CPUCLOCK_SCHED
         for thread in os.listdir(f"/proc/{pid}/task"):
             children = Path(f"/proc/{pid}/task/{thread}/children").read_text("ascii")
             used += sum(map(_cpu_seconds, map(int, children.split())))
+    return used
+
+
+def _cpu_seconds_by_psutil(pid: int) -> float:
+    import psutil  # a dependency on systems without /proc
+
+    used = 0.0
+    with contextlib.suppress(psutil.Error):
+        for process in (top := psutil.Process(pid), *top.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has ended, or is another user's
+                used += sum(process.cpu_times()[:2])  # user and system
     return used
 
 

@@ -60,7 +60,7 @@ def _all_of(descriptor: int) -> bytes:
 
 
 def _close_stdin() -> None:
-    """What reads stdin from now on, a vendor's prompt, finds nothing there."""
+    """Leave an empty stdin to whatever reads it from now on, such as a vendor's prompt."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

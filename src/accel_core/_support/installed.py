@@ -14,15 +14,9 @@ if TYPE_CHECKING:
     from importlib import metadata
 
 __all__ = [
-    "distributions",
-    "entry_points",
-    "folder_of",
-    "identity",
-    "is_installed",
-    "package_folders",
-    "read",
-    "version",
-]
+    "brought_by", "distributions", "entry_points", "folder_of", "identity", "is_installed", "package_folders",
+    "read", "version",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +42,7 @@ def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
 
 
 def _state_of_the_path() -> tuple[object, ...]:
-    """What tells whether the path has changed: the finders, and each entry with its time of change."""
+    """Return a value that differs once the path has changed: the finders, and each entry with its mtime."""
     return (*map(id, sys.meta_path), *((str(entry), _mtime(entry)) for entry in sys.path))
 
 
@@ -105,6 +99,22 @@ def identity(distribution: metadata.Distribution | None) -> tuple[str, str]:
         return headers["Name"] or name, headers["Version"] or version
     except Exception:  # unreadable metadata
         return name, version
+
+
+def brought_by(module: str) -> tuple[str, str]:
+    """Name and version of the distribution with that module: by its name, else by its `RECORD`; or empty."""
+    from importlib import metadata
+
+    def lists(distribution: metadata.Distribution) -> bool:
+        try:
+            return f"\n{module.replace('.', '/')}/" in f"\n{distribution.read_text('RECORD')}"
+        except (OSError, ValueError):
+            return False
+
+    if not package_folders(module):
+        return "", ""
+    own = metadata.distributions(name=module.partition(".")[0])
+    return identity(next(iter(own), None) or next(filter(lists, distributions()), None))
 
 
 def version(distribution: str) -> str | None:

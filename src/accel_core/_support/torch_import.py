@@ -124,7 +124,7 @@ def _import() -> ModuleType:
         if again:
             raise BackendUnavailableError(
                 "an earlier `import torch` of this process failed, and torch cannot be imported twice",
-                hint="`accel why` names the package, where one that torch loads by itself is to blame",
+                hint="if torch's autoload is to blame, `accel why` names the package",
             ) from error
         if AUTOLOAD in str(error):  # torch's words for a package that it loads, which it names
             raise BackendUnavailableError(f"{error} {error.__cause__ or ''}".strip()) from error
@@ -165,7 +165,7 @@ class TorchBuild(NamedTuple):
 
 
 def torch_build() -> TorchBuild | None:
-    """What torch this environment has, read from its files; `None` where there is none."""
+    """Return the build of the installed torch, read from its files; `None` without torch."""
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "version"):
         version = torch.version

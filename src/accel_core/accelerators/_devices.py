@@ -276,7 +276,7 @@ class Devices(Base):
         return self.device_properties(device_index).uuid
 
     def visible_device_ids(self) -> tuple[int | str, ...] | None:
-        """What the visible-devices variable lists, as the vendor's runtime reads it; `None` for all devices.
+        """Ids in the visible-devices variable, as the vendor's runtime reads it; `None` for all devices.
 
         The ids are the vendor's own (indices, module ids, UUIDs), from this process's environment. Raises
         `SettingError` for a value that the runtime refuses too.
@@ -293,14 +293,14 @@ class Devices(Base):
         return list(self.backend.visible_devices)
 
     def _every_id(self) -> tuple[int | str, ...] | None:
-        """What the visible-devices variable would hold for each device, in the order of their indices.
+        """Ids for the visible-devices variable, one for each device, in the order of their indices.
 
-        For a process in which it hides none. `None` where that is not known.
+        They hold for a process in which the variable hides none. `None` if they are not known.
         """
         return tuple(range(self.device_count()))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
-        """What the device can, as torch.accelerator's function tells it: `{"supported_dtypes": {...}}`.
+        """Capabilities of the device, as torch.accelerator returns them: `{"supported_dtypes": {...}}`.
 
         These are the data types that tensors on it may have, and be converted to; not each operator takes
         each. (`torch.cuda`'s function of this name tells another thing: `device_properties().capability`.)

@@ -36,7 +36,7 @@ def summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | Non
     lines = [f"Memory of {device}".center(width).rstrip(), rule, _line("", _COLUMNS.values())]
     tables = [[*_rows(stats, _BYTES, pools, _bytes)], [*_rows(stats, _COUNTS, pools, str)]]
     if not any(tables):
-        tables = [["The device tells nothing of its memory's use."]]
+        tables = [["The device reports no memory statistics."]]
     for rows in filter(None, tables):
         lines += [rule, *rows]
     if memory is not None:

@@ -239,7 +239,7 @@ class Random(Devices):
 
 
 class TensorType:
-    """What stands for `torch.<device>.FloatTensor`: called with data or sizes, and a kind for `isinstance`.
+    """Stand-in for `torch.<device>.FloatTensor`: called with data or sizes, and a class for `isinstance`.
 
     `FloatTensor([1, 2])` holds these values, `FloatTensor()` nothing, and `FloatTensor(2, 3)` or a
     `torch.Size` makes an uninitialised tensor, as torch's types do. A single whole number is a `TypeError`:

@@ -40,7 +40,7 @@ class NotImplementedBuilder:
     _missing: ClassVar[str] = "no installed distribution provides this operator builder"
 
     def compatibility(self) -> str:
-        """What is missing."""
+        """Return the name of what is missing."""
         return self._missing
 
     def is_compatible(self, verbose: bool = False) -> bool:
@@ -134,7 +134,7 @@ class Ops(Base):
         return BuildExtension
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Who has operators for this device, besides accel-core itself."""
+        """Providers of operators for this device, besides accel-core itself."""
         if self._op_providers_known is not None:
             return self._op_providers_known
         if self._op_providers is None:

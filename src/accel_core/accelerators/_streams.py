@@ -180,9 +180,9 @@ class Graphs(Base):
             import warnings
 
             warnings.warn(
-                f"{self.name}: there are no graphs here, so create_graph() gives None: work in "
-                "capture_to_graph(None) runs once, and replay_graph(None) runs nothing. Ask "
-                "supports_graphs() first, and without graphs do the work itself each time",
+                f"{self.name}: graphs are not supported, so create_graph() returns None: "
+                "capture_to_graph(None) runs its work once, and replay_graph(None) runs nothing. Call "
+                "supports_graphs() first; without graphs, do the work itself each time",
                 UserWarning,
                 stacklevel=2,
             )

@@ -160,7 +160,7 @@ class Launch(Devices):
         brought[0].load()(self)
 
     def _registered_communication(self) -> str:
-        """What torch's table says of the device type; empty where it says nothing that is there."""
+        """Communication backend in torch's table for the device type; empty if it has none that exists."""
         distributed = getattr(self._torch, "distributed", None)
         if distributed is None or not distributed.is_available():
             return "gloo"  # there is nothing to register with: whoever uses it is told by torch

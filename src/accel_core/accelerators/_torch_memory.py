@@ -47,7 +47,7 @@ class TorchMemory(Pinning, Memory):
     _locks_pages: bool | None = None
 
     def _page_locked(self, make: Callable[[], _T], ordinary: Callable[[], _T]) -> _T:
-        """What `make` gives, where torch locks host memory for this device; else of `ordinary`."""
+        """Return `make()` if torch page-locks host memory for this device, else `ordinary()`."""
         if self._locks_pages is None:
             self._locks_pages = self._tries_to_lock()
         return make() if self._locks_pages else ordinary()

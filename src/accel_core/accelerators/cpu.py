@@ -133,7 +133,7 @@ class CPUAccelerator(Accelerator):
         return str(name or platform.processor() or platform.machine())
 
     def _features(self) -> dict[str, Any]:
-        """What torch found out about the processor; empty before torch 2.11."""
+        """Processor features that torch reports; empty before torch 2.11."""
         ask = getattr(self._torch.cpu, "get_capabilities", dict)
         return dict(ask())
 

@@ -1,4 +1,4 @@
-"""What an accelerator answers in one piece, as frozen records; and types that torch has no class of.
+"""Frozen records that an accelerator's members return, and types for which torch has no class.
 
 Imported when one is asked for; calling an accelerator loads none of it. A device is `torch.types.Device`,
 `int | str | torch.device | None`; a stream is a `torch.Stream`, an event a `torch.Event`.
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProperties:
-    """What the vendor says of one device; a field that the vendor does not give is `None`."""
+    """Properties of one device, as the vendor reports them; `None` for each that it does not report."""
 
     #: The product: `"NVIDIA H200"`.
     name: str
@@ -142,7 +142,7 @@ class OpBuilderLike(Protocol):
         """Whether the operator can be used here."""
 
     def load(self, verbose: bool = True) -> Any:
-        """What has the operator's functions: a module, or what stands for it."""
+        """Load the operator: return a module with its functions, or an object in place of one."""
 
     def builder(self) -> Any:
         """The extension for `setuptools`, to build it ahead of time."""
@@ -155,7 +155,7 @@ class DeviceCapability(TypedDict):
 
 
 class GradScalerOptions(TypedDict, total=False):
-    """What `grad_scaler` passes on: the arguments of `torch.amp.GradScaler` besides the device."""
+    """Options that `grad_scaler` passes on: the arguments of `torch.amp.GradScaler` besides the device."""
 
     init_scale: float
     growth_factor: float

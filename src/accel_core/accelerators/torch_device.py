@@ -284,7 +284,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return guard
 
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
-        """What `torch.<device_type>.get_device_properties` says, as a frozen record."""
+        """Properties from `torch.<device_type>.get_device_properties`, as a frozen record."""
         index = self._index(device_index)
         told = self._part("get_device_properties", index)
         if told is None:
@@ -294,7 +294,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return read_properties(told, self._total_memory_or_none(index))
 
     def get_device_capability(self, device_index: Device = None) -> DeviceCapability:
-        """What `torch.accelerator.get_device_capability` says of the device; else each data type is tried.
+        """Capabilities from `torch.accelerator.get_device_capability`; if it fails, each data type is tried.
 
         Not the vendor's function of this name, which tells a compute capability: `device_properties()` does.
         """
@@ -399,7 +399,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         return self._computes("is_bf16_supported", self._torch.bfloat16)
 
     def is_bf16_native(self) -> bool:
-        """What the vendor says of bfloat16 without emulation; without its word, as `is_bf16_supported`."""
+        """Whether the vendor reports bfloat16 without emulation; by default, `is_bf16_supported`."""
         ask = self._vendor["is_bf16_supported"]
         return super().is_bf16_native() if ask is None else self.is_available() and natively(ask)
 
@@ -430,7 +430,7 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
 
                 warnings.warn(
                     f"{self.name}: whether it computes in {dtype} could not be tried, so the answer is no "
-                    f"until it is asked again: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
+                    f"until the next call: {type(answer).__name__}: {str(answer).partition(chr(10))[0]}",
                     RuntimeWarning,
                     stacklevel=3,
                 )

@@ -24,11 +24,11 @@ def answer_of(
     option: str = "",
     **how: Any,
 ) -> Asked:
-    """What `make` makes of the accelerator of that name, or else of the chosen one, in a child process.
+    """Call `make` on the accelerator of that name, or on the chosen one, in a child process.
 
-    Raises what `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed,
-    with the `option` by which the name was given. What did not survive being tried, and that the CPU is used,
-    is said on stderr. `how`: as `asking.ask` takes it.
+    Raises as `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed,
+    with the `option` that gave the name. Writes to stderr which backends crashed while they were tried,
+    and that the CPU is used. `how`: as `asking.ask` takes it.
     """
     if name is not None:
         typed = " ".join(filter(None, [click.get_current_context().command_path, option, str(name)]))
@@ -42,7 +42,7 @@ def answer_of(
 
 
 def _say(message: str, *, merely_absent: bool) -> None:
-    """Where there merely is no accelerator, nobody has to hear it before each command; `-v` says it."""
+    """Print a warning; one that only says that no accelerator is present is printed under `-v` alone."""
     if log.is_on() or not merely_absent:
         click.echo(f"Warning: {message}\n", err=True)
 

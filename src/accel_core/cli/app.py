@@ -118,7 +118,7 @@ def _import_first(_ctx: click.Context, _param: click.Parameter, names: tuple[str
 @click.option("-v", "--verbose", is_flag=True, help="Say on stderr what is tried, and when.")
 @click.option(
     "--import", "imported", metavar="PACKAGE", multiple=True, expose_value=False, callback=_import_first,
-    help="Import it after torch: a package that brings a device and announces it to nobody; may be repeated.",
+    help="Import it after torch: a package whose device torch does not find by itself; may be repeated.",
 )  # fmt: skip
 @click.pass_context
 def accel(ctx: click.Context, *, verbose: bool) -> None:

@@ -11,14 +11,7 @@ from click.shell_completion import CompletionItem
 from accel_core.detection.discovery import installed_names
 from accel_core.settings import ACCEL_PROBE_TIMEOUT, Pin, Settings, parse_pin, read
 
-__all__ = [
-    "as_json",
-    "backend_name",
-    "backend_names",
-    "backend_option",
-    "probe_timeout",
-    "read_settings",
-]
+__all__ = ["as_json", "backend_name", "backend_names", "backend_option", "probe_timeout", "read_settings"]
 
 T = TypeVar("T")
 
@@ -73,6 +66,6 @@ backend_option = click.option(
     "--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=_THIS
 )
 
-_HOW_LONG = "Seconds that a probe may sleep [default: ACCEL_PROBE_TIMEOUT, or 60]."
+_HOW_LONG = "Stop a probe after SECONDS without output or CPU time [default: ACCEL_PROBE_TIMEOUT, or 60]."
 #: `--timeout`; the command gets a number of seconds or `None`.
 probe_timeout = click.option("--timeout", metavar="SECONDS", callback=_seconds, help=_HOW_LONG)

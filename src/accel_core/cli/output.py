@@ -1,4 +1,4 @@
-"""Where a command's answer goes: one document on stdout, and whatever else is printed on stderr.
+"""Output of a command: its answer is one document on stdout, and everything else goes to stderr.
 
 Plugins and vendors' packages print, some from C, some at exit, and a script that reads our JSON must see
 none of it. So a command keeps a copy of stdout for itself, and descriptor 1 means stderr from then on.

@@ -1,6 +1,6 @@
-"""What a command shows to people, as data: a page is a list of the parts below.
+"""Pages that a command shows to people, as data: a page is a list of the parts below.
 
-Knows nothing of rich, so that building a page costs nothing: `render` turns it into text.
+This module does not import rich, so building a page is cheap: `render` turns it into text.
 """
 
 from __future__ import annotations

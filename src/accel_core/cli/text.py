@@ -28,7 +28,7 @@ def style(verdict: Verdict) -> str:
 
 
 def remark(verdict: Verdict) -> str:
-    """What to write beside the status: the reason, else the devices, else what the backend is."""
+    """Text beside the status: the reason, else the devices, else a description of the backend."""
     if verdict.reason or not verdict.usable:
         return clean(verdict.reason)
     return count(verdict.devices, "device") if verdict.devices else clean(verdict.description)

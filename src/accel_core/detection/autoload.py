@@ -1,8 +1,8 @@
-"""What torch's autoload does here: packages with which `import torch` fails, or takes the device away.
+"""Effects of torch's autoload: packages that make `import torch` fail, or take the device away.
 
 torch imports every package that announces itself in its group, wherever it is installed and whatever is
-chosen. Where accel_core is the first to import torch it leaves that out; a program that imports torch first,
-and every rank that a launcher starts, does not. So a child process does as torch does, a package at a time.
+chosen. If accel_core is the first to import torch, it leaves that out; a program that imports torch first,
+and every rank that a launcher starts, does not. So a child process does what torch does, a package at a time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Spoiler", "spoilers", "try_in_child"]
 
 
 class Spoiler(NamedTuple):
-    """What an installed package does to `import torch`, as a clause that names it, and the next step."""
+    """Effect of an installed package on `import torch`, as a clause that names it, and the next step."""
 
     reason: str
     hint: str
@@ -77,7 +77,7 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
 
 
 def _read(report: ChildReport, packages: list[EntryPoint]) -> dict[int, Spoiler]:
-    """What the child found, by the number of the package; also of one that did not live to answer."""
+    """Return the child's findings, by the number of the package; if it crashed, at which package."""
     told: Any = report.answer
     if told is not None:
         return _spoilers(told)

@@ -44,7 +44,7 @@ _NONE = "torch reports no accelerator"
 
 
 def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
-    """What can be said without importing torch or a vendor's package; for the CPU that is everything."""
+    """Probe without importing torch or a vendor's package, which is enough for the CPU; else maybe `None`."""
     if backend.name == CPU.name:
         return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
     if unclaimed(others) or os.environ.get(IMPORTED):
@@ -124,7 +124,7 @@ def _claimants(entry_point: EntryPoint, others: tuple[Backend, ...]) -> list[str
 
 
 def _announcements(others: tuple[Backend, ...]) -> str:
-    """Who announces an accelerator to torch, where plugins claim all of them."""
+    """Name the packages that announce an accelerator to torch, for a reason; plugins claim all of them."""
     claimed = ", ".join(f"{e.distribution}: {_claimants(e, others)[0]}" for e in announced())
     if not claimed:
         return " and no package announces one to torch"
@@ -132,13 +132,13 @@ def _announcements(others: tuple[Backend, ...]) -> str:
 
 
 def fails_in_torch(package: EntryPoint, how: str) -> str:
-    """That torch cannot load the package, as a clause, and the same wherever it is told."""
+    """Return the clause that says that torch cannot load the package, the same for every message."""
     at = f"{TORCH_GROUP}: {package.name} = {package.value}"
     return f"{package.distribution} {package.version} fails when torch loads it ({at}): {how}"
 
 
 def remedies(package: EntryPoint, does: str = "fails with") -> str:
-    """What helps against what the package does to `import torch`."""
+    """Return the next step against what the package does to `import torch`."""
     return f"`import torch` {does} it: pip uninstall {package.distribution}, or set {AUTOLOAD}=0"
 
 

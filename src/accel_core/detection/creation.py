@@ -78,7 +78,7 @@ def create(
 
 
 def _built(candidate: Candidate, others: tuple[Backend, ...], step: Callable[[str], None]) -> object:
-    """What `accel_create` gives, else what the declared class makes."""
+    """Return the accelerator from `accel_create`, else an instance of the declared class."""
     backend = candidate.backend
     if candidate.builtin:
         return builtin.create(backend, others) or _made(backend)
@@ -97,7 +97,7 @@ def installed_imports(backend: Backend) -> list[str]:
 
 
 def _made(backend: Backend) -> object:
-    """What the declared class makes; a class that is not ours is handed on, for an adapter."""
+    """Return an instance of the declared class; an adapter wraps a class of another framework."""
     from accel_core.accelerators.interface import Accelerator
 
     if not backend.accelerator or backend.accelerator.startswith("accel_core."):
@@ -158,7 +158,7 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
 
 
 def _before(holder: str, others: tuple[Backend, ...]) -> str:
-    """What is to be done, beside the pin, so that `holder` does not get the slot first."""
+    """Return the step, beside the pin, that keeps `holder` from taking the slot first."""
     holders = [b for b in others if b.device_type == holder]
     tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
     loaded = [e.distribution for e in builtin.announced() if not tops or e.module.partition(".")[0] in tops]

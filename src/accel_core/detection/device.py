@@ -9,7 +9,7 @@ import contextlib
 import os
 import traceback
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from accel_core._support.guarded import begin, preserved, stdout_to_stderr
 from accel_core._support.torch_import import cause_and_step, import_torch
@@ -29,9 +29,6 @@ from accel_core.errors import (
     raise_if_users,
 )
 from accel_core.machine import devices
-
-if TYPE_CHECKING:
-    from accel_core.machine.placement import Placement
 
 __all__ = ["Group", "ask_device", "explain", "plugin_answer", "report_to", "uncounted"]
 
@@ -118,7 +115,7 @@ def ask_device(
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
-    """What `accel_probe` says, checked; `None` where the plugin leaves it to us."""
+    """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe to accel_core."""
     others = group.beside(candidate)
     answer: object
     if candidate.builtin:
@@ -186,7 +183,7 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
     own = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
-    hint = own or explain(candidate, error, group)
+    _, what, hint, *_ = ProbeResult(False, hint=own) if own else explain(candidate, error, group)
     if isinstance(error, BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
     cause, step = cause_and_step(error)
@@ -194,26 +191,27 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     if isinstance(error, InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
     failed = at if at.startswith(_OF_THE_PLUGIN) else " or ".join(candidate.backend.vendor_imports)
-    return Outcome(Status.BROKEN, f"{failed} failed: {cause}", hint, error=error)
+    return Outcome(Status.BROKEN, f"{what or f'{failed} failed'}: {cause}", hint, error=error)
 
 
 def report_to(candidate: Candidate, at: str) -> str:
-    """Who is to hear of a failure in the step `at`; empty where it is not the plugin's own."""
+    """Return the advice to report a failure in the step `at`; empty unless it is the plugin's own."""
     own = at.startswith(_OF_THE_PLUGIN) or ", the plugin of " in at
     return f"report this to the maintainers of {candidate.distribution}" if own else ""
 
 
-def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
-    """The next step after this error; empty where nobody knows one.
+def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeResult:
+    """The next step after this error, and what has failed in a plugin's words; both may be empty.
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
     from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
 
-    def asked(asking: list[object]) -> str:
+    def asked(asking: list[object]) -> ProbeResult | None:
         with stdout_to_stderr():
             answers = plugins.ask_each(asking, "accel_explain", backend=candidate.backend, error=error)
-            return next((hint for hint in answers if isinstance(hint, str) and hint), "")
+            given = (ProbeResult(False, hint=a) if isinstance(a, str) else a for a in answers if a)
+            return next((a for a in given if isinstance(a, ProbeResult) and _is_well_formed(a)), None)
 
     installed = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate) and c.plugin}
     others = [
@@ -223,7 +221,8 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> str:
         and (group.importing or not isinstance(plugin, Unimported) or plugin.is_imported)
     ]
     own = asked([candidate.plugin] if candidate.plugin else [])
-    return own or hint_for(error, candidate.backend.hints) or asked(others)
+    hint = hint_for(error, candidate.backend.hints) if own is None else None
+    return own or (ProbeResult(False, hint=hint) if hint else asked(others)) or ProbeResult(False)
 
 
 # --- A count of none -----------------------------------------------------------------------------------
@@ -255,14 +254,10 @@ def _why(backend: Backend, root: str) -> tuple[str, str]:
             reason += f"; Slurm gave the job {place.slurm_job} none"
         return reason, place.step(backend) or permission_step(denied[0], root)
     reason = "the vendor's runtime counts no device"
-    if nodes and place.container and (step := _start(place, backend)):
+    # How the container gets the vendor's libraries with the nodes, which are there.
+    if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
     if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"if there are some without {variable}, name in it devices that are there"
+        hint = f"unset {variable}, or name in it devices that exist"
         return f"{reason} with {variable}={os.environ[variable]!r}", hint
     return reason, ""
-
-
-def _start(place: Placement, backend: Backend) -> str:
-    """How the container gets the vendor's libraries with the nodes, which are there."""
-    return "" if place.container == "container" else place.step(backend)

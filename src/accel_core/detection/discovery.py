@@ -12,7 +12,7 @@ from accel_core._text import clean
 from accel_core._version import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin, plugins
-from accel_core.detection.plugins import EntryPoint, find_entry_points, name_of, provenance
+from accel_core.detection.plugins import EntryPoint, find_entry_points, name_of
 from accel_core.detection.records import Candidate, Found, Outcome, Status, Unloaded
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
@@ -59,7 +59,7 @@ def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | U
 
 
 def _loaded(entry_points: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
-    """What the plugins declare; one that the policy refuses is not imported by anybody, to say so."""
+    """Load the plugins' declarations; one that is blocked by policy is listed without being imported."""
     given = list(entry_points)
     left = [e for e in given if _may_be_loaded(e, settings)]
     refused = [_refused(e) for e in given if e not in left]
@@ -67,7 +67,7 @@ def _loaded(entry_points: Iterable[EntryPoint], settings: Settings, load: Load) 
 
 
 def loader(settings: Settings, *, isolated: bool = False) -> Load:
-    """What reads declarations: child processes where settings or the caller ask for it, else this one."""
+    """Return the reader of declarations: in child processes if settings or the caller ask, else here."""
     if isolated or settings.isolated:
         from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
 
@@ -90,8 +90,8 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
 
 
 def _refused(entry_point: EntryPoint) -> Unloaded:
-    outcome = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
-    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
+    blocked = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
+    return plugins.unloaded(entry_point, blocked)
 
 
 def installed_names() -> list[str]:
@@ -112,9 +112,8 @@ def builtin_candidates() -> tuple[Candidate, ...]:
 
 
 def _claim(entry_point: EntryPoint) -> Unloaded:
-    """What is known of a plugin by its entry point alone."""
-    outcome = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
-    return Unloaded(name_of(entry_point), provenance(entry_point), outcome)
+    """Describe a plugin by its entry point alone."""
+    return plugins.unloaded(entry_point, Outcome(Status.NOT_PROBED, "its plugin was not loaded"))
 
 
 def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unloaded, ...]:

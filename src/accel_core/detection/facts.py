@@ -1,4 +1,4 @@
-"""What can be said of a candidate without importing torch or a vendor's package, cheapest question first.
+"""Facts about a candidate that need no import of torch or of a vendor's package, the cheapest first.
 
 Policy; platform; the vendor's package, whether it fits torch, who holds torch's namespace;
 device nodes and PCI ids; whether torch was built for the device; variables that hide every device; the
@@ -38,7 +38,7 @@ def examine(
     pinned: bool = False,
     root: str = "/",
 ) -> tuple[Outcome | None, Outcome | None]:
-    """What rules `candidate` out, and what speaks against its device without deciding; else `None`.
+    """Return what rules `candidate` out, and what speaks against its device without deciding; else `None`.
 
     Nothing that speaks against the device decides about a pin. Where device nodes are all that is known of
     the hardware their absence does not decide either: drivers rename them, and the vendor can count.
@@ -67,7 +67,7 @@ def examine(
 
 
 def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
-    """What stops a pin on a machine that has no such device either: nobody is to install anything for it."""
+    """Join both reasons against a pin; the first step is a machine with the device, not an installation."""
     return obstacle._replace(
         reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
         hint="run on a machine that has one"
@@ -216,7 +216,7 @@ _SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 
 def _from_cluster(backend: Backend, root: str) -> str:
-    """What to ask the scheduler for that put this process on a machine without the device."""
+    """Return what to request from the scheduler that chose this machine, which lacks the device."""
     if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
         return ""
     from accel_core.machine.placement import placement  # here, as most machines are in no cluster
@@ -226,7 +226,7 @@ def _from_cluster(backend: Backend, root: str) -> str:
 
 
 def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
-    """What a missing node can mean where the bus does not tell whether there is a device."""
+    """Return the likely cause of a missing device node if the bus does not show whether there is a device."""
     from accel_core.machine.placement import placement
 
     device, place = _with_article(backend.hardware), placement(root)

@@ -52,7 +52,7 @@ class IsolatedLoader:
         self._known: Plugins = {}
 
     def __call__(self, entry_points: Sequence[EntryPoint]) -> list[tuple[Candidate | Unloaded, ...]]:
-        """What each of them declares."""
+        """Return the declarations of each."""
         new = [e for e in dict.fromkeys(entry_points) if e not in self._known]
         if new:
             from accel_core._support import child  # here, as there may be no plugin
@@ -79,7 +79,7 @@ class IsolatedLoader:
         return {entry_point: (spoils,)} if failed else {}
 
     def _in_child(self, entry_points: list[EntryPoint]) -> Plugins:
-        """What each declares; of several in a child that did not live, only the one that hangs is known.
+        """Return what each declares; if the child crashed or hung with several, only the one that hangs.
 
         A child that died may have died of another plugin's thread, or patch.
         """
@@ -115,7 +115,7 @@ def _declare_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict
 
 
 def _decode_plugin(entry_point: EntryPoint, rows: list[dict[str, Any]]) -> tuple[Candidate | Unloaded, ...]:
-    """What a child found of one plugin; declarations are checked as any are."""
+    """Decode what a child read from one plugin; its declarations are checked like all others."""
     source, plugin = provenance(entry_point), Unimported(entry_point)
     try:
         return tuple(
@@ -229,7 +229,7 @@ def decode_candidate(given: Mapping[str, Any]) -> Candidate:
 
 
 def encode_backend(backend: Backend) -> dict[str, object]:
-    """What the declaration says: not its provenance, and not what it leaves at the default."""
+    """Encode a declaration: without its provenance, and without fields that have their default."""
     said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
     return {field.name: value for field, value in said if value != field.default}
 
@@ -240,15 +240,10 @@ def decode_backend(given: Mapping[str, Any]) -> Backend:
 
 
 def _encode_outcome(outcome: Outcome) -> dict[str, object]:
-    """An outcome; of its error what people read."""
-    return {
-        "status": outcome.status.value,
-        "reason": outcome.reason,
-        "hint": outcome.hint,
-        "devices": outcome.devices,
-        "cause": root_cause(outcome.error) if outcome.error else outcome.cause,
-        "where": root_place(outcome.error) if outcome.error else outcome.where,
-    }
+    """Encode an outcome; of its error, the texts that people read."""
+    error = outcome.error
+    raised = {"cause": root_cause(error), "where": root_place(error)} if error else {}
+    return {**outcome._asdict(), "status": outcome.status.value, "error": None, **raised}
 
 
 def _decode_outcome(given: Mapping[str, Any]) -> Outcome:

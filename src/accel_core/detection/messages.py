@@ -184,7 +184,7 @@ def _install(pin: Pin) -> str:
     return (
         vendors.sourced(f"pip install {distribution}")
         if distribution and pin.distribution in ("", distribution)
-        else "install the plugin that brings it, see `accel list`"
+        else "correct the name, or install the plugin that brings it"
     )
 
 
@@ -233,7 +233,7 @@ def refused_cpu(settings: Settings, verdicts: Iterable[Verdict], missing: Iterab
     why = reasons(verdicts, missing) or "  no plugin of an accelerator is installed"
     return (
         f"ACCEL_STRICT={settings.strict} refuses the CPU, and no accelerator is usable:\n{why}\n"
-        "Mend one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
+        "Fix one of these, or set DS_ACCELERATOR=cpu if the CPU is what you want."
     )
 
 

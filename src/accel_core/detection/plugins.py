@@ -55,7 +55,7 @@ def name_of(entry_point: EntryPoint) -> str:
 
 
 def provenance(entry_point: EntryPoint) -> Provenance:
-    """Where the entry point comes from, as messages name it."""
+    """Return the provenance of the entry point, as messages name it."""
     # Folder names and metadata may hold anything, and these go into every message.
     distribution, version = clean(entry_point.distribution), clean(entry_point.version)
     return Provenance(distribution, version, entry_point.name, entry_point.value)

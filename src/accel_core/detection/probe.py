@@ -102,7 +102,7 @@ class Prober:
         return verdict(candidate, ruled_out or otherwise, seen)
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
-        """What torch's autoload spoils; it takes seconds, so a program asks only when it falls back."""
+        """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
         if not self._autoload or not (self.isolated or fallback) or not builtin.announced():
             return ()
         from accel_core.detection.autoload import spoilers  # here, as most processes have no use for it
@@ -129,7 +129,7 @@ class Prober:
     def _broken(
         self, candidate: Candidate | Unloaded, outcome: Outcome, among: tuple[Candidate | Unloaded, ...]
     ) -> Verdict | None:
-        """What is broken besides, where a device is missing: a child tries it as if it were pinned."""
+        """Return what is broken besides a missing device: a child tries the backend as if it were pinned."""
         if outcome.status is not Status.NO_DEVICE or not can_be_broken(candidate):
             return None
         beyond = self.probe(candidate, among, pinned=True, isolated=True)

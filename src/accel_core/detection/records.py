@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from accel_core._support.installed import brought_by
 from accel_core._text import clean, html_table, printable
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, root_cause, root_place
@@ -23,7 +24,7 @@ __all__ = [
 
 
 class Status(str, enum.Enum):
-    """What probing a candidate gave."""
+    """Result of probing a candidate."""
 
     USABLE = "usable"
     NOT_PROBED = "not_probed"
@@ -53,7 +54,7 @@ class Status(str, enum.Enum):
 
 
 class Outcome(NamedTuple):
-    """What one step of the funnel gave."""
+    """Result of one step of the funnel."""
 
     status: Status
     reason: str = ""
@@ -71,7 +72,7 @@ class Outcome(NamedTuple):
 
 
 class _Known:
-    """What a candidate and an unloaded plugin have in common."""
+    """Members that a candidate and an unloaded plugin share."""
 
     name: str
     provenance: Provenance
@@ -105,7 +106,7 @@ class Candidate(_Known):
 
     @property
     def provenance(self) -> Provenance:  # type: ignore[override]
-        """Where the declaration comes from; discovery has filled it in."""
+        """Provenance of the declaration, which discovery filled in."""
         assert self.backend.provenance is not None
         return self.backend.provenance
 
@@ -132,7 +133,7 @@ class Unloaded(_Known):
 
 
 class Found(tuple[Candidate | Unloaded, ...]):
-    """What `discover` gives; in a notebook a line for each, or a table."""
+    """Result of `discover`; in a notebook a line for each, or a table."""
 
     __slots__ = ()
 
@@ -140,7 +141,7 @@ class Found(tuple[Candidate | Unloaded, ...]):
         printer.text("\n".join(map(str, self)))
 
     def _repr_html_(self) -> str:
-        rows = ((c.name, c.priority, c.provenance) for c in self)
+        rows = ((c.name, c.priority if isinstance(c, Candidate) else "", c.provenance) for c in self)
         return html_table(("backend", "priority", "from"), *rows)
 
 
@@ -148,7 +149,7 @@ _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
 class Verdict(NamedTuple):
-    """What probing one candidate gave, and what it took."""
+    """Result of probing one candidate, and how long it took."""
 
     name: str
     status: Status
@@ -265,9 +266,13 @@ def verdict(
     )
     if broken is None:
         return found
+    brought = (brought_by(module)[0] for module in found.vendor_import)
+    hint, package = broken.hint, next(filter(None, brought), "")
+    if found.absent and package and not hint.startswith("pip uninstall "):
+        hint = f"pip uninstall {package}." + (f" (On a machine that has one: {hint}.)" if hint else "")
     return found._replace(
         reason=f"{found.reason}; besides, {broken.reason}",
-        hint=broken.hint,
+        hint=hint,
         cause=broken.cause,
         where=broken.where,
         broken=True,

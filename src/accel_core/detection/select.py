@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -100,7 +101,7 @@ def _environ(considered: Iterable[Candidate | Unloaded]) -> dict[str, str]:
 def _notes(settings: Settings, choice: Choice) -> tuple[str, ...]:
     """Settings that contradict one another, or name nothing and are nearly something that there is."""
     notes = [
-        f"{name} is no setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
+        f"{name} is not a setting of accel-core. Did you mean {meant}?" for name, meant in settings.misspelt
     ]
     if settings.pins:  # then the others are not looked at
         notes += _without_its_device(settings, choice)
@@ -172,10 +173,14 @@ def _refuses_cpu(settings: Settings, verdicts: Iterable[Verdict], more: tuple[st
 
 
 def _untold(spoilers: Iterable[Spoiler], verdicts: list[Verdict]) -> tuple[str, ...]:
-    """What torch's autoload spoils, but for what a verdict says already: its cause, or all of it."""
-    told = [(f": {v.cause}. ", f", for the same reason as {v.name}. ") for v in verdicts if v.cause]
+    """Return what torch's autoload spoils, without what a verdict says: cause and remedy, or all."""
+
+    def shortened(line: str, v: Verdict) -> str:
+        said = rf": {re.escape(v.cause)}(\. [^:]*){'' if v.hint[:6] in ('', 'report') else ':.*'}"
+        return re.sub(said, rf", for the same reason as {v.name}\1", line) if v.cause else line
+
     lines = [str(s) for s in spoilers if not any(s.reason in v.reason for v in verdicts)]
-    return tuple(functools.reduce(lambda line, said: line.replace(*said), told, line) for line in lines)
+    return tuple(functools.reduce(shortened, verdicts, line) for line in lines)
 
 
 def _pinned(settings: Settings, find: Find, judge: Prober) -> Choice:
@@ -229,7 +234,7 @@ def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
 def _unblocked(
     meant: tuple[Candidate | Unloaded, ...], settings: Settings, find: Find
 ) -> tuple[Candidate | Unloaded, ...]:
-    """Of several distributions' claims those that the policy leaves; one claim stays, to be judged."""
+    """Drop claims that are blocked by policy, if another is left; the claim that stays is judged."""
     kept = tuple(c for c in meant if settings.permits(c.name, c.distribution))
     if kept == meant or not kept:
         return meant

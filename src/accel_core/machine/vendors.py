@@ -186,7 +186,7 @@ def sourced(text: str, place: Callable[[str], str] | None = None) -> str:
 
 @functools.cache
 def _place(name: str) -> str:
-    """What pip is to be given for a distribution of ours: PEP 610's record of the installed core tells."""
+    """Argument of pip for a distribution of ours, from PEP 610's record of the installed core."""
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 

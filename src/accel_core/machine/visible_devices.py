@@ -150,7 +150,7 @@ def counting_variables(backend: Backend, environ: Mapping[str, str]) -> tuple[st
 
 
 def choices(variable: str, count: int) -> str:
-    """What to write into the variable on a machine with so many devices."""
+    """Advice for the variable's value on a machine with `count` devices."""
     names = " or ".join(map(str, range(count))) if count < 3 else f"0 to {count - 1}"
     return f"this machine has {count}: name {names}, or unset {variable}"
 
@@ -260,7 +260,7 @@ def _level_zero(value: str) -> VisibleDevices:
         else:
             raise _refused("level-zero", entry)
     return VisibleDevices(
-        tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is no device" if skipped else ""
+        tuple(sorted(ids, key=_order)), f"{', '.join(skipped)} is not a device" if skipped else ""
     )
 
 

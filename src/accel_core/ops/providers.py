@@ -48,7 +48,7 @@ class OpProvider:
         if hasattr(builder, "compatibility"):
             return str(builder.compatibility())
         if hasattr(builder, "is_compatible") and not builder.is_compatible():
-            return "its is_compatible() says no"
+            return "its is_compatible() returned False"
         return ""
 
     def is_built(self, builder: Any) -> bool:

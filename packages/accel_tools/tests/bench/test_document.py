@@ -72,7 +72,7 @@ def test_a_foreign_or_damaged_document_is_told(tmp_path, changed, message):
         (b'{"document": "accel be', "it is not the output of `accel bench --json`"),
         (b"\xff\xfe", "it is not the output of `accel bench --json`: 'utf-8' codec"),
         (b"[1]", "it is JSON, and not"),
-        (b"[" * 100_000, "it is no"),
+        (b"[" * 100_000, "it is nested too deeply"),
         (b" " * (5 * 2**20), "more than 4 MiB"),
     ],
 )

@@ -45,7 +45,7 @@ def test_every_measurement_has_a_value_or_a_reason(cpu):
     assert list(found) == names
     for name in crossing:
         assert found[f"copy.{name}"].reason == "its memory is the host's: nothing to copy"
-    assert found["collective.broadcast"].reason == "one rank has nobody to send to"
+    assert found["collective.broadcast"].reason == "one rank has no peer to send to"
     trained = {str(dtype).removeprefix("torch.") for dtype in cpu.supported_dtypes()} | {"float64"}
     for row in found.values():
         expected = row.name == "copy.on_device" or row.name.startswith("launch")
@@ -83,7 +83,7 @@ def nothing(_function, args, kwargs):
     ("operator", "name", "reason"),
     [
         ("copy_.default", "copy.on_device", "what arrived is not what was copied"),
-        ("mm.out", "matrix.float64", "the product is not right"),
+        ("mm.out", "matrix.float64", "the product is wrong"),
         ("add_.Tensor", "launch.queued", "additions of 1 gave 0"),
         ("add_.Tensor", "launch.waited", "additions of 1 gave 0"),
     ],

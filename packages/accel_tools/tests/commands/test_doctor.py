@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 from accel_tests import children, layouts
 from accel_tests.libraries import COMPILER, Libraries
-from accel_tests.plugins import NO_DEVICE, hook
+from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
 from accel_core.detection.records import Status
@@ -122,6 +122,19 @@ def test_two_plugins_of_one_name_are_one_finding(accel):
     [finding] = [f for f in accel.json(*ONE, status=1)["topics"][0]["findings"] if f["level"] != "ok"]
     assert finding["what"] == "accel-npu 1.5 and other-npu 1.5 declare npu"
     assert finding["step"] == "export DS_ACCELERATOR=npu@accel-npu, or npu@other-npu"
+
+
+def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
+    """Issue 25: of a device that its runtime alone counts there were two findings, with two remedies."""
+    accel.world.module("none_device", ACCELERATOR.format(count="return 0"))
+    accel.world.backend("npu", accelerator="none_device:Simulated", visible_devices=("NPU_VISIBLE_DEVICES",))
+    topics = ("--topic", "candidates", "--topic", "visible-devices")
+    hidden = {"DS_ACCELERATOR": "npu", "NPU_VISIBLE_DEVICES": "99"}
+    document = accel.json("doctor", *topics, status=1, **hidden)
+    [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
+    assert finding["what"].startswith("DS_ACCELERATOR='npu' is honoured without a device: ")
+    assert finding["step"] == "unset NPU_VISIBLE_DEVICES, or name in it devices that exist"
+    assert "the vendor counts none" in finding["facts"]["also, from visible-devices.fewer"]
 
 
 def test_what_fails_for_torch_is_told_once_and_torch_first(accel):

@@ -55,7 +55,7 @@ def test_a_plugin_that_does_more_than_declare_is_told_what_and_where(torch_world
         (
             "removes the environment variable EARLY_HOME",
             "accel_early.py, line 18",
-            "leave the environment to whoever runs the program",
+            "leave the environment to the user of the program",
         ),
         ("starts the process true", "accel_early.py, line 19", started),
     ]

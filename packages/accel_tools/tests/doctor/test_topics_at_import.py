@@ -160,7 +160,7 @@ def test_files_that_run_when_python_starts(world, start_folder):
     assert start.what == "2 files run code whenever Python starts"
     assert start.facts[good.path] == "good_tool 2.0: import sys; sys.started = True"
     assert (failed.level, failed.code, failed.step) == (
-        Level.WARNING, "at-import.fails", f"mend or remove {bad.path}",
+        Level.WARNING, "at-import.fails", f"repair or remove {bad.path}",
     )  # fmt: skip
     assert "ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in failed.what
 

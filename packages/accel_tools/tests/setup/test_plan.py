@@ -24,6 +24,20 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
     ("machine", "target", "torch", "index", "packages"),
     [
         ({"pci": [H100], "nvidia": "550.54.15"}, "NVIDIA GPU", "torch", "cu129", ("accel-cuda",)),
+        (
+            {"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"},
+            "NVIDIA GPU",
+            "torch",
+            "cu126",
+            ("accel-cuda",),
+        ),
+        (
+            {"pci": ["10de:1db5/030200", H100], "nvidia": "580.65.06"},
+            "NVIDIA GPU",
+            "torch",
+            "cu132",
+            ("accel-cuda",),
+        ),
         ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "torch", "rocm7.2", ("accel-cuda",)),
         ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
@@ -87,6 +101,8 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
             "no build of torch runs on NVIDIA's driver 340.108",
             "nvidia.com",
         ),
+        ({"pci": [H100], "nvidia": "440.100"}, "only for 450.80.02 and newer", "nvidia.com"),
+        ({"pci": ["10de:102d/030200"], "nvidia": "470.57"}, "Kepler", "pytorch.org"),
         ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
         ({"pci": [MI300], "gfx": [0, 110003]}, "no wheels for gfx1103", "rocm.docs.amd.com"),
         (

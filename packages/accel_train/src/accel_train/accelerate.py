@@ -32,7 +32,9 @@ __all__ = ["partial_state"]
 #: Read by `PartialState`: the device of this process, before any rule of its own.
 _DEVICE = "ACCELERATE_TORCH_DEVICE"
 #: Device types that Transformers' ladder takes before it reads that variable (5.23.0, training_args.py:1918).
-_LADDER = ("mps", "xpu", "mlu", "musa", "npu", "hpu", "cuda")
+_LADDER = ("mps", "xpu", "mlu", "musa", "npu", "hpu", "neuron", "tpu", "cuda")
+#: Device types of which Accelerate makes one process each, by its own rules (1.15.0, state.py:769).
+_IN_RANKS = ("mlu", "sdaa", "musa", "npu", "hpu", "cuda", "xpu", "neuron")
 
 
 def partial_state(name: str | None = None, **kwargs: Any) -> Any:
@@ -65,7 +67,16 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     if is_rank and ":" not in device:  # a rank has one, Gaudi's; DistributedDataParallel is given its number
         device = f"{device}:{ours.current_device()}"
     os.environ[_DEVICE] = device
-    state = accelerate.PartialState(**kwargs)
+    try:
+        state = accelerate.PartialState(**kwargs)
+    except ValueError as error:
+        if kwargs.get("backend") is None or kwargs["backend"] not in str(error):
+            raise
+        raise IntegrationError(
+            f"Accelerate {accelerate.__version__} does not start {ours.name}'s ranks: {error}. Hide "
+            "the devices of another vendor that it puts first; if there are none, it is too old: "
+            "pip install -U accelerate"
+        ) from error
     kinds = accelerate.DistributedType
     if is_rank and state.distributed_type == kinds.NO:
         # The list of kinds is closed. Of those, MULTI_GPU is the one that means "a process per device, by
@@ -87,14 +98,19 @@ def _accelerate() -> Any:
 
 
 def _as_chosen(state: Any, ours: Accelerator) -> Any:
-    if state.device.type != ours.device().type:
+    if state.device.type == ours.device().type:
+        return state
+    if isinstance(state._shared_state, _State) and state._shared_state.ours is not ours:
         raise IntegrationError(
-            f"Accelerate has chosen {state.device}, and accel_core {ours.name} (device type "
-            f"{ours.device().type}): the first to make Accelerate's state decides. Call "
-            "accel_train.accelerate.partial_state() before accelerate.Accelerator(), "
-            "accelerate.PartialState(), and libraries that make one"
+            f"partial_state() was called for {state._shared_state.ours.name}, and now for {ours.name}: "
+            "a process has one of Accelerate's states. Name the same backend, or start another process"
         )
-    return state
+    raise IntegrationError(
+        f"Accelerate has chosen {state.device}, and accel_core {ours.name} (device type "
+        f"{ours.device().type}): the first to make Accelerate's state decides. Call "
+        "accel_train.accelerate.partial_state() before accelerate.Accelerator(), "
+        "accelerate.PartialState(), and libraries that make one"
+    )
 
 
 def _index_of_rank(ours: Accelerator) -> int:
@@ -113,14 +129,14 @@ class _State(dict[str, Any]):
 
     def __init__(self, ours: Accelerator) -> None:
         super().__init__()
-        self._ours = ours
+        self.ours = ours
 
     def clear(self) -> None:
         """Forget the state, as `TrainingArguments` do. Raises `IntegrationError` where ours would be lost."""
         problem = self._would_be_lost()
         if problem:
             raise IntegrationError(
-                f"Accelerate's state, which partial_state() made for {self._ours.name}, is being reset: "
+                f"Accelerate's state, which partial_state() made for {self.ours.name}, is being reset: "
                 f"{problem}. With Transformers or TRL put AcceleratorArguments of "
                 "accel_train.transformers before their class: "
                 "class Arguments(AcceleratorArguments, TrainingArguments)"
@@ -130,14 +146,17 @@ class _State(dict[str, Any]):
     def _would_be_lost(self) -> str:
         import torch
 
-        ours = self._ours.device().type
+        ours = self.ours.device().type
         is_rank = torch.distributed.is_available() and torch.distributed.is_initialized()
-        if is_rank and ours not in ("cpu", *_LADDER):
+        if is_rank and ours not in ("cpu", *_IN_RANKS):
             return f"by its own rules each rank would train by itself, as they do not know {ours}"
         other = next((kind for kind in _LADDER if kind != ours and _is_available(torch, kind)), None)
         return f"by its own rules it would be made for {other}" if other else ""
 
 
 def _is_available(torch: Any, kind: str) -> bool:
+    if kind == "tpu":  # asked so by Transformers too: its module cannot be
+        current = torch.accelerator.current_accelerator()
+        return current is not None and current.type == kind and bool(torch.accelerator.is_available())
     module = getattr(torch, kind, None)
     return module is not None and bool(module.is_available())

@@ -27,7 +27,12 @@ from accel_train.loading import can_pin_memory
 if TYPE_CHECKING:
     import torch
 
+    from accel_core import Accelerator
+
 __all__ = ["AcceleratorArguments"]
+
+#: Device types for which Accelerate scales losses, as float16 needs (1.15.0, accelerator.py:571).
+_SCALED = ("xpu", "cuda", "npu", "xla", "mlu", "musa", "hpu", "sdaa", "mps")
 
 
 class AcceleratorArguments:
@@ -46,6 +51,7 @@ class AcceleratorArguments:
         deepspeed: Any
         ddp_timeout: int
         accelerator_config: Any
+        fp16: bool
         bf16: bool | None
         bf16_full_eval: bool
         dataloader_pin_memory: bool
@@ -53,9 +59,25 @@ class AcceleratorArguments:
         torch_compile_backend: str | None
         torch_compile_mode: str | None
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        theirs = next((each for each in cls.__mro__ if each.__name__ == "TrainingArguments"), None)
+        if theirs is not None and "_setup_devices" not in vars(theirs):
+            raise IntegrationError(
+                f"{theirs.__module__}.TrainingArguments has no _setup_devices, in whose place accel_train "
+                "chooses the device: this release of Transformers is not supported. "
+                "pip install transformers==5.23.0"
+            )
+        if theirs is not None and cls._setup_devices is not AcceleratorArguments._setup_devices:
+            raise IntegrationError(
+                f"class {cls.__name__}: Transformers' own arguments stand first and would choose the device. "
+                "Write class Arguments(AcceleratorArguments, TrainingArguments)"
+            )
+
     def _validate_args(self) -> None:
         if self.torch_compile or self.torch_compile_mode or self.torch_compile_backend:
             self.torch_compile_backend = _listed_compiler(self.torch_compile_backend or "")
+        _require_scaler(accel_core.get_accelerator(), self.fp16)
         # For bfloat16 it asks the vendors that it knows, unless on the CPU; ours answers for any device.
         asked = self.use_cpu
         if self.bf16 or self.bf16_full_eval:
@@ -102,4 +124,14 @@ def _listed_compiler(named: str) -> str:
     raise IntegrationError(
         f"torch_compile: the compiler is {compiler!r}, which Accelerate's list (DynamoBackend) lacks. Leave "
         'torch_compile out, and compile before the trainer is made: model.compile(backend="accel")'
+    )
+
+
+def _require_scaler(ours: Accelerator, fp16: bool) -> None:
+    if not fp16 or ours.device().type in ("cpu", *_SCALED):
+        return
+    instead = "bf16=True" if ours.is_bf16_supported() else "neither fp16 nor bf16"
+    raise IntegrationError(
+        f"fp16=True: Accelerate scales losses on {', '.join(_SCALED)} alone, not on {ours.device().type}. "
+        f"Use {instead}, or your own loop with get_accelerator().grad_scaler()"
     )

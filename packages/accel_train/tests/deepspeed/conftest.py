@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -13,10 +14,11 @@ from accel_tests import layouts
 from accel_tests.children import Ended, clean_environment, run_python
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "training"))
+sys.path[:0] = [str(HERE), str(HERE / "training")]
 
 from accel_tests.on_simulated import environment  # noqa: E402 - found by the line above
 from ds_training import table as training  # noqa: E402
+from patched import copied  # noqa: E402
 
 from accel_simulated import DEVICES, CannotBuildError, build  # noqa: E402
 
@@ -103,6 +105,12 @@ def on_plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     groups = {layouts.GROUP: {"plain": "accel_plain"}}
     layouts.dist_info(folder, "accel-plain", "1.0", groups, {"accel_plain": PLAIN})
     return _on_device("plain", folder)
+
+
+@pytest.fixture(scope="session")
+def deepspeed_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`deepspeed_copy(patch)`: a folder for `PYTHONPATH` with DeepSpeed, patched by a file of contrib/."""
+    return functools.cache(lambda patch: copied(patch, tmp_path_factory.mktemp("patched")))
 
 
 def _on_device(name: str, plugin: Path) -> dict[str, str]:

@@ -105,7 +105,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("autoload", ["1", "0"])
+@pytest.mark.parametrize("autoload", [pytest.param("1", marks=pytest.mark.nightly), "0"])
 def test_a_script_runs_as_python_would_run_it(child, on_acme, folder, autoload):
     script = folder / "script.py"
     script.write_text(SCRIPT)

@@ -105,6 +105,7 @@ def test_more_ranks_than_named_devices_are_refused(child, folder, variables, dev
     assert "ACME_VISIBLE_DEVICES='GPU-aaaa,GPU-bbbb' names 2 devices" in ended.stderr
 
 
+@pytest.mark.nightly  # by day `accel deepspeed` starts the same launcher, and a child gets the variable
 @pytest.mark.parametrize("device", ["acme"])
 def test_deepspeeds_own_command_is_activated_by_the_variable(launch, variables, device):
     environ = {**variables, "ACCEL_INTEGRATIONS": "deepspeed"}

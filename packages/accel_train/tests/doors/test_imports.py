@@ -14,7 +14,9 @@ import accel_train.doors
 
 ADAPTERS = sorted(file.stem for file in Path(accel_train.doors.__file__).parent.glob("[a-z]*.py"))
 ENTRIES = [
-    entry for entry in distribution("accel-train").entry_points if ".doors." in entry.value and "." in entry.group
+    entry
+    for entry in distribution("accel-train").entry_points
+    if ".doors." in entry.value and "." in entry.group
 ]
 
 
@@ -24,7 +26,9 @@ def test_an_adapter_imports_neither_torch_nor_its_framework(name: str) -> None:
         f"import json, sys, accel_train.doors.{name};"
         "print(json.dumps(sorted({n.partition('.')[0] for n in sys.modules})))"
     )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     foreign = {"torch", "verl", "vllm", "lmcache", "bitsandbytes", "transformers", "ray", "axolotl"}
     assert not foreign.intersection(json.loads(child.stdout))
 

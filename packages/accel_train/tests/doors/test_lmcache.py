@@ -20,7 +20,7 @@ spec, device = platform.current_device_spec, torch.device(lmcache.torch_device_t
 answer = {
     "type": lmcache.torch_device_type,
     "spec": [type(spec).__name__, spec.backend_name, spec.device_type, spec.is_available()],
-    "operators": type(lmcache.device_ops).__name__,
+    "operators": type(getattr(lmcache, "device_ops", None)).__name__,
     "mode": spec.default_mp_transfer_mode().name,
 }
 if device.type != "cpu":

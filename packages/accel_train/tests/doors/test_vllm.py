@@ -30,9 +30,9 @@ DEVICE = """
 #: About devices too, with a default of vLLM's that is made of the others, or right for any.
 DEFAULT = """
     device_control_id_to_physical_device_id device_id_to_physical_device_id fp8_dtype get_cpu_architecture
-    get_infinity_values get_global_graph_pool has_device_capability inference_mode is_cpu is_cuda is_cuda_alike
-    is_device_capability is_device_capability_family is_fp8_fnuz is_out_of_tree is_rocm is_tpu is_unspecified
-    is_xpu is_zen_cpu logical_device_id_to_visible_device_id uses_host_device_handling
+    get_infinity_values get_global_graph_pool has_device_capability inference_mode is_cpu is_cuda
+    is_cuda_alike is_device_capability is_device_capability_family is_fp8_fnuz is_out_of_tree is_rocm is_tpu
+    is_unspecified is_xpu is_zen_cpu logical_device_id_to_visible_device_id uses_host_device_handling
     visible_device_id_to_physical_device_id
 """.split()  # noqa: SIM905
 #: The vendor's half: kernels, attention, caches, quantization, configuration, communicators.
@@ -130,7 +130,7 @@ def test_what_the_device_lacks_is_an_error_that_says_so() -> None:
 
 
 def test_a_class_without_a_declaration_is_refused_when_it_is_made() -> None:
-    with pytest.raises(InvalidBackendError, match=r"Nothing\.backend is None, expected an accel_core\.Backend"):
+    with pytest.raises(
+        InvalidBackendError, match=r"Nothing\.backend is None, expected an accel_core\.Backend"
+    ):
         type("Nothing", (DeviceMembers, Platform), {})
-
-

@@ -18,7 +18,7 @@ def test_an_error_becomes_one_warning() -> None:
 
 
 def test_where_warnings_are_errors_it_stays_a_warning() -> None:
-    with pytest.warns(RuntimeWarning, match="bitsandbytes does not get"):
+    with pytest.warns(RuntimeWarning, match="bitsandbytes does not get"):  # noqa: PT031
         warnings.simplefilter("error")
         with warned("bitsandbytes", "See why: accel why"):
             raise ValueError("no device")

@@ -97,4 +97,6 @@ def contract_changed() -> list[str]:
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         door.loaded  # noqa: B018 - as an entry point is loaded
-    return [str(one.message) for one in seen if "accel" in str(one.message)] + list(PlatformRegistry._platforms)
+    return [str(one.message) for one in seen if "accel" in str(one.message)] + list(
+        PlatformRegistry._platforms
+    )

@@ -1,4 +1,4 @@
-"""verl's own program for supervised fine-tuning, on a tiny Qwen2: `verl_sft.py FOLDER STRATEGY [OPTION...]`."""
+"""verl's own program for fine-tuning, on a tiny Qwen2: `verl_sft.py FOLDER STRATEGY [OPTION...]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import runpy
 import sys
 from pathlib import Path
 from typing import Any
+
+from accel_tests.children import as_rank
+from accel_tests.ports import free_port
 
 FOLDER, STRATEGY, *OPTIONS = sys.argv[1:]
 SPECIAL = ["<pad>", "<unk>", "<|im_start|>", "<|im_end|>"]
@@ -21,7 +24,7 @@ TEMPLATE = (
 
 def make(folder: Path) -> None:
     """A model, its tokenizer and 64 additions, made on the spot."""
-    import pandas
+    import pandas as pd
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -36,9 +39,9 @@ def make(folder: Path) -> None:
     tokenizer.save_pretrained(folder / "model")
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, pad_token_id=0,
-        eos_token_id=3,
+        vocab_size=len(words), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        tie_word_embeddings=False, pad_token_id=0, eos_token_id=3,
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder / "model")
     pairs = [divmod(random.Random(0).randrange(400) * (row + 1) % 400, 20) for row in range(64)]
@@ -51,22 +54,23 @@ def make(folder: Path) -> None:
         }
         for a, b in pairs
     ]
-    pandas.DataFrame(rows).to_parquet(folder / "train.parquet")
+    pd.DataFrame(rows).to_parquet(folder / "train.parquet")
 
 
 def on_the_cpu() -> None:
-    """verl 0.9.1 has no platform for the CPU: its process group would name cpu twice (utils/distributed.py:63)."""
+    """Train there: verl 0.9.1's own process group would name the CPU twice (utils/distributed.py:63)."""
     import torch
     from verl.plugin.platform import PlatformBase, set_platform
     from verl.utils import distributed
 
+    import accel_core
     from accel_train.doors.verl import Members
 
     class Module:
         """Members of `torch.<device type>` that verl calls, which `torch.cpu` lacks."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(Platform().ours, {"get_device_name": "device_name"}.get(name, name))
+            return getattr(accel_core.get_accelerator(), {"get_device_name": "device_name"}.get(name, name))
 
     class Platform(Members, PlatformBase):  # type: ignore[misc]
         device_module = Module()
@@ -88,6 +92,8 @@ if STRATEGY == "make":
     sys.exit()
 metrics = folder / f"metrics-{os.getpid()}.jsonl"
 os.environ["VERL_FILE_LOGGER_PATH"] = str(metrics)
+for name, alone in as_rank(0, 1, free_port()).items():  # as torchrun sets them for one rank
+    os.environ.setdefault(name, str(alone))
 sys.argv[1:] = [
     f"data.train_files={folder}/train.parquet", "data.train_batch_size=8", "data.micro_batch_size_per_gpu=4",
     "data.use_dynamic_bsz=False", "data.max_length=32", "data.num_workers=0", f"model.path={folder}/model",

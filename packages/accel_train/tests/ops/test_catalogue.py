@@ -91,7 +91,7 @@ def test_deepspeeds_own_builder_comes_before_ours(disk):
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        (builder("FusedAdamBuilder", is_compatible="return False"), "its is_compatible() says no"),
+        (builder("FusedAdamBuilder", is_compatible="return False"), "its is_compatible() returned False"),
         (builder("FusedAdamBuilder", compatibility="return 'the card is too old'"), "the card is too old"),
         (
             builder("FusedAdamBuilder", __init__="raise KeyError('ACME_HOME')"),

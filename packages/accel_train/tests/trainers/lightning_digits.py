@@ -58,14 +58,19 @@ def data(*, shuffle: bool = True) -> DataLoader[Any]:
 
 
 def fit(
-    *, epochs: int = 1, resume: Any = None, random: torch.Tensor | None = None, **trainer: Any
+    *,
+    epochs: int = 1,
+    resume: Any = None,
+    random: torch.Tensor | None = None,
+    kind: type[Digits] = Digits,
+    **trainer: Any,
 ) -> tuple[Digits, pl.Trainer]:
     """Train from the same start each time; `trainer` are the `Trainer`'s arguments.
 
     `random` is the state of torch's generator, from which the loader shuffles and dropout draws.
     """
     options = {"logger": False, "enable_checkpointing": False, **QUIET, **trainer}
-    model = Digits()
+    model = kind()
     torch.manual_seed(1)
     made = pl.Trainer(max_epochs=epochs, **options)
     with warnings.catch_warnings():

@@ -10,12 +10,12 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from accel_core import Backend, hookimpl, torch_build
+from accel_core import Backend, ProbeResult, hookimpl, torch_build
 
 if TYPE_CHECKING:
     from accel_core import Check
 
-__all__ = ["BACKEND", "cann_version", "source_cann"]
+__all__ = ["BACKEND", "cann_version", "no_cann", "source_cann"]
 
 #: DeepSpeed's four, and what else torch_npu reads.
 _FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
@@ -85,7 +85,7 @@ def accel_backends() -> Backend:
 
 
 @hookimpl
-def accel_explain(backend: Backend, error: BaseException) -> str | None:
+def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
     """The next step after an error of torch_npu or of CANN that depends on what is installed."""
     from importlib import metadata  # these here, because finding this plugin must cost nothing
 
@@ -96,6 +96,8 @@ def accel_explain(backend: Backend, error: BaseException) -> str | None:
         return None
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
     npu = next((d.version for d in metadata.distributions(name="torch-npu")), "")
+    if hint == "{source}" and (what := no_cann(npu)):
+        return ProbeResult(False, what, source_cann())
     torch = getattr(torch_build(), "version", "").partition("+")[0]
     return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=source_cann())
 
@@ -116,8 +118,14 @@ def cann_version() -> str | None:
     return next((match[1] for match in matches if match), None)
 
 
+def no_cann(torch_npu: str) -> str:
+    """`"torch_npu 2.13.0 needs CANN, which is not installed"`; empty if a CANN is here."""
+    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith("install ")
+    return f"torch_npu {torch_npu} needs CANN, which is not installed" if missing else ""
+
+
 def source_cann() -> str:
-    """How to set CANN's variables, with the script that does it; without one CANN is to be installed."""
+    """Return the step that sets CANN's variables: its script, or an installation if there is none."""
     above = Path(os.environ.get("ASCEND_HOME_PATH", os.devnull)).parent
     scripts = (above / "set_env.sh", *sorted(Path("/usr/local/Ascend").glob("*/set_env.sh")))
     found = (f"run CANN's `source {s}` in the shell that starts Python" for s in scripts if s.exists())

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from accel_core import Check, CheckResult
-from accel_npu import cann_version, source_cann
+from accel_npu import cann_version, no_cann, source_cann
 
 __all__ = ["CHECKS", "variables", "version"]
 
@@ -32,10 +32,8 @@ def variables() -> CheckResult:
     home, operators = os.environ.get("ASCEND_HOME_PATH", ""), os.environ.get("ASCEND_OPP_PATH", "")
     facts = {"ASCEND_HOME_PATH": home or "not set", "ASCEND_OPP_PATH": operators or "not set"}
     if not home:
-        step = source_cann()
-        absent = f"torch_npu {_torch_npu()} needs CANN, which is not installed"
-        what = absent if step.startswith("install ") else "CANN's variables are not set"
-        return CheckResult("warning", what, step, facts)
+        what = no_cann(_torch_npu() or "") or "CANN's variables are not set"
+        return CheckResult("warning", what, source_cann(), facts)
     missing = [
         what
         for what, path in {

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 LIBRARY = "libhccl.so: cannot open shared object file"
+NEEDS_CANN = "torch_npu 2.13.0 needs CANN, which is not installed"
 #: The command as the user has it, on a machine that has a card.
 WITH_A_CARD = """
 from accel_core.machine import devices
@@ -35,15 +38,16 @@ def test_list_without_a_card(without_cann):
     npu = verdict(ended)
     assert (npu["status"], npu["devices"]) == ("no_device", 0)
     assert "/dev/davinci[0-9]*" in npu["reason"]
-    assert f"; besides, torch_npu failed: ImportError: {LIBRARY}" in npu["reason"]
+    assert f"; besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in npu["reason"]
+    assert npu["hint"].startswith("pip uninstall torch_npu. (On a machine that has one: install CANN (")
     assert json.loads(ended.stdout)["chosen"] == "cpu"
     # The user's own `import torch` is broken, and it is said by whom and what helps; torch is not to blame.
     [said] = json.loads(ended.stdout)["autoload"]
     assert said.startswith(
         "torch_npu 2.13.0 fails when torch loads it (torch.backends: torch_npu = torch_npu:"
     )
-    assert "for the same reason as npu" in said  # whose reason has the library
-    assert "pip uninstall torch_npu, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0" in said
+    # Its reason has the library, and its hint the one remedy.
+    assert said.endswith(", for the same reason as npu. `import torch` fails with it")
     generic = verdict(ended, "generic")
     assert "a plugin claims what announces one to torch (torch_npu: npu)" in generic["reason"]
 
@@ -56,12 +60,21 @@ def test_the_doctor_has_one_finding_and_one_remedy(without_cann):
     assert finding["step"].startswith("pip uninstall torch_npu. (On a machine that has one: install CANN (")
 
 
+@pytest.mark.parametrize("words", [["list"], ["why"], ["why", "npu"]], ids=" ".join)
+def test_one_cause_has_one_remedy(without_cann, words):
+    """Issue 25: uninstalling came beside CANN's script, of a package without a device."""
+    shown = without_cann(accel(*words, card=False), COLUMNS="300").stdout
+    assert shown.count("pip uninstall") == shown.count("set_env.sh") == shown.count("libhccl.so") == 1, shown
+    assert f"{NEEDS_CANN}: ImportError: {LIBRARY}" in shown
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD" not in shown
+
+
 def test_strict_refuses_the_cpu_over_it_without_a_card_too(without_cann):
     """As over an IPEX that does not fit torch: something that is installed is broken."""
     ended = without_cann("import accel_core; accel_core.get_accelerator()", ACCEL_STRICT="1")
     assert ended.returncode == 1
     assert "ACCEL_STRICT=1 refuses the CPU" in ended.stderr
-    assert f"besides, torch_npu failed: ImportError: {LIBRARY}" in ended.stderr
+    assert f"besides, {NEEDS_CANN}: ImportError: {LIBRARY}" in ended.stderr
 
 
 def test_list_with_a_card_names_the_library_and_the_fix(without_cann):
@@ -108,7 +121,7 @@ with warnings.catch_warnings(record=True) as caught:
     acc = accel_core.get_accelerator()
 import torch
 # torch_npu's own source has one, where it was not compiled before.
-said = [str(w.message) for w in caught if w.category is not SyntaxWarning]
+said = [str(w.message) for w in caught if w.category not in (SyntaxWarning, DeprecationWarning)]
 print(json.dumps([acc.name, said, torch.ones(2).sum().item()]))
 """
 
@@ -159,7 +172,7 @@ def test_the_doctor_names_every_library_without_loading_one(without_cann):
     document = json.loads(ended.stdout)
     assert (ended.returncode, document["exit_status"]) == (2, 2)
     npu = next(f for f in document["topics"][0]["findings"] if f["code"] == "candidates.broken")
-    assert npu["what"].startswith(f"broken: torch_npu failed: ImportError: {LIBRARY}")
+    assert npu["what"].startswith(f"broken: {NEEDS_CANN}: ImportError: {LIBRARY}")
     assert (
         "libascendcl.so, libacl_op_compiler.so, libge_runner.so, libgraph.so and 1 more are missing too"
         in (npu["what"])

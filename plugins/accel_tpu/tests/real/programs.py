@@ -69,6 +69,7 @@ def resumed(file: str) -> list[float]:
         state = torch.load(file, map_location="cpu")
         network.load_state_dict(state["network"])
         optimizer.load_state_dict(state["optimizer"])
+        acc.set_rng_state(state["generator"], strict=False)
     losses = []
     for _ in range(2):
         optimizer.zero_grad()
@@ -76,7 +77,8 @@ def resumed(file: str) -> list[float]:
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    torch.save({"network": network.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    states = {"network": network.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save({**states, "generator": acc.get_rng_state()}, file)
     return losses
 
 

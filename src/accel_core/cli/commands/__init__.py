@@ -60,7 +60,7 @@ def announced() -> dict[str, Announced]:
 
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
-    """What the packages of other commands, by a function `remarks`, say beside these verdicts."""
+    """Collect the remarks on these verdicts from other commands' packages: their function `remarks`."""
     packages = dict.fromkeys(command.package for command in announced().values() if command.package)
     told = (getattr(sys.modules[package], "remarks", None) for package in packages if package != __name__)
     return [line for function in told if function is not None for line in function(verdicts)]

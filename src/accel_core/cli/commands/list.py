@@ -47,8 +47,8 @@ def command(
     """List the backends: what can be used, and why not the others.
 
     Each is probed in a process of its own, all at once. A star marks the one that is chosen or pinned;
-    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 where a backend gave no
-    answer in time, so that what would be chosen is not known.
+    the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 if a backend gave
+    no answer in time, so that the choice is not known.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -90,9 +90,9 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
 
 
 def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
-    """What people look for first: chosen, usable, present but broken, without a device; then what is missing.
+    """List what people look for first: chosen, usable, present but broken, without a device, not installed.
 
-    That nothing is left for the built-in `generic` is not worth a row.
+    The built-in `generic` gets no row if no device is left for it.
     """
     told = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
     rows, missing = text.folded(told)
@@ -153,7 +153,7 @@ def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
 
 
 def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
-    """What is chosen, what is missing, what is there without a plugin; where more is said."""
+    """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
     selection = surveyed.choice.selection if surveyed.choice is not None else None
     notes = [_choice(surveyed, marked, settings)]
     notes += [(text.clean(line), "yellow") for line in (selection.notes if selection else ())]

@@ -80,7 +80,7 @@ def _choice_page(selection: Selection) -> list[Part]:
 
 
 def _autoload(lines: tuple[str, ...]) -> list[Part]:
-    """What torch's autoload does to a program that imports torch before accel_core."""
+    """List what torch's autoload does to a program that imports torch before accel_core."""
     bullets = [paragraph((text.clean(line), "")) for line in lines]
     return [Heading(text.AUTOLOAD), Bullets(bullets)] if bullets else []
 
@@ -217,7 +217,7 @@ def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, i
 def _backend_page(standing: _Standing) -> list[Part]:
     v = standing.verdict
     place = f"{standing.rank} of {standing.total}, with priority {v.priority}" if v.device_type else ""
-    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above)
+    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above if v.device_type)
     cause = text.clean(v.cause)
     return [
         paragraph(

@@ -53,7 +53,7 @@ def _rows(accelerator: Accelerator, effort: Effort, ranks: int | None) -> list[M
     try:
         count = max(2, accelerator.device_count()) if ranks is None else ranks
         if count < 2:
-            return _without(Outcome.NOT_MEASURED, "one rank has nobody to send to")
+            return _without(Outcome.NOT_MEASURED, "one rank has no peer to send to")
         shared = not on_host(accelerator) and accelerator.device_count() < count
         how = _how(accelerator, count, shared=shared)
         answers, problem = _run(accelerator, effort, count)
@@ -103,7 +103,7 @@ def _row(kind: str, answers: list[dict[str, Any]], how: str) -> Measurement:
 
 
 def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dict[str, Any]], str]:
-    """What each rank measured; or nothing, and why."""
+    """Run the ranks: return what each measured, or nothing and the reason."""
     distributed = import_torch().distributed
     if not distributed.is_available():
         raise LaunchError("this build of torch has no torch.distributed")
@@ -138,7 +138,7 @@ def _run(accelerator: Accelerator, effort: Effort, count: int) -> tuple[list[dic
 
 
 def _job(accelerator: Accelerator, effort: Effort, rank: int, count: int, port: int) -> dict[str, Any]:
-    """What one rank is told: its place, its cores, its variables."""
+    """Make the job of one rank: its place, its cores, its variables."""
     from accel_train.launch.communication import communication_of
     from accel_train.launch.environment import pin_of
     from accel_train.launch.plan import share_out

@@ -115,7 +115,7 @@ def read(path: Path) -> Run:
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror or error}") from None
     except RecursionError:
-        raise ValueError("it is no JSON that anybody would write") from None
+        raise ValueError("it is nested too deeply") from None
     except ValueError as error:  # of the encoding and of the JSON too
         raise ValueError(f"it is not the output of `accel bench --json`: {error}") from None
     if not isinstance(document, dict) or document.get("document") != KIND:
@@ -172,7 +172,7 @@ def _typed(value: Any, kind: type | tuple[type, ...]) -> Any:
 
 
 def compare(before: Sequence[Measurement], now: Sequence[Measurement]) -> list[Change]:
-    """What both runs have a value of, in the order of `now`."""
+    """Pair the measurements of which both runs have a value, in the order of `now`."""
     known = {measurement.name: measurement for measurement in before}
     return [
         Change(old, new, new.value / old.value)

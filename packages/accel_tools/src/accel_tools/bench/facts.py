@@ -1,4 +1,4 @@
-"""What a figure depends on: the machine, the software, the device."""
+"""Facts that a figure depends on: the machine, the software, the device."""
 
 from __future__ import annotations
 

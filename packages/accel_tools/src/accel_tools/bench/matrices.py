@@ -79,7 +79,7 @@ def _product(
         return row
     if step < _TF32_STEP and str(dtype) == "torch.float32" and error <= _tolerated(_TF32_STEP, rows):
         return row._replace(note="computed in fewer bits than float32 has, TF32 or the like")
-    return wrong(row, f"the product is not right: off by {error:.1e} of its size where float64 tells it")
+    return wrong(row, f"the product is wrong: off by {error:.1e} of its size, compared with float64")
 
 
 def _precision(dtype: torch.dtype) -> str:

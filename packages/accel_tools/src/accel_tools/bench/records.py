@@ -1,4 +1,4 @@
-"""What a measurement is, how much effort it may take, and the error of one that cannot be made."""
+"""Records of measurements, the effort that one may take, and the error if none can be made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["FULL", "QUICK", "Effort", "Measurement", "Outcome", "Step"]
 
 
 class Outcome(str, enum.Enum):
-    """What came of a measurement."""
+    """Outcome of a measurement."""
 
     MEASURED = "measured"
     #: The device has no such thing; `reason` says what.

@@ -20,7 +20,7 @@ _TRIALS = 5
 
 
 class Samples(NamedTuple):
-    """What was timed."""
+    """Timings of repeated calls."""
 
     #: Seconds a call, one number a repeat.
     seconds: tuple[float, ...]
@@ -65,7 +65,7 @@ def sampled(call: Callable[[], object], wait: Callable[[], object], effort: Effo
 
 
 class Tried(NamedTuple):
-    """What a few calls came to."""
+    """Result of a few trial calls."""
 
     #: Of the fastest.
     seconds: float
@@ -112,9 +112,9 @@ def wrong(measurement: Measurement, reason: str) -> Measurement:
 
 
 def attempted(name: str, title: str, unit: str, measure: Callable[[], Measurement]) -> Measurement:
-    """What `measure` gives; where it raises, a record that says why there is no value.
+    """Return the result of `measure`; if it raises, a record that says why there is no value.
 
-    `UnsupportedError` is a device's word that it has no such thing; anything else is a failure.
+    `UnsupportedError` means that the device lacks the feature; any other error is a failure.
     """
     try:
         with import_torch().no_grad():

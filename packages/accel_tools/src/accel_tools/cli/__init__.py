@@ -1,1 +1,1 @@
-"""What the commands of accel-tools share: options, and what is written beside the terminal."""
+"""Parts that the commands of accel-tools share: options, and output besides the terminal's."""

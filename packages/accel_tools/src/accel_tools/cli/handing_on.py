@@ -1,4 +1,4 @@
-"""What `accel doctor` writes for others: `--issue`, `--bundle FILE` and `--html FILE`, all of it redacted."""
+"""Output of `accel doctor` for others, redacted: `--issue`, `--bundle FILE` and `--html FILE`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Outlets(NamedTuple):
-    """Where a visit is to go besides the terminal."""
+    """Outputs of a visit besides the terminal."""
 
     issue: bool
     bundle: str | None

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Mending(NamedTuple):
-    """What is to be mended, and whether each of it is asked for."""
+    """Options of `--fix`: whether to fix, to show only, to ask before each, or to list the fixes."""
 
     fix: bool
     dry_run: bool
@@ -30,12 +30,12 @@ class Mending(NamedTuple):
         """Raise `click.UsageError` where nobody could be asked, or options mean nothing."""
         if (self.dry_run or self.yes) and not self.fix:
             option = "--dry-run" if self.dry_run else "--yes"
-            raise click.UsageError(f"{option} says how to mend: give it with --fix.")
+            raise click.UsageError(f"{option} says how to fix: give it with --fix.")
         if self.fix and as_json:
-            raise click.UsageError("--fix asks and tells in words: give it without --json.")
+            raise click.UsageError("--fix asks questions in words: give it without --json.")
         if self.fix and not (self.dry_run or self.yes or sys.stdin.isatty()):
             raise click.UsageError(
-                "--fix asks before each fix, and stdin is no terminal: give --yes to do them all, or "
+                "--fix asks before each fix, and stdin is not a terminal: give --yes to do them all, or "
                 "--dry-run to see what they would do."
             )
 
@@ -57,7 +57,7 @@ class Mending(NamedTuple):
                     click.echo(f"{sign} {mended.what or 'it is as it should be'}", err=True)
             left.append(mended)
         if not any(checked.fix and checked.level != "ok" for checked in found):
-            click.echo("\nNo check has found anything that it could mend.", err=True)
+            click.echo("\nNo check found anything that it can fix.", err=True)
         findings = tuple(checked.finding() for checked in left)
         topics = (t._replace(findings=findings) if t.name == checks.TOPIC.name else t for t in report.topics)
         return report._replace(topics=tuple(topics))
@@ -75,7 +75,7 @@ def options(command: F) -> F:
         (("--list", "listing"), "Only list the topics, and the checks with the plugins that bring them."),
         (("--yes",), "With --fix: ask nothing."),
         (("--dry-run",), "With --fix: only say what would be done."),
-        (("--fix",), "Mend what plugins' checks find, after asking for each; installs nothing."),
+        (("--fix",), "Run the fixes that plugins' checks offer, asking before each; installs nothing."),
     ):
         made = click.option(*name, is_flag=True, help=text)(made)
     return made  # type: ignore[no-any-return]

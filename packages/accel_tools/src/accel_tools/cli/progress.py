@@ -1,4 +1,4 @@
-"""What is being done and how far it has come: one line on stderr, where that is a terminal."""
+"""Progress line on stderr, if that is a terminal: the present work, and how far it has come."""
 
 from __future__ import annotations
 

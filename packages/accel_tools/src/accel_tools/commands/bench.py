@@ -194,7 +194,7 @@ def _product(run: Run) -> str:
 
 
 def _load(machine: Any) -> str:
-    """What else the cores had to do before the run; empty where the system does not count it."""
+    """Return the load of the cores before the run; empty if the system does not count it."""
     load, cores = machine["load"], machine["cores"]
     if load is None:
         return ""

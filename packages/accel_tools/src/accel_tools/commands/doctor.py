@@ -50,10 +50,9 @@ def command(
 ) -> None:
     """Say what is wrong here, or with each NAME, and what to do.
 
-    Everything is tried in processes of its own, side by side. The exit status is 0 when nothing is wrong (a
-    device, or a vendor's package, that is not here is not), 1 when something is not as it should be, and 2
-    when what is here cannot be used: nothing is usable, a pinned backend or a device that is present is not,
-    torch cannot be imported.
+    Everything runs in child processes, side by side. Exit status: 0 = healthy (missing devices or vendor
+    packages don't count), 1 = warnings, 2 = unusable: no backend works, a pinned backend or a present
+    device does not, or torch cannot be imported.
     """
     outlets.check(as_json=as_json)
     mend.check(as_json=as_json)
@@ -129,7 +128,7 @@ def _topic(
 
 
 def _facts(finding: Finding) -> list[page.Part]:
-    """What was seen: in two columns, or one under the other where names are long, as paths are."""
+    """Lay out the facts: in two columns, or one below the other if names are long, as paths are."""
     facts = [(text.clean(name), text.clean(value)) for name, value in finding.facts.items()]
     if max(len(name) for name, _ in facts) <= _LONGEST:
         return [page.Facts(facts, indent=5)]

@@ -131,7 +131,7 @@ def _checked(answer: T, kinds: tuple[type, ...]) -> T:
 
 
 def _document(accelerator: Accelerator, ask: _Questions) -> dict[str, Any]:
-    """What the accelerator is and can do, as JSON can hold it; may initialise the device."""
+    """Describe the accelerator and its capabilities for JSON; may initialise the device."""
     backend = accelerator.backend
     source = backend.provenance
     count = ask("device_count()", accelerator.device_count, int) or 0
@@ -237,7 +237,7 @@ def _devices(doc: dict[str, Any]) -> list[page.Part]:
         for device in devices
     ]
     more = doc["device_count"] - len(devices)
-    rest = [page.paragraph((f"{more} more, of which nothing was asked.", ""))] if more else []
+    rest = [page.paragraph((f"{more} more, not examined.", ""))] if more else []
     return [*parts, page.Table(_TITLES, rows), *rest] if rows else parts
 
 
@@ -278,8 +278,8 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                 ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),
                 ("forwards", ", ".join(f"{prefix}*" for prefix in doc["export_envs"] or ())),
-                ("says yes to", ", ".join(name for name, yes in others.items() if yes)),
-                ("says no to", ", ".join(name for name, yes in others.items() if not yes)),
+                ("supported", ", ".join(name for name, yes in others.items() if yes)),
+                ("not supported", ", ".join(name for name, yes in others.items() if not yes)),
             )
         ),
     ]
@@ -293,7 +293,7 @@ def _problems(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _communication_of(accelerator: Accelerator) -> str:
-    """What a process group would be given; accel-train knows what `accel run` was told, and what serves."""
+    """Return the backend that a process group would use; accel-train knows the options of `accel run`."""
     if not is_installed("accel_train"):
         return accelerator.communication_backend_name()
     from accel_train.launch.communication import communication_of

@@ -46,8 +46,7 @@ def _is_same(first: Finding, other: Finding) -> bool:
         return True
     alike = bool(first.about) and first.about == other.about
     return alike and (
-        first.code == other.code == "candidates.conflict"
-        or (bool(first.step) and first.facts.get("remedy", first.step) == other.step)
+        first.code == other.code == "candidates.conflict" or (bool(other.step) and other.step in first.step)
     )
 
 
@@ -61,7 +60,6 @@ def _merged(first: Finding, same: Sequence[Finding]) -> Finding:
         _, lacking, device = what.removesuffix(" found").rpartition("; and no ")
         facts = {"error": what, **facts}
         what = f"{check.what}, and no {device} is here" if lacking else check.what
-    facts = {name: value for name, value in facts.items() if name != "remedy"}
     if first.code == "candidates.conflict" and same:
         sources = [f.facts["distribution"] for f in (first, *same)]
         ways = [f"{first.about}@{source.partition(' ')[0]}" for source in sources]

@@ -1,4 +1,4 @@
-"""What is known of a backend's device, driver and toolkit on this machine, from files and variables alone."""
+"""Facts about a backend's device, driver and toolkit on this machine, from files and variables alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _functions(backend: Backend, root: str) -> str:
 
 
 def _driver(backend: Backend, root: str) -> str:
-    """What the file says that only the loaded driver brings, or the version of its module."""
+    """Return the driver's version, from its module or from a file that only the loaded driver brings."""
     file = backend.driver_file
     if not file:
         return ""

@@ -129,7 +129,7 @@ def _children() -> Iterator[str]:
 
 
 def changes(before: Footprint) -> list[Change]:
-    """What is not as it was, in the order of the kinds, and by name.
+    """List what has changed since `before`, in the order of the kinds, and by name.
 
     A function counts where the new one comes from another package: torch and Python replace some of their
     own while more of them is imported.

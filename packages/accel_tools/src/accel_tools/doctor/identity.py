@@ -1,4 +1,4 @@
-"""What names this machine and who uses it, for `redact`: users, hosts, folders, values of variables."""
+"""Texts that identify this machine or its users, for `redact`: users, hosts, folders, variables' values."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def is_public(host: str) -> bool:
 
 
 class Identity(NamedTuple):
-    """What must not be told, and what stands for it."""
+    """Texts that must not leave this machine, each with its replacement."""
 
     environ: Mapping[str, str]
     #: Folders, each with its mark: `ENVIRONMENT`, `HOME` or `PATH`.
@@ -93,7 +93,7 @@ class Identity(NamedTuple):
 
     @classmethod
     def here(cls, environ: Mapping[str, str]) -> Identity:
-        """That of this process and its user; no name is looked up in a network."""
+        """Read the identity of this process and its user; no name is looked up in a network."""
         folders = dict.fromkeys(_installed(), ENVIRONMENT)
         with contextlib.suppress(OSError):
             folders.setdefault(os.getcwd(), PATH)  # noqa: PTH109 - it may be deleted
@@ -140,7 +140,7 @@ def _installed() -> Iterator[str]:
 
 
 def _packages() -> Iterator[str]:
-    """What a relative path may begin with: the packages that are installed, and the plugins."""
+    """List the names that a relative path may begin with: installed packages, and plugins."""
     yield from OURS
     yield from (entry.module.partition(".")[0] for entry in plugins.find_entry_points(ENTRY_POINT_GROUP))
     for folder in set(_installed()):

@@ -1,4 +1,4 @@
-"""What the topics have child processes do: apart, so that a child imports as little as it can."""
+"""Work that topics leave to child processes, in a module of its own so that a child imports little."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def import_vendor(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str
 
 
 def architectures(_: dict[str, object], stage: Callable[[str], None]) -> dict[str, object]:
-    """What torch has code for, and the GPUs with their compute capability."""
+    """List the architectures that torch has code for, and the GPUs with their compute capability."""
     stage("import of torch")
     torch = import_torch()
     stage("torch.cuda")

@@ -1,4 +1,4 @@
-"""What leaves this machine of a visit: the report, the ranking, versions and variables, all of it redacted.
+"""Record of a visit that may leave this machine, redacted: the report, the ranking, versions, variables.
 
 `--issue`, `--html` and `--bundle` write this one record, and look at nothing else.
 """
@@ -113,7 +113,7 @@ def _packages(verdicts: tuple[Verdict, ...]) -> Iterator[str]:
 
 
 def distributions() -> list[str]:
-    """What is installed, `name==version` by name, as metadata says; of several the one that is imported."""
+    """List installed distributions by name, `name==version`; of several, the one that is imported."""
     found: dict[str, str] = {}
     for distribution in installed.distributions():
         try:

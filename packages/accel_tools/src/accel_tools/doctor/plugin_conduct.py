@@ -33,9 +33,9 @@ class Misstep(NamedTuple):
 
 
 def conduct(provenance: Provenance, timeout: float) -> tuple[Misstep, ...]:
-    """What that entry point's module, and its `accel_backends`, do too early; in the order in which they do.
+    """List what that entry point's module, and its `accel_backends`, do too early, in order.
 
-    A plugin that ends the process that loads it, or takes longer than `timeout` seconds, gives nothing: the
+    The list is empty for a plugin that ends its process, or takes longer than `timeout` seconds: the
     verdict on it says so.
     """
     return _observed([provenance], timeout) or ()
@@ -51,7 +51,7 @@ def conducts(
 
 
 def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
-    """What all of them do together; `None` where the child did not live to tell."""
+    """List what all of them do together; `None` if the child crashed or hung."""
     from accel_core.probing import child
 
     job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
@@ -73,7 +73,7 @@ _EVENTS = {
     "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment"),
     "os.unsetenv": (
         "removes the environment variable {}",
-        "leave the environment to whoever runs the program",
+        "leave the environment to the user of the program",
     ),
     "subprocess.Popen": ("starts the process {}", _WITH_THE_DEVICE),
     "os.system": ("starts the process {}", _WITH_THE_DEVICE),
@@ -175,7 +175,7 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
 
 
 def _lasting(before: Footprint) -> list[Misstep]:
-    """What stays changed, but for what was seen while it happened."""
+    """List what stays changed, without changes that were seen while they happened."""
     return [
         Misstep(change.what, f"{_short(change.file)}, line {change.line}" if change.file else "", _LEAVE)
         for change in changes(before)

@@ -47,7 +47,7 @@ _LONGEST, _MOST = 500, 400
 
 
 class Looked(NamedTuple):
-    """What one rank saw."""
+    """Observations of one rank."""
 
     rank: int
     host: str
@@ -58,7 +58,7 @@ class Looked(NamedTuple):
 
     @classmethod
     def read(cls, rank: int, data: bytes) -> Looked:
-        """What a rank has left, which may be anything."""
+        """Read the record that a rank has left, which may be anything."""
         try:
             host, facts, problem = json.loads(data)
             texts = {_text(name): _text(value) for name, value in list(facts.items())[:_MOST]}
@@ -92,7 +92,7 @@ def _give_up(why: str) -> int:
 
 
 def _look(me: Rank, own: Sequence[str], limit: float) -> Looked:
-    """What this rank sees: versions, its choice, and the findings on machine and visible devices."""
+    """Collect this rank's observations: versions, its choice, findings on machine and visible devices."""
     end = time.monotonic() + limit
     settings = read_settings()
     # All but what the launcher has chosen is left alone: each rank would probe every vendor of its host.
@@ -168,7 +168,7 @@ def _compare(me: Rank, mine: Looked, timeout: float) -> int:
 
 
 def _wait_for_the_end(met: Meeting) -> None:
-    """Where rank 0's process holds the store: the scripts would meet in it, were it still there."""
+    """Wait until the store in rank 0's process is closed: otherwise the scripts would meet in it."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         return
     end = time.monotonic() + _CLOSING
@@ -214,7 +214,7 @@ def _all(world_size: int) -> str:
 
 
 def _differences(seen: Sequence[Looked]) -> Iterator[str]:
-    """What is not the same everywhere: each value with the ranks that have it."""
+    """List facts that differ between ranks: each value with the ranks that have it."""
     for name in dict.fromkeys(name for look in seen for name in look.facts):
         groups: dict[str, list[Looked]] = {}
         for look in seen:

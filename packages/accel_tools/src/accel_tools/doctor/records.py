@@ -1,4 +1,4 @@
-"""What a doctor's visit gives: findings, in topics, in a report. They are never changed."""
+"""Records of a doctor's visit: findings, in topics, in a report. They are never changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
 
 
 class Visit:
-    """What the topics look at: the settings, the environment, and the survey, which is made once."""
+    """Input of the topics: the settings, the environment, and the survey, which is made once."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Visit:
         self._failure: BaseException | None = None
 
     def candidates(self) -> tuple[Candidate | Unloaded, ...]:
-        """What is installed, before anything is probed; whoever asks first has it read, the others wait."""
+        """Candidates that are installed, before any is probed; the first caller reads them, others wait."""
         with self._discovering:
             if self._candidates is None:
                 self._candidates = find_candidates(None, self.settings, self._load)
@@ -136,7 +136,7 @@ class Topic(NamedTuple):
 
 
 class Examined(NamedTuple):
-    """What came of one topic."""
+    """Result of one topic."""
 
     name: str
     title: str

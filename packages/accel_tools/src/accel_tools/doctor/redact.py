@@ -185,7 +185,7 @@ class Redactor:
         return _POSIX.sub(settled, text)
 
     def _path(self, path: str) -> str:
-        """What of a path may be told: all of it within an environment or the system; else the file's name."""
+        """Return what may be shown of a path: all in an environment or the system, else the file's name."""
         end = path.rstrip(".,:;)]}!?")
         tail = path[len(end) :]
         first, *others = _split(end)

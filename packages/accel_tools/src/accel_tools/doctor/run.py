@@ -36,10 +36,10 @@ def examine(
     limit: float | None = None,
     awaiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[Examined, ...]:
-    """What each topic finds, in their order; one that raises or hangs says so, and the others go on.
+    """Return the findings of each topic, in order; one that raises or hangs says so, and the others go on.
 
     `limit`: seconds after which those that are not done are given up; what they had found is kept. `awaiting`
-    is told the title of each that is waited for.
+    is called with the title of each topic that is waited for.
     """
     limit = _ITSELF + _PROBES * visit.settings.probe_timeout if limit is None else limit
     end = time.monotonic() + limit
@@ -91,7 +91,7 @@ class _Examination(threading.Thread):
             self._took = (time.perf_counter() - self._began) * 1e3
 
     def so_far(self, limit: float) -> Examined:
-        """What it has found by now; `limit`: the seconds that it was given."""
+        """Return its findings so far; `limit`: the seconds that it was given."""
         ms, failed = self._took, self._failed
         if ms is None:
             ms = (time.perf_counter() - self._began) * 1e3

@@ -73,7 +73,7 @@ def _owner(path: Path) -> str:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """What is in a folder, by name; nothing where it cannot be listed."""
+    """List a folder by name; empty if it cannot be listed."""
     try:
         return sorted(folder.iterdir())
     except OSError:

@@ -19,7 +19,7 @@ _LATE = "late"
 
 
 def torch_finding(environ: Mapping[str, str], timeout: float, *, proven: bool) -> Finding:
-    """What is so of torch; `proven`: a backend was seen to work with it, so that it need not be tried.
+    """Return the finding on torch; `proven`: a backend works with it, so it need not be tried.
 
     `timeout`: seconds for the child process.
     """

@@ -23,7 +23,7 @@ def verdict(visit: Visit, topics: Sequence[Examined]) -> str:
 
 
 def _standing(visit: Visit, surveyed: Survey | None) -> list[str]:
-    """What is chosen, as a clause, and before it a clause on each backend that was asked for."""
+    """Return a clause on each backend that was asked for, then one on the choice."""
     if surveyed is None or surveyed.choice is None:
         return []
     selection = surveyed.choice.selection
@@ -60,7 +60,7 @@ def _choice(selection: Selection) -> str:
 
 
 def _wrong(topics: Sequence[Examined]) -> str:
-    """What is wrong, as a clause: how many things, and the most serious one."""
+    """Summarize what is wrong in a clause: how many things, and the most serious one."""
     found = [f for topic in topics for f in topic.findings if f.level is not Level.OK]
     wrong = sorted(found, key=lambda finding: list(Level).index(finding.level), reverse=True)
     # What is wrong with several backends alike is one thing.

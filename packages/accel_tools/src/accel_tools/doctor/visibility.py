@@ -23,7 +23,7 @@ _NO_INDICES = "modules"
 
 
 class Step(NamedTuple):
-    """What one variable does."""
+    """Effect of one variable."""
 
     variable: str
     value: str
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Visibility(NamedTuple):
-    """What the variables come to."""
+    """Combined effect of the variables."""
 
     steps: tuple[Step, ...]
     #: The physical devices, as indices or the vendor's identifiers, by logical number. `None`: all of them,
@@ -52,10 +52,10 @@ class Visibility(NamedTuple):
 def visibility(
     backend: Backend, environ: Mapping[str, str], count: int | None = None, uuids: Sequence[str] = ()
 ) -> Visibility:
-    """What `environ` lets a process see of `backend`'s devices.
+    """Return which of `backend`'s devices a process with `environ` sees.
 
-    `count`: how many there are, where that is known; `uuids` their identifiers, where these are. Never
-    raises: a value that is refused is told in its step.
+    `count`: how many there are, if known; `uuids`: their identifiers, if known. Never raises: the step of
+    a malformed value says what is wrong.
     """
     grammar = backend.visible_devices_grammar
     named = [name for name in backend.visible_devices if name in environ]
@@ -118,7 +118,7 @@ def _unfit(identifier: str, uuids: Sequence[str]) -> str:
 
 
 def rewritten(grammar: str, value: str, count: int | None = None) -> str:
-    """What to write for the devices that `value` names and that there are, each once; empty where none is.
+    """Return a value for those devices of `value` that exist, each once; empty if none does.
 
     `count`: how many there are for this variable, where that is known.
     """

@@ -14,12 +14,16 @@ from packaging.version import InvalidVersion, Version
 __all__ = [
     "CPU",
     "INDEX",
+    "LAST_WITH_VOLTA",
     "RELEASES",
     "TABLE_DATE",
+    "VOLTA_SOURCE",
     "Build",
     "for_amd",
     "for_nvidia",
     "index_of",
+    "is_retired",
+    "lacks_volta",
     "python_fits",
 ]
 
@@ -58,6 +62,11 @@ RELEASES = {
     "2.8": (("cu129", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.9", "3.13")),
     "2.9": (("cu130", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.10", "3.14")),
 }
+#: The newest CUDA build with code for GPUs from Maxwell to Volta, which uv does not ask about.
+LAST_WITH_VOLTA = "cu126"
+VOLTA_SOURCE = "https://github.com/pytorch/pytorch/issues/157517"
+#: The oldest CUDA build of torch 2.6, the oldest torch that we support.
+_OLDEST = "cu118"
 #: Of releases that the table lacks, the Pythons of the newest are assumed to have wheels.
 _NEWEST_PYTHONS = ("3.10", "3.14")
 #: Where uv looks for torch, in its log: the first address is the one that it takes.
@@ -108,6 +117,16 @@ def for_amd(architecture: str, torch: str = "") -> Build:
         names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
         source = _TABLE
     return Build(_first(names, "rocm", torch), source)
+
+
+def is_retired(name: str) -> bool:
+    """Whether that CUDA build has no torch that we support."""
+    return int(name[2:]) < int(_OLDEST[2:])
+
+
+def lacks_volta(name: str) -> bool:
+    """Whether that CUDA build has no code for GPUs from Maxwell to Volta."""
+    return int(name[2:]) > int(LAST_WITH_VOLTA[2:])
 
 
 _TABLE = f"a table of {TABLE_DATE}"

@@ -63,12 +63,11 @@ def runnable(line: str) -> list[list[str]]:
 
 
 def unreachable(plan: Plan) -> str:
-    """Why the plan's indexes of torch and of the vendor cannot be reached; empty where they answer.
+    """Say why the plan's index of torch cannot be reached; empty where it answers.
 
     PyPI is left to pip, which may be configured with another index.
     """
     addresses = [f"{builds.index_of(plan.torch_backend)}/torch/"] if plan.torch_backend else []
-    addresses += [plan.extra_index] if plan.extra_index else []
     for address in addresses:
         try:
             with urllib.request.urlopen(address, timeout=_PATIENCE):

@@ -23,17 +23,15 @@ def _quoted(*words: str) -> str:
 
 def _pip(plan: Plan) -> str:
     """Two commands where torch comes from an index of its own: that has no other packages."""
-    extra = ["--extra-index-url", plan.extra_index] if plan.extra_index else []
     if not plan.torch_backend:
-        return _quoted("pip", "install", plan.torch, *plan.packages, *extra)
+        return _quoted("pip", "install", plan.torch, *plan.packages)
     first = _quoted("pip", "install", plan.torch, "--index-url", builds.index_of(plan.torch_backend))
-    return f"{first} && {_quoted('pip', 'install', *plan.packages, *extra)}" if plan.packages else first
+    return f"{first} && {_quoted('pip', 'install', *plan.packages)}" if plan.packages else first
 
 
 def _uv(plan: Plan) -> str:
     backend = [f"--torch-backend={plan.torch_backend}"] if plan.torch_backend else []
-    extra = ["--index", plan.extra_index] if plan.extra_index else []
-    return _quoted("uv", "pip", "install", plan.torch, *plan.packages, *backend, *extra)
+    return _quoted("uv", "pip", "install", plan.torch, *plan.packages, *backend)
 
 
 def _conda(plan: Plan) -> str:
@@ -67,20 +65,15 @@ def _pyproject(plan: Plan) -> str:
             f'url = "{builds.index_of(plan.torch_backend)}"',
             "explicit = true",
         ]
-    if plan.extra_index:
-        lines += ["", "[[tool.uv.index]]", 'name = "vendor"', f'url = "{plan.extra_index}"']
     return "\n".join(lines)
 
 
 def _requirements(plan: Plan) -> str:
-    """A file's lines. pip takes the highest version of all its indexes, so an open torch allows one alone."""
-    lines = [f"--index-url {builds.index_of(plan.torch_backend)}"] if plan.torch_backend else []
-    lines += [f"--extra-index-url {plan.extra_index}"] if plan.extra_index else []
-    if plan.torch_backend and "==" not in plan.torch and plan.packages:
-        return "\n".join([*lines, plan.torch, f"# then: {_quoted('pip', 'install', *plan.packages)}"])
-    if plan.torch_backend and plan.packages:
-        lines += ["--extra-index-url https://pypi.org/simple"]
-    return "\n".join([*lines, plan.torch, *plan.packages])
+    """A file's lines: torch's index beside PyPI could serve any other name, so that it stands alone."""
+    if not plan.torch_backend:
+        return "\n".join([plan.torch, *plan.packages])
+    then = [f"# then: {_quoted('pip', 'install', *plan.packages)}"] if plan.packages else []
+    return "\n".join([f"--index-url {builds.index_of(plan.torch_backend)}", plan.torch, *then])
 
 
 FORMATS: Mapping[str, Callable[[Plan], str]] = {

@@ -8,10 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from accel_core.probing import host, vendors
+from accel_core.probing import devices, host, vendors
 from accel_tools.setup.machines import WSL_DRIVERS, Machine
 
-__all__ = ["Hardware", "Present", "driver_version", "seen"]
+__all__ = ["KEPLER", "VOLTA", "Hardware", "Present", "driver_version", "seen"]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -30,6 +30,11 @@ _RANKED = (
     "Apple GPU",
     "Intel integrated GPU",
 )
+#: Generations of NVIDIA's GPUs that PyTorch's builds left behind.
+KEPLER = "the generation Kepler or before"
+VOLTA = "the generations Maxwell to Volta"
+#: The first PCI ids of Maxwell (GM108) and Turing (TU102): pci.ids of 2023-04-11.
+_MAXWELL, _TURING = 0x1340, 0x1E00
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 #: Seconds that `nvidia-smi` may take where no file has the driver's version.
 _PATIENCE = 5.0
@@ -56,6 +61,8 @@ class Hardware(NamedTuple):
     gfx: tuple[str, ...] = ()
     #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`; else empty.
     kind: str = ""
+    #: `KEPLER` or `VOLTA` if the newest of NVIDIA's GPUs is that old.
+    generation: str = ""
 
 
 def seen(machine: Machine) -> Hardware:
@@ -63,7 +70,7 @@ def seen(machine: Machine) -> Hardware:
     present = {found.label: found for found in _present(machine)}
     ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
     nvidia = driver_version(machine.root) or (_from_nvidia_smi(machine) if "NVIDIA GPU" in present else "")
-    return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine))
+    return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine), _generation(machine))
 
 
 def driver_version(root: str = "/") -> str:
@@ -123,6 +130,14 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
         if match and (number := int(match[1])):
             found.append(f"gfx{number // 10000}{number // 100 % 100:x}{number % 100:x}")
     return tuple(dict.fromkeys(found))
+
+
+def _generation(machine: Machine) -> str:
+    ids = [
+        int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])
+    ]
+    newest = max(ids, default=_TURING)
+    return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else ""
 
 
 def _from_nvidia_smi(machine: Machine) -> str:

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from accel_core.probing import installed, vendors
 from accel_tools.setup import builds
-from accel_tools.setup.hardware import Hardware, Present, seen
+from accel_tools.setup.hardware import KEPLER, VOLTA, Hardware, Present, seen
 from accel_tools.setup.machines import Machine
 from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 
@@ -52,7 +52,6 @@ class Plan(NamedTuple):
     torch_backend: str = ""
     #: Requirements that PyPI has.
     packages: tuple[str, ...] = ()
-    extra_index: str = ""
     parts: tuple[Part, ...] = ()
     #: Why there is no command, and the address to read on at.
     unknown: str = ""
@@ -174,7 +173,16 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     if not build.name:
         what = f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace("  ", " ")
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+    if builds.is_retired(build.name):
+        what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for 450.80.02 and newer"
+        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+    if plan.hardware.generation == KEPLER:
+        what = f"PyTorch has no wheels for the NVIDIA GPUs here, which are from {KEPLER}"
+        return plan._replace(unknown=what, url=_PYTORCH)
     why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
+    if plan.hardware.generation == VOLTA and builds.lacks_volta(build.name):
+        build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
+        why = f"newer builds have no code for the GPUs here, from {VOLTA}; NVIDIA's driver is {driver}"
     return _with_plugin(_pytorch(plan, torch, build, why))
 
 
@@ -269,7 +277,6 @@ def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Ver
         torch=f"torch=={row.torch}",
         torch_backend=index,
         packages=row.packages,
-        extra_index=recipe.extra_index,
         parts=tuple(parts),
         url=recipe.url,
     )

@@ -65,8 +65,6 @@ class Recipe(NamedTuple):
     toolkit: Toolkit | None = None
     #: Index that has the right build of torch, by architecture; others take PyPI's.
     torch_index: Mapping[str, str] = {}
-    #: The vendor's own index.
-    extra_index: str = ""
     #: What a user must know besides.
     note: str = ""
 
@@ -103,14 +101,14 @@ def parsed(backend: str, table: Any) -> Recipe:
     """
     if not isinstance(table, Mapping):
         raise ValueError(f"expected a dict, got {type(table).__name__}")
-    known = {"url", "rows", "toolkit", "torch_index", "extra_index", "note"}
+    known = {"url", "rows", "toolkit", "torch_index", "note"}
     if unknown := sorted(set(table) - known):
         raise ValueError(f"unknown key {unknown[0]!r}; known are {', '.join(sorted(known))}")
     if not str(table.get("url", "")).startswith(("https://", "http://")):
         raise ValueError("url: expected the address of the vendor's instructions")
     rows = tuple(_row(number, row) for number, row in enumerate(table.get("rows", ())))
     toolkit = Toolkit(**table["toolkit"]) if table.get("toolkit") else None
-    texts = {key: str(table.get(key, "")) for key in ("url", "extra_index", "note")}
+    texts = {key: str(table.get(key, "")) for key in ("url", "note")}
     return Recipe(
         backend, rows=rows, toolkit=toolkit, torch_index=dict(table.get("torch_index", {})), **texts
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from accel_core.probing import AUTOLOAD, autoload_is_on, plugins
+from accel_train.deepspeed import _installed
 from accel_train_startup import AT_START
 
 __all__ = ["obstacle"]
@@ -15,6 +16,8 @@ _ENTRY_POINTS = (("torch.backends", "accel_train"), ("accel.integrations", "deep
 
 def obstacle() -> str:
     """Why child processes would not activate by themselves, and the next step; empty where they do."""
+    if _installed.asks_us():
+        return ""
     if not autoload_is_on() and AT_START not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
         return (
             f"{AUTOLOAD} is off, so torch does not tell child processes of the "

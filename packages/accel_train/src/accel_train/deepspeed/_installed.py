@@ -10,7 +10,7 @@ from accel_core import package_folders
 from accel_core.errors import IntegrationMissingError
 from accel_core.probing import installed
 
-__all__ = ["OLDEST", "UNKNOWN", "folder", "installed_version", "is_installed", "version"]
+__all__ = ["OLDEST", "UNKNOWN", "asks_us", "folder", "installed_version", "is_installed", "version"]
 
 #: The oldest release that this integration was tried with.
 OLDEST = "0.16"
@@ -61,6 +61,13 @@ def _is_older(version: str) -> bool:
 def is_installed() -> bool:
     """Whether DeepSpeed can be found; it is not imported."""
     return folder() is not None
+
+
+def asks_us() -> bool:
+    """Whether the installed DeepSpeed asks accel_core itself, as contrib/deepspeed-native.patch makes it."""
+    home = folder()
+    file = home and home / "accelerator" / "real_accelerator.py"
+    return bool(file and file.is_file() and "import accel_core" in file.read_text("utf-8", "replace"))
 
 
 def folder() -> Path | None:

@@ -16,7 +16,9 @@ from accel_core.probing import Variable, flag
 from accel_train.deepspeed import _alone, _lists
 from accel_train.deepspeed._hook import ImportHook
 
-__all__ = ["kept_by_deepspeed", "missing_members", "prepare", "replace", "set_up", "settle"]
+__all__ = [
+    "kept_by_deepspeed", "known_to_deepspeed", "missing_members", "prepare", "replace", "set_up", "settle",
+]  # fmt: skip
 
 _HOME = "deepspeed.accelerator.real_accelerator"
 #: In a source checkout DeepSpeed's build imports the same files as a package `accelerator` of their own.
@@ -110,7 +112,9 @@ def _is_home(module: ModuleType) -> bool:
 
 
 def _put(module: Any, accelerator: Accelerator) -> None:
-    NotImplementedBuilder.NAME = NotImplementedBuilder.name = _lists.NOT_IMPLEMENTED
+    missing: Any = NotImplementedBuilder
+    missing.NAME = missing.name = _lists.NOT_IMPLEMENTED
+    missing.BUILD_VAR = ""  # DeepSpeed's setup.py wants one of each builder
     for abstract in _abstract_classes():
         # DeepSpeed wants an instance of its class. Ours can be none at import time, and becomes one here.
         abstract.register(Accelerator)
@@ -118,7 +122,8 @@ def _put(module: Any, accelerator: Accelerator) -> None:
     known = getattr(module, "SUPPORTED_ACCELERATOR_LIST", None)
     if isinstance(known, list) and accelerator.device_name() not in known:
         known.append(accelerator.device_name())
-    module.set_accelerator(accelerator)
+    # Its set_accelerator() would make a choice of this: a DeepSpeed that asks accel_core tells it there.
+    module.ds_accelerator = accelerator
 
 
 def _abstract_classes() -> list[Any]:
@@ -225,6 +230,12 @@ _hook = ImportHook(
 # --- after DeepSpeed was imported ----------------------------------------------------------------------
 
 
+def known_to_deepspeed() -> tuple[str, ...]:
+    """List the devices for which the imported DeepSpeed has classes of its own, and what was put in place."""
+    lists = (_attribute(home, "SUPPORTED_ACCELERATOR_LIST") or () for home in _HOMES)
+    return tuple(name for names in lists for name in names)
+
+
 def kept_by_deepspeed() -> Any:
     """The accelerator that DeepSpeed has chosen in this process; `None` before it has."""
     return _attribute(_HOME, "ds_accelerator")
@@ -246,6 +257,9 @@ def replace(accelerator: Accelerator, *, force: bool) -> None:
                 "first. Call activate() before `import deepspeed`; or activate(force=True) where no engine, "
                 "tensor or process group was made yet; or set DS_ACCELERATOR so that both choose the same."
             )
+    for home in homes:
+        if home.ds_accelerator is None:  # a DeepSpeed that asks us itself, while it is imported
+            _put(home, accelerator)
     if not olds:
         return
     builders = _builders()

@@ -15,7 +15,8 @@ def warned(framework: str, step: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        warning(f"{framework} does not get accel's accelerator: {type(error).__name__}: {str(error).rstrip('.')}. {step}")
+        why = f"{type(error).__name__}: {str(error).rstrip('.')}"
+        warning(f"{framework} does not get accel's accelerator: {why}. {step}")
 
 
 def warning(text: str) -> None:

@@ -88,38 +88,41 @@ DOORS = (
         ">=2.14", "2.14.1", "", _DOORS, own=("cuda", "xpu", "npu", "hpu", "mlu", "sdaa"),
     ),
     Door(
-        "verl", "verl", "verl.plugins", "accel_train.doors.verl", ">=0.9,<0.10", "0.9.1", "", _DOORS,
-        own=("cuda", "npu"),
+        "verl", "verl", "verl.plugins", "accel_train.doors.verl", ">=0.9,<0.10", "0.9.1",
+        "PPO counts Ray's GPU and NPU alone (single_controller/ray/base.py:230)",
+        _DOORS, own=("cuda", "npu"),
     ),
     Door(
         "LMCache", "lmcache", "lmcache.device_plugins", "accel_train.doors.lmcache", ">=0.5,<0.6", "0.5.6",
-        "", _DOORS, own=("cuda",),
+        "handles between processes and cache contexts (v1/platform/base/device_spec.py:234, 294)", _DOORS,
+        own=("cuda", "hpu", "musa", "neuron", "npu", "rbln", "xpu"),
     ),
     Door(
         "bitsandbytes", "bitsandbytes", "bitsandbytes.backends", "accel_train.doors.bitsandbytes",
-        ">=0.50,<0.51", "0.50.2", "no kernels come with it: its PyTorch ones serve", _DOORS,
-        own=("cuda", "xpu", "hpu"),
+        ">=0.50,<0.51", "0.50.2", "no 8-bit optimizer in plain torch (backends/default/ops.py:552)",
+        _DOORS, own=("cuda", "xpu", "hpu"),
     ),
     # A vendor derives from these.
     Door(
-        "vLLM", "vllm", "", "accel_train.doors.vllm", ">=0.31", "0.33.0",
+        "vLLM", "vllm", "", "accel_train.doors.vllm", ">=0.31,<0.34", "0.33.0",
         "only a vendor's own Platform can use it: attention, kernels and workers are the vendor's",
         _DOORS, own=("cuda", "xpu", "tpu"),
     ),
     # No door, or none of use.
     Door(
         "SGLang", "sglang", "sglang.srt.platforms", "", "", "0.5.23",
-        "a vendor writes its platform: 5 of the interface's 21 members take effect",
+        "a vendor writes its platform: 5 of 20 members take effect (srt/platforms/device_mixin.py:160)",
         _DOORS, own=("cuda", "xpu", "hpu", "npu"),
     ),
     Door(
         "axolotl", "axolotl", "axolotl.plugins", "", "", "0.21.0",
-        "no adapter: it trains with Transformers' arguments, which a plugin cannot replace",
+        "no adapter: a list of its own places the model (utils/config/__init__.py:129)",
         _DOORS, own=("cuda", "mps", "npu"),
     ),
     Door(
         "NeMo", "nemo-toolkit", "", "", "", "3.0.0",
-        "no adapter: it trains with Lightning, which takes ours", _DOORS, own=("cuda",),
+        "no entry points, nor does Lightning have them: call accel_train.lightning.register() first",
+        _DOORS, own=("cuda",),
     ),
     Door(
         "LitGPT", "litgpt", "", "", "", "0.5.13",

@@ -1,4 +1,4 @@
-"""torch 2.14 and newer: the process group `staged`, for `init_process_group("staged")` without an import of ours.
+"""torch 2.14 and newer: `init_process_group("staged")` works without an import of ours.
 
 torch calls what entry points of group `torch.distributed.backends` name when a program names that backend.
 """

@@ -18,7 +18,6 @@ import accel_core
 from accel_core.errors import AccelError
 from accel_core.probing import read_settings
 from accel_train.doors._warned import warned, warning
-from accel_train.launch.communication import communication_of
 
 __all__ = ["Members"]
 
@@ -28,10 +27,7 @@ _OWN = ("cuda", "npu")
 
 
 def _same(name: str) -> Callable[..., Any]:
-    def member(self: Members, *given: Any, **named: Any) -> Any:
-        return getattr(self.ours, name)(*given, **named)
-
-    return member
+    return lambda self, *given, **named: getattr(self.ours, name)(*given, **named)
 
 
 class Members:
@@ -74,16 +70,17 @@ class Members:
         """The compute capability, where the vendor defines one."""
         return self.ours.device_properties(device_index).capability or (None, None)
 
-    def set_allocator_settings(self, settings: str) -> None:
+    def set_allocator_settings(self, settings: str) -> Any:
         """Hand the settings to the vendor's allocator; warns where it takes none."""
-        memory = getattr(self.device_module, "memory", None)
+        memory: Any = getattr(self.device_module, "memory", None)
         if not hasattr(memory, "_set_allocator_settings"):
             return warning(f"{self.ours.name} has no allocator settings: {settings} changes nothing there")
         return memory._set_allocator_settings(settings)
 
-    def communication_backend_name(self) -> str:
+    def communication_backend_name(self) -> Any:
         """torch.distributed's backend, `staged` included, which is registered by then."""
-        return communication_of(self.ours)
+        launch = importlib.import_module("accel_train.launch.communication")
+        return launch.communication_of(self.ours)
 
     def visible_devices_envvar(self) -> str:
         """The visible-devices variable that wins; empty for a device without any."""
@@ -101,16 +98,18 @@ class Members:
         """The variables that keep Ray from setting the visible-devices variable."""
         return [word for by, word in self.ours.backend.granted_by if by == "ray_noset"]
 
-    def is_ipc_supported(self) -> bool:
+    def is_ipc_supported(self) -> Any:
         """Whether tensors can be shared by handle: known of CUDA alone; verl copies through the host else."""
         return self.device_name == "cuda"
 
 
 def _register() -> None:
     platforms = importlib.import_module("verl.plugin.platform")
-    made = type("AccelPlatform", (Members, platforms.PlatformBase), {})
+    made: Any = type("AccelPlatform", (Members, platforms.PlatformBase), {})
     if made.__abstractmethods__:
-        raise TypeError(f"this verl wants members that accel-train lacks: {', '.join(made.__abstractmethods__)}")
+        raise TypeError(
+            f"this verl wants members that accel-train lacks: {', '.join(made.__abstractmethods__)}"
+        )
     platforms.PlatformRegistry.register(platform="accel")(made)
     if read_settings().pins and not os.environ.get("VERL_PLATFORM") and not _is_verls(made()):
         platforms.set_platform(made())

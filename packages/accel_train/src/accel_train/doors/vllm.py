@@ -39,15 +39,18 @@ class DeviceMembers:
         super().__init_subclass__(**named)
         declared = getattr(cls, "backend", None)
         if not isinstance(declared, accel_core.Backend):
-            raise InvalidBackendError(f"{cls.__name__}.backend is {declared!r}, expected an accel_core.Backend")
+            raise InvalidBackendError(
+                f"{cls.__name__}.backend is {declared!r}, expected an accel_core.Backend"
+            )
         facts: dict[str, Any] = {
             "device_name": declared.name,
             "device_type": declared.device_type,
             "dispatch_key": "PrivateUse1" if declared.private_use1 else declared.device_type.upper(),
             "ray_device_key": dict(declared.granted_by).get("ray", ""),
             "ray_noset_device_env_vars": [word for by, word in declared.granted_by if by == "ray_noset"],
-            **{"device_control_env_var": name for name in declared.visible_devices[:1]},
         }
+        if declared.visible_devices:
+            facts["device_control_env_var"] = declared.visible_devices[0]
         for name in facts.keys() - vars(cls).keys():
             setattr(cls, name, facts[name])
 
@@ -83,7 +86,9 @@ class DeviceMembers:
     def check_if_supports_dtype(cls, dtype: torch.dtype) -> None:
         """Raise `ValueError` for a data type that the device does not have."""
         if dtype not in (held := cls._ours().supported_dtypes()):
-            raise ValueError(f"{cls.backend.name} has no {dtype}, expected one of {', '.join(map(str, held))}")
+            raise ValueError(
+                f"{cls.backend.name} has no {dtype}, expected one of {', '.join(map(str, held))}"
+            )
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> Any:

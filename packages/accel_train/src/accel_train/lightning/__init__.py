@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
+from accel_core.errors import IntegrationError
 from accel_train.lightning import _kit
 from accel_train.lightning._members import device_indices
 
 __all__ = [
     "STRATEGY",
     "STRATEGY_DDP",
+    "STRATEGY_FSDP",
     "LightningOptions",
     "accelerator",
     "fabric_options",
@@ -31,6 +33,13 @@ __all__ = [
 #: Names of the strategies that `register` adds: one device, and a process per device.
 STRATEGY = "accel"
 STRATEGY_DDP = "accel_ddp"
+STRATEGY_FSDP = "accel_fsdp"
+#: Our classes by the names that Lightning's strategies have.
+_CLASSES = {"ddp": "DataParallel", "fsdp": "FullySharded", "model_parallel": "ModelParallel"}
+_NO_STRATEGY = (
+    "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
+    "deepspeed is for CUDA alone: use DeepSpeed itself, after accel_train.deepspeed.activate()"
+)
 
 
 class LightningOptions(TypedDict):
@@ -54,48 +63,69 @@ def accelerator(name: str | None = None) -> Any:
 
 
 def trainer_options(
-    name: str | None = None, *, devices: int | str | list[int] = "auto", num_nodes: int = 1, **ddp: Any
+    name: str | None = None,
+    *,
+    devices: int | str | list[int] = "auto",
+    num_nodes: int = 1,
+    strategy: str = "auto",
+    **options: Any,
 ) -> LightningOptions:
     """The arguments `accelerator`, `strategy`, `devices` and `num_nodes` of a Lightning `Trainer`.
 
     `devices` is a count, a list of indices, `"0,2"`, or -1 for all. `"auto"`: as many as this host's ranks
-    where torchrun or `accel run` started them, else all devices, of the CPU one. With several devices or
-    nodes the strategy is data-parallel, and `ddp` goes to it: arguments of Lightning's `DDPStrategy`. Raises
-    `ValueError` for devices that are not there, and what `accelerator` raises.
+    where torchrun or `accel run` started them, else all devices, of the CPU one. `strategy` is `"ddp"`,
+    `"fsdp"`, `"model_parallel"`, or `"auto"`: DDP for several devices or nodes, else one device. `options`
+    go to Lightning's class of that name: `DDPStrategy`, `FSDPStrategy`, `ModelParallelStrategy`. Raises
+    `ValueError` for devices that are not there, `IntegrationError` for another strategy, and what
+    `accelerator` raises.
     """
-    return _options("pytorch", name, devices, num_nodes, ddp)
+    return _options("pytorch", name, devices, num_nodes, strategy, options)
 
 
 def fabric_options(
-    name: str | None = None, *, devices: int | str | list[int] = "auto", num_nodes: int = 1, **ddp: Any
+    name: str | None = None,
+    *,
+    devices: int | str | list[int] = "auto",
+    num_nodes: int = 1,
+    strategy: str = "auto",
+    **options: Any,
 ) -> LightningOptions:
     """The same for `Fabric`."""
-    return _options("fabric", name, devices, num_nodes, ddp)
+    return _options("fabric", name, devices, num_nodes, strategy, options)
 
 
 def register() -> list[str]:
     """Let Lightning find us by string: `Trainer(accelerator="npu", strategy="accel")`, as in YAML files.
 
     Every backend with an installed plugin gets its name in Lightning's registries, save names that Lightning
-    has (`cpu`, `cuda`, `mps`); the strategies are `accel` for one device and `accel_ddp` for several. Gives
-    the names of the accelerators. Imports no vendor; calling it again changes nothing. Lightning has no
-    discovery of accelerators, so this must be called before the `Trainer` is made.
+    has (`cpu`, `cuda`, `mps`); the strategies are `accel` for one device, `accel_ddp` and `accel_fsdp` for
+    several. Gives the names of the accelerators. Imports no vendor; calling it again changes nothing.
+    Lightning has no discovery of accelerators, so this must be called before the `Trainer` is made.
     """
-    return _kit.register(STRATEGY, STRATEGY_DDP)
+    ours = {STRATEGY: "SingleDevice", STRATEGY_DDP: "DataParallel", STRATEGY_FSDP: "FullySharded"}
+    return _kit.register(ours)
 
 
 def _options(
-    kind: str, name: str | None, devices: int | str | list[int], num_nodes: int, ddp: dict[str, Any]
+    kind: str,
+    name: str | None,
+    devices: int | str | list[int],
+    num_nodes: int,
+    strategy: str,
+    options: dict[str, Any],
 ) -> LightningOptions:
     ours = _kit.accelerator_class(kind, name)
     if devices == "auto":
         devices = _kit.ranks_here(num_nodes) or ours.auto_device_count()
     indices = device_indices(ours.ours(), devices)
-    strategies = _kit.classes(kind)
-    several = len(indices) > 1 or num_nodes > 1
+    single = strategy == "auto" and len(indices) == num_nodes == 1
+    chosen = "ddp" if strategy == "auto" else strategy
+    if chosen not in _CLASSES:
+        raise IntegrationError(_NO_STRATEGY.format(strategy=strategy, ours=ours.backend_name))
+    classes = _kit.classes(kind)
     return {
         "accelerator": ours(),
-        "strategy": strategies.DataParallel(**ddp) if several else strategies.SingleDevice(),
+        "strategy": classes.SingleDevice() if single else getattr(classes, _CLASSES[chosen])(**options),
         "devices": ours.parse_devices(devices),
         "num_nodes": num_nodes,
     }

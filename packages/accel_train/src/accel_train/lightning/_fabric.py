@@ -8,15 +8,18 @@ from typing import Any
 from accel_train.lightning import _kit
 from accel_train.lightning._members import (
     AcceleratorMembers,
-    DataParallelMembers,
+    FullyShardedMembers,
+    ProcessesMembers,
+    ShardedPrecisionMembers,
     SingleDeviceMembers,
     for_our_device,
 )
 
-__all__ = ["AccelAccelerator", "DataParallel", "SingleDevice"]
+__all__ = ["AccelAccelerator", "DataParallel", "FullySharded", "ModelParallel", "SingleDevice"]
 
 _strategies: Any = _kit.lightning_module("fabric", "strategies")
 _Accelerator: Any = _kit.lightning_module("fabric", "accelerators").Accelerator
+_FSDPPrecision: Any = _kit.lightning_module("fabric", "plugins.precision").FSDPPrecision
 
 
 class AccelAccelerator(AcceleratorMembers, _Accelerator):  # type: ignore[misc]
@@ -32,18 +35,42 @@ class SingleDevice(SingleDeviceMembers, _strategies.SingleDeviceStrategy):  # ty
     precision = for_our_device(_strategies.Strategy.precision)
 
 
-class DataParallel(DataParallelMembers, _strategies.DDPStrategy):  # type: ignore[misc]
+class _Processes(ProcessesMembers):
+    """Names that Lightning has for the members of `ProcessesMembers`."""
+
+    def _set_ranks(self) -> None:
+        self._set_world_ranks()  # type: ignore[attr-defined]
+
+    def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """The tensor reduced over all processes; what is no tensor is returned as it is."""
+        return self._reduced(super().all_reduce, tensor, group, reduce_op)  # type: ignore[misc]
+
+
+class DataParallel(_Processes, _strategies.DDPStrategy):  # type: ignore[misc]
     """A process per device, with DistributedDataParallel over the accelerator's communication backend."""
 
     precision = for_our_device(_strategies.Strategy.precision)
-
-    def _set_ranks(self) -> None:
-        self._set_world_ranks()
 
     def _determine_ddp_device_ids(self) -> list[int] | None:
         """Give the `device_ids` for DistributedDataParallel."""
         return self._device_ids()
 
-    def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """The tensor reduced over all processes; what is no tensor is returned as it is."""
-        return self._reduced(super().all_reduce, tensor, group, reduce_op)
+
+class ShardedPrecision(ShardedPrecisionMembers, _FSDPPrecision):  # type: ignore[misc]
+    """Mixed precision for FSDP on any device."""
+
+
+class FullySharded(FullyShardedMembers, _Processes, _strategies.FSDPStrategy):  # type: ignore[misc]
+    """A process per device, with FullyShardedDataParallel; Lightning refuses its own class but on CUDA."""
+
+    precision = for_our_device(_strategies.FSDPStrategy.precision, ShardedPrecision)
+
+    def _fsdp_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = self._fsdp_kwargs
+        return options
+
+
+class ModelParallel(_Processes, _strategies.ModelParallelStrategy):  # type: ignore[misc]
+    """A process per device, with the model's own parallelism: `fully_shard`, tensor parallelism."""
+
+    precision = for_our_device(_strategies.Strategy.precision)

@@ -68,22 +68,25 @@ def ranks_here(num_nodes: int) -> int:
     return WORLD_SIZE.read(os.environ) // num_nodes
 
 
-def register(single: str, parallel: str) -> list[str]:
-    """Put our accelerators and strategies into the registries of Lightning's `Trainer`, and of its Fabric."""
+def register(strategies: dict[str, str]) -> list[str]:
+    """Put our accelerators and strategies into the registries of Lightning's `Trainer`, and of its Fabric.
+
+    `strategies` are our classes by the names that they get.
+    """
     names = sorted({candidate.name for candidate in discover() if candidate.name})
     added = set()
-    for kind, accelerators, strategies in (
+    for kind, of_accelerators, of_strategies in (
         ("pytorch", "AcceleratorRegistry", "StrategyRegistry"),
         ("fabric", "ACCELERATOR_REGISTRY", "STRATEGY_REGISTRY"),
     ):
-        registry = getattr(lightning_module(kind, "accelerators"), accelerators)
+        registry = getattr(lightning_module(kind, "accelerators"), of_accelerators)
         for name in names:
             if name not in registry:
                 _class_of(kind, name).register_accelerators(registry)
             if registry[name]["accelerator"] is _class_of(kind, name):
                 added.add(name)
-        registry = getattr(lightning_module(kind, "strategies"), strategies)
-        ours = classes(kind)
-        for name, strategy in ((single, ours.SingleDevice), (parallel, ours.DataParallel)):
+        registry = getattr(lightning_module(kind, "strategies"), of_strategies)
+        for name, class_name in strategies.items():
+            strategy = getattr(classes(kind), class_name)
             registry.register(name, strategy, description=f"accel_core: {strategy.__doc__}", override=True)
     return sorted(added)

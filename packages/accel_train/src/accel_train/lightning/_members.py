@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "AcceleratorMembers", "DataParallelMembers", "SingleDeviceMembers", "device_indices", "for_our_device",
+    "AcceleratorMembers", "FullyShardedMembers", "ProcessesMembers", "ShardedPrecisionMembers",
+    "SingleDeviceMembers", "device_indices", "for_our_device",
 ]  # fmt: skip
 
 _NEXT = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_options for Fabric."
@@ -175,8 +176,8 @@ class SingleDeviceMembers:
         return device
 
 
-class DataParallelMembers:
-    """A process per device, with DistributedDataParallel over the accelerator's communication backend."""
+class ProcessesMembers:
+    """A process per device, over the accelerator's communication backend."""
 
     accelerator: Any
     root_device: torch.device
@@ -211,23 +212,86 @@ class DataParallelMembers:
         return _communication_backend(self)
 
 
-def for_our_device(precision: property) -> property:
+class FullyShardedMembers(ProcessesMembers):
+    """FullyShardedDataParallel over the accelerator's communication backend."""
+
+    def setup_environment(self) -> None:
+        """Select the device, start the process group, and make the mesh that was asked for."""
+        if self.root_device.type == "cpu":
+            raise IntegrationError(
+                "FSDP on the CPU: torch's FullyShardedDataParallel needs another device. Use "
+                "strategy='model_parallel' with fully_shard, or strategy='ddp'"
+            )
+        options = self._fsdp_options()
+        mesh = options.pop("device_mesh", None)  # of numbers Lightning would make one of CUDA's
+        super().setup_environment()
+        if mesh is not None:
+            make = import_torch().distributed.device_mesh.init_device_mesh
+            options["device_mesh"] = make(self.root_device.type, mesh) if isinstance(mesh, tuple) else mesh
+
+    def _fsdp_options(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+class ShardedPrecisionMembers:
+    """Lightning's precision for FSDP, whose autocast and scaler are CUDA's, for `device`."""
+
+    precision: str
+    scaler: Any
+
+    def __init__(self, precision: str, device: str) -> None:
+        super().__init__(precision)  # type: ignore[call-arg]
+        self.device = device
+        if self.scaler is not None:
+            self.scaler = type(self.scaler)(device)
+
+    def forward_context(self) -> Any:
+        """Autocast on the device for mixed precision, else Lightning's own context."""
+        if "mixed" not in self.precision:
+            return super().forward_context()  # type: ignore[misc]
+        torch = import_torch()
+        dtype = torch.bfloat16 if self.precision == "bf16-mixed" else torch.float16
+        return torch.autocast(self.device, dtype=dtype)
+
+
+def for_our_device(precision: property, sharded: Any = None) -> property:
     """A strategy's property for its precision plugin, which makes mixed precision anew for our device.
 
-    Lightning makes it for CUDA with any accelerator that it does not know.
+    Lightning makes it for CUDA with any accelerator that it does not know. `sharded` is our class in place
+    of `FSDPPrecision`. Raises `IntegrationError` for a number format that the device lacks.
     """
 
     def get(strategy: Any) -> Any:
         return precision.__get__(strategy)
 
     def replace(strategy: Any, plugin: Any) -> None:
-        meant = getattr(plugin, "device", None)
-        if isinstance(strategy.accelerator, AcceleratorMembers) and isinstance(meant, str):
-            wanted = strategy.accelerator.ours().device().type
-            plugin = plugin if meant == wanted else type(plugin)(plugin.precision, wanted)
+        if isinstance(strategy.accelerator, AcceleratorMembers) and plugin is not None:
+            ours = strategy.accelerator.ours()
+            _require_format(ours, str(getattr(plugin, "precision", "")))
+            plugin = _for(ours.device().type, plugin, sharded)
         precision.__set__(strategy, plugin)
 
     return property(get, replace)
+
+
+def _for(wanted: str, plugin: Any, sharded: Any) -> Any:
+    if sharded is not None and type(plugin) is sharded.__mro__[2]:
+        return sharded(plugin.precision, wanted)
+    meant = getattr(plugin, "device", None)
+    if not isinstance(meant, str) or meant == wanted:
+        return plugin
+    return type(plugin)(plugin.precision, wanted)
+
+
+def _require_format(ours: Accelerator, precision: str) -> None:
+    has = {"16": ours.is_fp16_supported, "bf16": ours.is_bf16_supported, "64": ours.is_fp64_supported}
+    bits = precision.partition("-")[0]
+    if bits in has and not _is_cpu(ours) and not has[bits]():
+        others = [name for name, supported in has.items() if name != "64" and supported()]
+        raise IntegrationError(
+            f"precision={precision!r}: {ours.name} has no such numbers. Use "
+            f"{' or '.join(repr(name + '-mixed') for name in others) or 'none'}, or '32-true'"
+        )
 
 
 def _start_process_group(strategy: Any) -> None:

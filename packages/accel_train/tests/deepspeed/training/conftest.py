@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from accel_tests import deepspeeds_compiler
 from accel_tests.children import untraced
-from ds_training.runs import Trainings, locked
+from ds_training.runs import PATCHED, Trainings, locked
 from ds_training.table import PROPERTY
+from patched import with_copy
 
 HERE = Path(__file__).parent
 
@@ -53,7 +54,10 @@ def extensions(on_cpu: dict[str, str]) -> Path:
 
 @pytest.fixture(scope="session")
 def trainings(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, extensions: Path
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    extensions: Path,
+    deepspeed_copy: Callable[[str], Path],
 ) -> Trainings:
     """`trainings.reports(backend, configuration)`: trained now, or by whoever asked before."""
     base = tmp_path_factory.getbasetemp()
@@ -62,8 +66,11 @@ def trainings(
     folder.mkdir(exist_ok=True)
 
     def environ(backend: str) -> Mapping[str, str]:
-        simulated = backend in ("acme", "plain")
-        found: dict[str, str] = request.getfixturevalue(f"on_{backend}" if simulated else "on_cpu")
+        simulated = backend in ("acme", "plain", *PATCHED)
+        device = "acme" if backend in PATCHED else backend if simulated else "cpu"
+        found: dict[str, str] = request.getfixturevalue(f"on_{device}")
+        if backend in PATCHED:
+            found = with_copy(found, deepspeed_copy(backend))
         path = os.pathsep.join(filter(None, [str(HERE), found.get("PYTHONPATH")]))
         # The masks of dropout are drawn on the host, so that they equal those on CPU.
         mine = {"ACCEL_SIMULATE_RANDOM": "host"} if simulated else deepspeeds_compiler.VARIABLES

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
-from ds_training.runs import BACKENDS, RANKS, Trainings
+from ds_training.runs import BACKENDS, PATCHED, RANKS, Trainings
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,11 @@ OPERATORS = {
     "offloaded optimizer, ZeRO 2": "accel_train.ops.cpu_adam.CPUAdam",
     "offloaded optimizer, ZeRO 3": "accel_train.ops.cpu_adam.CPUAdam",
 }
+#: By day what the others do not cover.
+NAMES = [
+    pytest.param(name, marks=pytest.mark.nightly) if configuration.by_night else name
+    for name, configuration in CONFIGURATIONS.items()
+]
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
 
 
@@ -60,7 +65,7 @@ def farthest(expected: Reports, found: Reports, steps: Iterable[int] = range(STE
     return max(offs)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_deepspeeds_own_accelerator_is_the_reference_and_learns(
     name: str, trainings: Trainings, record: Record
 ) -> None:
@@ -77,16 +82,37 @@ def test_deepspeeds_own_accelerator_is_the_reference_and_learns(
 
 
 @pytest.mark.parametrize("backend", OURS)
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_equals_deepspeeds_own_cpu(name: str, backend: str, trainings: Trainings, record: Record) -> None:
-    expected, found = (trainings.reports(each, name) for each in ("reference", backend))
-    differs, bound = difference(expected, found), ROUNDED_OTHERWISE.get((name, backend))
+    equals_the_reference(name, backend, trainings.reports(backend, name), trainings, record)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("patch", PATCHED)
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_patched_deepspeed_does_without_activation(
+    name: str, patch: str, trainings: Trainings, record: Record
+) -> None:
+    equals_the_reference(name, patch, trainings.reports(patch, name), trainings, record)
+
+
+def test_by_day_a_patched_deepspeed_trains_one(trainings: Trainings, record: Record) -> None:
+    name, patch = "bf16, ZeRO 1", "native"  # which saves no checkpoint
+    equals_the_reference(name, patch, trainings.reports(patch, name, alone=True), trainings, record)
+
+
+def equals_the_reference(
+    name: str, backend: str, found: Reports, trainings: Trainings, record: Record
+) -> None:
+    device = "acme" if backend in PATCHED else backend
+    expected = trainings.reports("reference", name)
+    differs, bound = difference(expected, found), ROUNDED_OTHERWISE.get((name, device))
     far = farthest(expected, found)
     record(name, backend, f"within {far:.0e}" if bound and far < bound else differs or "equal")
     for rank, report in enumerate(found):
         assert report["accelerator"].startswith("accel_core.")
-        simulated = COLLECTIVES.get(backend)
-        on = (simulated, [f"{backend}:{rank}"]) if simulated else ("gloo", ["cpu"])
+        simulated = COLLECTIVES.get(device)
+        on = (simulated, [f"{device}:{rank}"]) if simulated else ("gloo", ["cpu"])
         assert (report["collectives"], report["parameters on"]) == on
         if simulated and name in OPERATORS:
             assert report["optimizer"][1] == OPERATORS[name]

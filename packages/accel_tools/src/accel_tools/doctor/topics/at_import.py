@@ -1,7 +1,7 @@
-"""Who acts at import: packages whose code runs when another one is imported, or when Python starts.
+"""Packages that act at import: their code runs when another one is imported, or when Python starts.
 
 Each is named with its distribution, and tried in a child process: all in one, and each in one of its own
-where that one dies. What nobody reads here, for the package that would is not installed, is not tried.
+if that one crashes. A file whose reader is not installed is not tried.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 
 def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
-    """What fails of `acts`, and of what torch loads; what fails for the same reason is told once."""
+    """Yield what fails of `acts` and of torch's autoload; failures with one reason are one finding."""
     from accel_core.probing import child
 
     looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
@@ -157,7 +157,7 @@ def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
 
 def _start(file: StartFile) -> _Act:
     name = file.distribution.partition(" ")[0]
-    step = f"pip install --force-reinstall {name}" if name else f"mend or remove {file.path}"
+    step = f"pip install --force-reinstall {name}" if name else f"repair or remove {file.path}"
     return _Act(
         file.path,
         file.distribution or "of no distribution",
@@ -189,7 +189,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
 
 
 class _Tried(NamedTuple):
-    """What a child process told."""
+    """Report of a child process."""
 
     #: How they fail, by number.
     wrong: dict[int, str]

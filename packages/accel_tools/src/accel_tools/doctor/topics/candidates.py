@@ -43,7 +43,7 @@ def _unknown(surveyed: Survey, visit: Visit) -> Iterator[Finding]:
 
 
 def _choice(surveyed: Survey, *, told: bool) -> Iterator[Finding]:
-    """That nothing can be chosen, where no backend's finding has `told` why; what is odd in the settings."""
+    """Yield that nothing can be chosen, unless a finding has `told` why, and faults in the settings."""
     if surveyed.choice is None:
         return
     selection = surveyed.choice.selection
@@ -66,7 +66,7 @@ class _Looker:
         self._told: set[object] = set()
 
     def findings(self, candidate: Candidate | Unloaded, verdict: Verdict) -> Iterator[Finding]:
-        """What there is to say of one candidate: its verdict with all facts, and what is odd besides."""
+        """Yield the findings on one candidate: its verdict with all facts, and other faults."""
         packages = list(self._packages_of(verdict))
         unmet = [need for package in packages for need in self._needs(package)] if _fails(verdict) else []
         level = _level(verdict, self._visit)
@@ -75,7 +75,7 @@ class _Looker:
             level,
             f"candidates.{verdict.status.value.replace('_', '-')}",
             _in_words(verdict, unmet),
-            _step(verdict, unmet, packages) if level is not Level.OK else "",
+            _step(verdict, unmet) if level is not Level.OK else "",
             verdict.name,
             {name: value for name, value in facts.items() if value},
         )
@@ -119,7 +119,6 @@ class _Looker:
             yield "found elsewhere", ", ".join(f"{folder}/{name}" for name, folder in lying.items())
             yield from hardware_facts(candidate.backend, environ)
         yield "probed in", f"{verdict.ms / 1e3:.1f} s" if verdict.ms else ""
-        yield "remedy", verdict.hint if _is_of_no_use(verdict) else ""
 
     def _once(self, key: object) -> bool:
         """Whether this was not said before; several backends share a package."""
@@ -159,15 +158,7 @@ def _fails(verdict: Verdict) -> bool:
     return verdict.status.is_failure or verdict.broken
 
 
-def _is_of_no_use(verdict: Verdict) -> bool:
-    """Whether the vendor's package is broken, and there is no device that would need it."""
-    return verdict.broken and verdict.absent
-
-
-def _step(verdict: Verdict, unmet: list[Unmet], packages: list[VendorPackage]) -> str:
-    if _is_of_no_use(verdict) and packages and packages[0].distribution:
-        there = f" (On a machine that has one: {verdict.hint}.)" if verdict.hint else ""
-        return f"pip uninstall {packages[0].distribution}.{there}"
+def _step(verdict: Verdict, unmet: list[Unmet]) -> str:
     if verdict.hint or not unmet:
         return verdict.hint
     return f"install what brings {unmet[0].name}, or add its folder to LD_LIBRARY_PATH"
@@ -188,7 +179,7 @@ def _in_words(verdict: Verdict, unmet: list[Unmet]) -> str:
 
 
 def _also_missing(verdict: Verdict, unmet: list[Unmet]) -> str:
-    """What else the libraries lack: the loader's message names the first alone."""
+    """Return which other libraries are missing: the loader's message names the first alone."""
     if not _fails(verdict):
         return ""
     if "shared object file" in verdict.cause and (without := why_unknown()):

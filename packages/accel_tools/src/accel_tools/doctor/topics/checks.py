@@ -114,7 +114,7 @@ def _rows(answer: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def _ended(at: dict[str, Any], report: child.ChildReport) -> Checked:
-    """What is said of the check, or the plugin, that a child ended or hung in."""
+    """Make the result for the check, or the plugin, in which a child ended or hung."""
     what = f"its check {at['title']!r}" if at["name"] else "the plugin, asked for its checks,"
     late = report.timed_out
     return Checked(
@@ -206,7 +206,7 @@ def _of(backend: Backend, plugin: object, whole: Checked) -> Iterator[tuple[Chec
 
 
 def _fault(check: object, known: set[str]) -> str:
-    """What is wrong with a check, as a clause; empty where nothing is."""
+    """Return the fault of a check, as a clause; empty without one."""
     if not isinstance(check, Check):
         return f"{check!r:.80} ({type(check).__name__}), expected accel_core.Check"
     if not isinstance(check.name, str) or not _NAME.fullmatch(check.name):

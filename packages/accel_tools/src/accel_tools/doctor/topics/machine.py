@@ -37,7 +37,7 @@ _DOCKERS_SHARED_MEMORY = 64 * _MIB
 
 
 def findings(visit: Visit, root: str = "/") -> Iterator[Finding]:
-    """What is to be said of the machine whose `/sys`, `/proc` and `/dev` lie below `root`."""
+    """Yield findings on the machine whose `/sys`, `/proc` and `/dev` lie below `root`."""
     build = torch_build()
     present = vendors.known_hardware(root)
     yield _seen(present, root, visit)
@@ -110,7 +110,7 @@ def _setup(backend: str, root: str) -> str:
 
 
 def _severity(visit: Visit, backend: str) -> Level:
-    """What present hardware is worth that does not work: no error to whom asked for other."""
+    """Return the level of present hardware that fails: no error if the user asked for other hardware."""
     other = visit.settings.pins and all(pin.name.partition(".")[0] != backend for pin in visit.settings.pins)
     blocked = any(pin.name.partition(".")[0] == backend for pin in visit.settings.block)
     return Level.WARNING if other or blocked else Level.ERROR

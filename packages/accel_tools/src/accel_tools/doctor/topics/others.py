@@ -1,4 +1,4 @@
-"""What other frameworks would choose here, beside our choice.
+"""Choices of other frameworks on this machine, beside ours.
 
 A script that one of them starts runs on the device that it chooses, whatever `get_accelerator()` gives.
 """

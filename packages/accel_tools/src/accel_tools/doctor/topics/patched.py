@@ -1,4 +1,4 @@
-"""Who patched what: what a plugin, or a vendor's package, changes in the process that imports it.
+"""Patches: what a plugin, or a vendor's package, changes in the process that imports it.
 
 Each is imported in a child process, which compares what was before with what is after. A vendor's package may
 replace functions of torch, for its device needs it; other devices, Python and the user's settings are not
@@ -46,7 +46,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 
 def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
-    """What plugins do while they are discovered."""
+    """Yield findings on side effects of plugins during discovery."""
     names = {c.provenance: c.name for c in reversed(candidates) if not c.builtin}
     timeout = visit.settings.probe_timeout
 
@@ -68,7 +68,7 @@ def _plugins(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 
 
 def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]:
-    """What vendors' packages change."""
+    """Yield findings on changes that vendors' packages make."""
     modules: dict[str, Candidate] = {}
     for candidate in candidates:
         for module in installed_imports(candidate.backend)[:1]:
@@ -90,7 +90,7 @@ def _vendors(candidates: Sequence[Candidate], visit: Visit) -> Iterator[Finding]
 
 
 def _changed_by(module: str, timeout: float) -> list[Change] | None:
-    """What its import changes; `None` where the process ended in it, or did not end."""
+    """List what its import changes; `None` if the process crashed or hung in it."""
     from accel_core.probing import child
 
     try:
@@ -104,7 +104,7 @@ def _changed_by(module: str, timeout: float) -> list[Change] | None:
 
 
 def _findings(module: str, candidate: Candidate, found: Sequence[Change]) -> Iterator[Finding]:
-    """Of one package: what concerns torch in one finding, and what concerns others by its kind."""
+    """Yield the findings on one package: one on torch, and one for each other kind of change."""
     kept_out = f"ACCEL_BLOCK={candidate.name} keeps accel_core from importing {module}"
     kinds: dict[tuple[Level, str, str], list[Change]] = {}
     for change in found:

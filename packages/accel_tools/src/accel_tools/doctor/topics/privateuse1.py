@@ -76,7 +76,7 @@ def _unannounced(visit: Visit) -> Iterator[Finding]:
 def _first_of_torch(
     winner: Candidate | None, wanting: Sequence[Candidate], loaded: Sequence[plugins.EntryPoint]
 ) -> Iterator[Finding]:
-    """Who takes the slot in a program that imports torch first; nobody knows of an unclaimed package."""
+    """Yield which package takes the slot in a program that imports torch first, if a plugin claims it."""
     first = next((e for e in loaded if _owner(e, wanting)), None)
     if winner is None or first is None or _owner(first, wanting) is winner:
         return

@@ -27,6 +27,8 @@ class _Portable:
     """A builder whose operator is a Python module: `NAME` is the module's name."""
 
     NAME: ClassVar[str]
+    #: Empty, as nothing is built; DeepSpeed's `setup.py` wants one of each builder.
+    BUILD_VAR: ClassVar[str] = ""
 
     @property
     def name(self) -> str:

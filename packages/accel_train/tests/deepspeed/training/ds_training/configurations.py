@@ -33,6 +33,8 @@ class Configuration:
     pipeline: int = 1
     #: A checkpoint is saved after `SAVED_AT` steps; other processes go on from it.
     saves: bool = False
+    #: By day others pass the same lines: what it combines is trained there one by one.
+    by_night: bool = False
 
     def deepspeed(self) -> dict[str, Any]:
         """The configuration for `deepspeed.initialize`."""
@@ -65,28 +67,28 @@ class Configuration:
         }
 
 
-# The order is that of training, in one pair of processes for each backend. ZeRO 3 replaces
-# `torch.nn.functional.linear` in the process and leaves it so, and its own rounds otherwise: what comes
-# before is trained as it would be alone. A pipeline leaves its topology behind, so it comes last.
+# The order is that of training, in one pair of processes for each backend by day, and another by night. ZeRO
+# 3 replaces `torch.nn.functional.linear` in the process and leaves it so, and its own rounds otherwise: what
+# comes before is trained as it would be alone. A pipeline leaves its topology behind, so it comes last.
 CONFIGURATIONS = {
     configuration.name: configuration
     for configuration in (
         Configuration("ZeRO 0", saves=True),
-        Configuration("ZeRO 1", zero=1),
+        Configuration("ZeRO 1", zero=1, by_night=True),
         Configuration("ZeRO 2", zero=2, saves=True),
-        Configuration("bf16, ZeRO 0", bf16=True),
+        Configuration("bf16, ZeRO 0", bf16=True, by_night=True),
         Configuration("bf16, ZeRO 1", zero=1, bf16=True),
-        Configuration("gradient accumulation, ZeRO 0", accumulation=3),
+        Configuration("gradient accumulation, ZeRO 0", accumulation=3, by_night=True),
         Configuration("gradient accumulation, ZeRO 2", zero=2, accumulation=3),
         Configuration("activation checkpointing, ZeRO 0", checkpointing=True),
         Configuration("FusedAdam, ZeRO 1", zero=1, fused=True),
         Configuration("offloaded optimizer, ZeRO 2", zero=2, offload=True),
         Configuration("ZeRO 3", zero=3, saves=True),
         Configuration("ZeRO 3, zero.Init", zero=3, init=True),
-        Configuration("bf16, ZeRO 3", zero=3, bf16=True),
-        Configuration("gradient accumulation, ZeRO 3", zero=3, accumulation=3),
-        Configuration("activation checkpointing, ZeRO 3", zero=3, checkpointing=True),
-        Configuration("offloaded optimizer, ZeRO 3", zero=3, offload=True),
+        Configuration("bf16, ZeRO 3", zero=3, bf16=True, by_night=True),
+        Configuration("gradient accumulation, ZeRO 3", zero=3, accumulation=3, by_night=True),
+        Configuration("activation checkpointing, ZeRO 3", zero=3, checkpointing=True, by_night=True),
+        Configuration("offloaded optimizer, ZeRO 3", zero=3, offload=True, by_night=True),
         Configuration("pipeline of 2 stages", pipeline=2, accumulation=2),
     )
 }

@@ -19,12 +19,14 @@ from accel_tests.ports import free_port
 
 from ds_training.configurations import CONFIGURATIONS
 
-__all__ = ["BACKENDS", "RANKS", "Trainings", "locked"]
+__all__ = ["BACKENDS", "PATCHED", "RANKS", "Trainings", "locked"]
 
 RANKS = 2
 #: DeepSpeed's own CPU accelerator, ours, and simulated devices that DeepSpeed has never heard of: one with
 #: all that a GPU has, and one without streams, events, page-locked memory and collectives.
 BACKENDS = ("reference", "cpu", "acme", "plain")
+#: The device `acme` and no activation: a DeepSpeed with one of the patches in contrib/ finds our accelerator.
+PATCHED = ("entry points", "native")
 #: Seconds that one configuration may take before the ranks say where they are and end.
 PATIENCE = 600
 
@@ -40,24 +42,30 @@ class Trainings:
     #: The variables of a backend's processes.
     environ: Callable[[str], Mapping[str, str]]
 
-    def reports(self, backend: str, name: str, *, resumed: bool = False) -> Reports:
-        """By rank; raises `AssertionError` with the ranks' output if the training failed."""
+    def reports(self, backend: str, name: str, *, resumed: bool = False, alone: bool = False) -> Reports:
+        """By rank; raises `AssertionError` with the ranks' output if the training failed.
+
+        The first call trains all configurations of the day, or of the night; with `alone` only this one.
+        """
         if resumed:
             self.reports(backend, name)  # it leaves the checkpoint
-        home = self.folder / f"{backend}{', resumed' if resumed else ''}"
+        night = CONFIGURATIONS[name].by_night
+        names = [each for each, configuration in CONFIGURATIONS.items() if configuration.by_night == night]
+        parts = (backend, "resumed" * resumed, "by night" * night, name * alone)
+        home = self.folder / ", ".join(filter(None, parts))
         with locked(Path(f"{home}.lock")):
             if not (home / "done").exists():
                 home.mkdir(exist_ok=True)
-                self._train(backend, home, resumed)
+                self._train(backend, home, resumed, [name] if alone else names)
                 (home / "done").touch()
         error = home / f"{name}.error"
         assert not error.exists(), f"{name} on {backend}: {error.read_text()}"
         return [json.loads((home / f"{name}.{rank}.json").read_text()) for rank in range(RANKS)]
 
-    def _train(self, backend: str, home: Path, resumed: bool) -> None:
-        """All configurations in one pair; after a failure another pair takes the rest."""
+    def _train(self, backend: str, home: Path, resumed: bool, names: list[str]) -> None:
+        """All of these in one pair; after a failure another pair takes the rest."""
         checkpoints = self.folder / "checkpoints" / backend
-        left = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves or not resumed]
+        left = [name for name in names if CONFIGURATIONS[name].saves or not resumed]
         if resumed:  # what failed before has no checkpoint
             left = [name for name in left if (checkpoints / name / "latest").exists()]
         while left:
@@ -65,7 +73,7 @@ class Trainings:
             order.write_text(
                 json.dumps(
                     {
-                        "activate": backend != "reference",
+                        "activate": backend not in ("reference", *PATCHED),
                         "configurations": left,
                         "folder": str(home),
                         "checkpoints": str(checkpoints),

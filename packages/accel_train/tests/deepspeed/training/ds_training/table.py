@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ds_training.configurations import CONFIGURATIONS
-from ds_training.runs import BACKENDS, RANKS
+from ds_training.runs import PATCHED, RANKS
 
 __all__ = ["PROPERTY", "pytest_terminal_summary"]
 
@@ -27,7 +27,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     order = [*known, *sorted(row for row in rows if row not in known)]
     titles = {"reference": "deepspeed cpu", "cpu": "accel_core cpu", "acme": "acme (simulated)"}
     titles["plain"] = "plain (simulated)"
-    terminalreporter.line(f"{'':40}{'ranks':>6}" + "".join(f"{titles[each]:>20}" for each in BACKENDS))
+    titles |= {patch: f"acme, {patch}" for patch in PATCHED}
+    terminalreporter.line(f"{'':40}{'ranks':>6}" + "".join(f"{title:>20}" for title in titles.values()))
     for row in order:
-        cells = "".join(f"{rows[row].get(backend, ''):>20}" for backend in BACKENDS)
+        cells = "".join(f"{rows[row].get(backend, ''):>20}" for backend in titles)
         terminalreporter.line(f"{row:40}{RANKS:>6}{cells}")

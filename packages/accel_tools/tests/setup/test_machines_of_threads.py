@@ -1,0 +1,79 @@
+"""Machines of public bug reports: the plan for each is the answer that its thread settled on.
+
+machines.jsonl has one machine a line. `said` quotes the thread. Facts that a thread lacks are derived: PCI
+ids from the GPU's name (pci.ids), AMD's architecture from the card's, `/dev` nodes, the tree of a Jetson and
+Windows' driver folders from the maker. Run this file with Python to print the counts by maker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from accel_tools.setup import builds
+
+MACHINES = [
+    json.loads(line) for line in Path(__file__).with_name("machines.jsonl").read_text("utf-8").splitlines()
+]
+_KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "pci", "python", "system"}
+
+
+@pytest.fixture(autouse=True)
+def without_uv(monkeypatch):
+    """The table answers, which test_builds.py compares with uv's answers."""
+    monkeypatch.setattr(builds.shutil, "which", lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "line", MACHINES, ids=lambda line: line["source"].removeprefix("https://github.com/")
+)
+def test_the_plan_is_the_answer_of_the_thread(planned_for, line):
+    found = planned_for(line["machine"])
+    answer = line["answer"]
+    if wanted := answer.get("unknown"):
+        assert wanted in found.unknown
+        assert found.url
+    else:
+        assert {key: getattr(found, key) for key in answer} == answer
+        assert not found.unknown
+
+
+@pytest.mark.parametrize(
+    "line", MACHINES, ids=lambda line: line["source"].removeprefix("https://github.com/")
+)
+def test_a_line_has_its_source_and_its_facts(line):
+    assert set(line) == {"source", "said", "machine", "answer", "why"}
+    assert line["source"].startswith("https://")
+    assert 0 < len(line["said"]) <= 200
+    assert 0 < len(line["why"]) <= 120
+    assert set(line["machine"]) <= _KEYS
+    assert set(line["answer"]) == {"unknown"} or {"target"} < set(line["answer"])
+
+
+def test_a_thread_appears_twice_only_with_another_machine():
+    seen = Counter(json.dumps([line["source"], line["machine"]], sort_keys=True) for line in MACHINES)
+    assert max(seen.values()) == 1
+
+
+def counts() -> dict[str, Counter[str]]:
+    """The lines by maker: with a command, and unknown."""
+    found: dict[str, Counter[str]] = {}
+    for line in MACHINES:
+        kind = "unknown" if "unknown" in line["answer"] else "command"
+        found.setdefault(_maker(line["machine"]), Counter())[kind] += 1
+    return found
+
+
+def _maker(machine: dict[str, object]) -> str:
+    text = json.dumps(machine)
+    signs = {"Jetson": "Jetson", "19e5": "Ascend", "10de": "NVIDIA", "nvidia": "NVIDIA", "nv_disp": "NVIDIA"}
+    signs |= {"libcuda": "NVIDIA", "/dev/kfd": "AMD", "u0000000": "AMD", "davinci": "Ascend"}
+    return next((maker for sign, maker in signs.items() if sign in text), "processor only")
+
+
+if __name__ == "__main__":
+    for maker, kinds in counts().items():
+        print(f"{maker}: {kinds['command']} with a command, {kinds['unknown']} unknown")

@@ -1,0 +1,34 @@
+"""Copies of the installed DeepSpeed with a patch of contrib/, which need no `activate()`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+__all__ = ["PATCHES", "copied", "with_copy"]
+
+CONTRIB = Path(__file__).parents[4] / "contrib"
+#: The patches, by what they let DeepSpeed ask.
+PATCHES = {name: CONTRIB / f"deepspeed-{name.replace(' ', '-')}.patch" for name in ("entry points", "native")}
+
+
+def copied(patch: str, folder: Path) -> Path:
+    """Copy DeepSpeed into `folder`, which is empty, and patch it; returns `folder`, for `PYTHONPATH`."""
+    found = find_spec("deepspeed")  # imported in children only: it chooses an accelerator
+    assert found is not None
+    assert found.origin is not None
+    shutil.copytree(Path(found.origin).parent, folder / "deepspeed")
+    # In DeepSpeed's repository its package is at the top; `deepspeed/accelerator` is a link to it.
+    command = ["git", "apply", "--verbose", str(PATCHES[patch])]
+    subprocess.run(command, cwd=folder / "deepspeed", check=True, capture_output=True, text=True)
+    return folder
+
+
+def with_copy(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables of a process in which the copy in `folder` is DeepSpeed."""
+    path = os.pathsep.join(filter(None, (str(folder), environ.get("PYTHONPATH"))))
+    return {**environ, "PYTHONPATH": path}

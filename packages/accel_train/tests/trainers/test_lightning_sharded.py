@@ -1,0 +1,171 @@
+"""Lightning in shards on `acme`: FSDP and FSDP2 train as Lightning's own DDP and FSDP2 do on the CPU.
+
+Lightning has no FSDP on the CPU to compare with, since torch has none; DDP does the same sums. One process,
+and two: each goes on from the other's checkpoints, of either device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("lightning")
+pytest.importorskip("sklearn")
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = "sharded_lightning.py"
+CPU = {"own": True, "environ": {"DS_ACCELERATOR": "cpu"}}
+Answers = list[dict[str, Any]]
+DDP = {"strategy": "ddp"}
+FSDP = {"strategy": "fsdp"}
+FSDP2 = {"strategy": "model_parallel"}
+IN_SHARDS = {"sharded": True}
+
+
+class Runs:
+    """Trainings by where they ran: answers of every rank, and their checkpoints."""
+
+    def __init__(self, folder: Path, start: Callable[..., Any]) -> None:
+        self._folder, self._start = folder, start
+        self.answers: dict[str, Answers] = {}
+
+    def run(self, where: str, jobs: dict[str, Any], **how: Any) -> None:
+        """Train in a process, or in two where the name ends so."""
+        folder = self._folder / where
+        folder.mkdir()
+        torchrun = {"torchrun": True} if "2" in where else {}
+        self.answers[where] = self._start(SCRIPT, folder=str(folder), jobs=jobs, **torchrun, **how)
+
+    def saved(self, where: str, job: str) -> dict[str, str]:
+        """The argument that goes on from a checkpoint."""
+        return {"resume": str(self._folder / where / job / "saved")}
+
+    def of(self, where: str, job: str) -> Answers:
+        """What each rank saw, but for the device."""
+        return [{k: v for k, v in answer[job].items() if k != "devices"} for answer in self.answers[where]]
+
+    def devices(self, where: str) -> list[set[str]]:
+        """Each rank's devices in all its trainings."""
+        return [{d for job in answer.values() for d in job["devices"]} for answer in self.answers[where]]
+
+
+@pytest.fixture(scope="module")
+def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """All trainings; later ones go on from checkpoints of earlier ones."""
+    runs = Runs(tmp_path_factory.mktemp("sharded"), ranks)
+    saved = runs.saved
+    runs.run("cpu 1", {"ddp": DDP, "fsdp2 in shards": FSDP2 | IN_SHARDS}, **CPU)
+    runs.run(
+        "cpu 2",
+        {
+            "ddp": DDP,
+            "fsdp2": FSDP2,
+            "fsdp2 in shards": FSDP2 | IN_SHARDS,
+            "fsdp2 bf16": FSDP2 | {"precision": "bf16-mixed"},
+            "fabric ddp": DDP | {"fabric": True},
+            "ddp from cpu 2": DDP | saved("cpu 2", "ddp"),
+            "ddp from cpu 1": DDP | saved("cpu 1", "ddp"),
+        },
+        **CPU,
+    )
+    runs.run(
+        "acme 2",
+        {
+            "fsdp": FSDP,
+            "fsdp in shards": FSDP | IN_SHARDS,
+            "fsdp2": FSDP2,
+            "fsdp2 in shards": FSDP2 | IN_SHARDS,
+            "fsdp bf16": FSDP | {"precision": "bf16-mixed"},
+            "fsdp2 bf16": FSDP2 | {"precision": "bf16-mixed"},
+            "fsdp fp16": FSDP | {"precision": "16-mixed"},
+            "fabric fsdp": FSDP | {"fabric": True},
+            "fabric fsdp2": FSDP2 | {"fabric": True},
+            "fsdp from cpu 2": FSDP | saved("cpu 2", "ddp"),
+            "fsdp from its shards": FSDP | saved("acme 2", "fsdp in shards"),
+            "fsdp2 from cpu 2's shards": FSDP2 | saved("cpu 2", "fsdp2 in shards"),
+            "fsdp from cpu 1": FSDP | saved("cpu 1", "ddp"),
+            "fsdp2 from cpu 1's shards": FSDP2 | saved("cpu 1", "fsdp2 in shards"),
+        },
+    )
+    runs.run(
+        "acme 1",
+        {
+            "fsdp": FSDP,
+            "fsdp2": FSDP2,
+            "fsdp from acme 2's shards": FSDP | saved("acme 2", "fsdp in shards"),
+            "fsdp from acme 2": FSDP | saved("acme 2", "fsdp"),
+            "fsdp2 from acme 2's shards": FSDP2 | saved("acme 2", "fsdp2 in shards"),
+        },
+    )
+    runs.run(
+        "cpu 1 again",
+        {
+            "ddp from cpu 2": DDP | saved("cpu 2", "ddp"),
+            "ddp from acme 2": DDP | saved("acme 2", "fsdp"),
+            "fsdp2 from acme 2's shards": FSDP2 | saved("acme 2", "fsdp2 in shards"),
+            "ddp from cpu 1": DDP | saved("cpu 1", "ddp"),
+            "ddp from acme 1": DDP | saved("acme 1", "fsdp"),
+        },
+        **CPU,
+    )
+    return runs
+
+
+def test_each_rank_has_its_device(runs: Runs) -> None:
+    assert runs.devices("acme 2") == [{"acme:0"}, {"acme:1"}]
+    assert runs.devices("acme 1") == [{"acme:0"}]
+    assert runs.devices("cpu 2") == [{"cpu"}, {"cpu"}]
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_an_epoch_equals_the_cpus(strategy: str, count: int, runs: Runs) -> None:
+    expected = runs.of(f"cpu {count}", "ddp")
+    assert runs.of(f"acme {count}", strategy) == expected
+    assert expected[0]["accuracy"] > 0.8
+
+
+def test_lightnings_own_ddp_and_fsdp2_agree_on_the_cpu(runs: Runs) -> None:
+    """So DDP is a fair reference."""
+    assert runs.of("cpu 2", "fsdp2") == runs.of("cpu 2", "ddp")
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
+def test_fabric_equals_the_cpus(strategy: str, runs: Runs) -> None:
+    assert runs.of("acme 2", f"fabric {strategy}") == runs.of("cpu 2", "fabric ddp")
+
+
+def test_mixed_precision_is_the_devices(runs: Runs) -> None:
+    assert runs.of("acme 2", "fsdp2 bf16") == runs.of("cpu 2", "fsdp2 bf16")
+    for job, dtype in (("fsdp bf16", "bfloat16"), ("fsdp fp16", "float16")):
+        (first, second) = runs.of("acme 2", job)
+        assert first["dtypes"] == [f"torch.{dtype}"]
+        assert first["accuracy"] == second["accuracy"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("where", "job", "reference"),
+    [
+        ("acme 2", "fsdp from cpu 2", ("cpu 2", "ddp from cpu 2")),
+        ("acme 2", "fsdp from its shards", ("cpu 2", "ddp from cpu 2")),
+        ("acme 2", "fsdp2 from cpu 2's shards", ("cpu 2", "ddp from cpu 2")),
+        ("acme 2", "fsdp from cpu 1", ("cpu 2", "ddp from cpu 1")),
+        ("acme 2", "fsdp2 from cpu 1's shards", ("cpu 2", "ddp from cpu 1")),
+        ("acme 1", "fsdp from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
+        ("acme 1", "fsdp from acme 2", ("cpu 1 again", "ddp from cpu 2")),
+        ("acme 1", "fsdp2 from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
+        ("cpu 1 again", "ddp from acme 2", ("cpu 1 again", "ddp from cpu 2")),
+        ("cpu 1 again", "fsdp2 from acme 2's shards", ("cpu 1 again", "ddp from cpu 2")),
+        ("cpu 1 again", "ddp from acme 1", ("cpu 1 again", "ddp from cpu 1")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_training_goes_on_from_the_others_checkpoints(
+    where: str, job: str, reference: tuple[str, str], runs: Runs
+) -> None:
+    assert runs.of(where, job) == runs.of(*reference)

@@ -1,0 +1,56 @@
+"""Lists of device types that we repeat are those of the installed Transformers and Accelerate."""
+
+from __future__ import annotations
+
+import ast
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from accel_train.accelerate import _IN_RANKS, _LADDER
+from accel_train.transformers import _SCALED
+
+
+def source(package: str, name: str) -> ast.Module:
+    """A module of theirs, parsed and not imported."""
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        pytest.skip(f"{package} is not installed")
+    return ast.parse(Path(found.submodule_search_locations[0], name).read_text(encoding="utf-8"))
+
+
+def function(tree: ast.Module, name: str) -> ast.FunctionDef:
+    (found,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
+    return found
+
+
+def test_the_ladder_is_transformers() -> None:
+    steps = []
+    for node in ast.walk(function(source("transformers", "training_args.py"), "_setup_devices")):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.device":
+            for text in ast.walk(node):
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    steps.append((text.lineno, text.value.partition(":")[0]))
+    kinds = [kind for _, kind in sorted(steps)]
+    ladder = kinds[kinds.index("mps") :]
+    assert tuple(kind for kind in ladder if kind not in ("cpu", "ACCELERATE_TORCH_DEVICE")) == _LADDER
+
+
+def test_ranks_are_accelerates() -> None:
+    found = [
+        (node.lineno, node.attr.removeprefix("MULTI_").lower().replace("gpu", "cuda"))
+        for node in ast.walk(function(source("accelerate", "state.py"), "_prepare_backend"))
+        if isinstance(node, ast.Attribute) and node.attr.startswith("MULTI_") and node.attr != "MULTI_CPU"
+    ]
+    _sagemaker, *kinds = [kind for _, kind in sorted(found)]
+    assert tuple(kinds) == _IN_RANKS
+
+
+def test_float16_is_accelerates() -> None:
+    (found,) = [
+        ast.literal_eval(node.value)
+        for node in ast.walk(source("accelerate", "accelerator.py"))
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "supported_device"
+    ]
+    assert found == _SCALED
