@@ -70,6 +70,7 @@ OF_OTHERS = [
     "packages/accel_simulated/tests/device",
     "packages/accel_train/tests/deepspeed",
     "packages/accel_train/tests/multinode",
+    "packages/accel_train/tests/recipes",
     "packages/accel_train/tests/trainers",
     "plugins/accel_npu/tests/real",
     "plugins/accel_tpu/tests/real",
@@ -142,7 +143,7 @@ def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
     whole = "--all" in session.posargs
-    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, multinode"  # noqa: E501
+    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, recipes, multinode"  # noqa: E501
     parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
     names = ["lint", "types", *parts]
     if whole:
@@ -453,6 +454,34 @@ def doors(session: nox.Session) -> None:
     }
     env = {**CLEAN, **{f"ACCEL_DOOR_{name.upper()}": str(home) for name, home in homes.items()}}
     found = session.posargs or [*SEVERAL, *BY_DAY, "packages/accel_train/tests/doors", NAMED]
+    session.run("python", *PYTEST, *found, env=env)
+
+
+@nox.session
+def recipes(session: nox.Session) -> None:
+    """Give libraries a device: predict, and train a step, on simulated devices and on the real TorchTPU."""
+    libraries = (
+        "diffusers==0.42.1",
+        "kornia==0.9.0",
+        "skorch==1.4.0",
+        "torch_geometric==2.8.1",
+        "torchmetrics==1.9.0",
+    )
+    tpu = ("torch-tpu==0.2.0", "fastatomstruct-xla-cpu==2026.6.23")
+    prepare(session, "test", "example", "recipes", "tpu-real", torch=True, extra=(*libraries, *tpu))
+    require(
+        session,
+        "torch",
+        "torch_tpu",
+        "sklearn",
+        "diffusers",
+        "kornia",
+        "skorch",
+        "torch_geometric",
+        "torchmetrics",
+    )
+    env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
+    found = session.posargs or [*SEVERAL, "packages/accel_train/tests/recipes"]
     session.run("python", *PYTEST, *found, env=env)
 
 

@@ -1,0 +1,54 @@
+"""Libraries on a given device: each predicts, and trains a step, as on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+LIBRARIES = ("diffusers", "kornia", "skorch", "torch_geometric", "torchmetrics")
+
+#: Errors of TorchTPU 0.2.0 in a library's program.
+ON_TORCHTPU = {
+    "diffusers": "cannot create a view of shape",
+    "kornia": "'aten::linalg_cross.out' is not implemented for TPU",
+}
+
+
+def _needs(*modules: str) -> None:
+    missing = [name for name in modules if not find_spec(name)]
+    if missing:
+        pytest.skip(f"{missing} not installed; `./dev recipes` has an environment with them")
+
+
+def _values(answer: dict[str, Any]) -> list[float]:
+    return [*answer["predicted"], answer["loss"], *answer["parameters"]]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_on_acme_as_on_the_cpu(library: str, ran: Callable[..., dict[str, Any]]) -> None:
+    _needs("torch", library)
+    ours, cpu = ran(f"of_{library}", "acme"), ran(f"of_{library}", "cpu")
+    assert (ours["devices"], cpu["devices"]) == (["acme:0"], ["cpu"])
+    assert (ours["predicted"], ours["loss"]) == (cpu["predicted"], cpu["loss"])
+    # Diffusers' gradients differ in their last bits.
+    bound = 1e-7 if library == "diffusers" else 0.0
+    assert ours["parameters"] == pytest.approx(cpu["parameters"], rel=0.0, abs=bound)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_on_torchtpu_as_on_the_cpu_or_with_its_known_error(
+    library: str, ran: Callable[..., dict[str, Any]]
+) -> None:
+    _needs("torch", library, "torch_tpu", "fastatomstruct_xla_cpu")
+    if library in ON_TORCHTPU:
+        with pytest.raises(AssertionError, match=ON_TORCHTPU[library]):
+            ran(f"of_{library}", "tpu")
+        return
+    ours, cpu = ran(f"of_{library}", "tpu"), ran(f"of_{library}", "cpu")
+    assert (ours["devices"], cpu["devices"]) == (["tpu:0"], ["cpu"])
+    assert _values(ours) == pytest.approx(_values(cpu), rel=1e-4, abs=1e-4)
