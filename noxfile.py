@@ -143,7 +143,7 @@ def test(session: nox.Session) -> None:
     """Lint, types, the core's tests, and those of what has changed against main; `--all`: everything."""
     oldest = next(iter(interpreters()))
     whole = "--all" in session.posargs
-    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, recipes, multinode"  # noqa: E501
+    apart = "site, simulated, npu_real, tpu_real, ipex_real, deepspeed, deepspeed_oldest, trainers, doors, multinode"  # noqa: E501
     parts = [name for name in PARTS if whole or name == "core" or changed(ROOT, folders(name))]
     names = ["lint", "types", *parts]
     if whole:
