@@ -146,7 +146,7 @@ def test_core_alone_says_where_the_rest_is(environment: Environment) -> None:
         "Error: accel doctor comes with accel-tools, which is not installed: pip install accel-tools"
     )
     told = environment.run("accel", "--help").stdout
-    assert re.search(r"pip install accel-train +deepspeed, env, ops, run", told)
+    assert re.search(r"pip install accel-train +deepspeed, doors, env, ops, run", told)
     assert len(told.splitlines()) <= 40
 
 

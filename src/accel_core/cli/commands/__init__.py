@@ -32,7 +32,7 @@ SUMMARIES = {
 }
 #: Whose the commands are that are released with the core.
 BESIDE = {
-    **dict.fromkeys(("bench", "doctor", "facts", "info"), "accel-tools"),
+    **dict.fromkeys(("bench", "doctor", "facts", "info", "setup"), "accel-tools"),
     **dict.fromkeys(("deepspeed", "doors", "env", "ops", "run"), "accel-train"),
     **dict.fromkeys(("new", "simulate", "try", "verify"), "accel-testing"),
 }
