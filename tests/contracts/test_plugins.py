@@ -25,6 +25,8 @@ MOST_LINES = 110
 MOST_LINES_OF_CHECKS = 80
 #: What `accel try` asks.
 MOST_LINES_OF_A_TRIAL = 30
+#: What `accel setup` installs, a row for each release.
+MOST_LINES_OF_A_TABLE = 60
 
 
 def test_priorities_are_deepspeeds(plugin):
@@ -82,17 +84,17 @@ def _lines_of_code(source: str) -> int:
 
 
 def _is_data(node: ast.Assign) -> bool:
-    """Whether this is `NAME = Backend(...)`, `NAME = replace(OTHER, ...)` or `_HINTS… = (...)`."""
+    """Whether this is `NAME = Backend(...)`, `NAME = replace(OTHER, ...)` or `_HINTS = (...)`."""
     if isinstance(node.value, ast.Call):
         return ast.unparse(node.value.func) in ("Backend", "replace")
-    return ast.unparse(node.targets[0]).startswith("_HINTS") and isinstance(node.value, ast.Tuple)
+    return ast.unparse(node.targets[0]) == "_HINTS" and isinstance(node.value, ast.Tuple)
 
 
 def test_it_is_short(plugin):
     """Of what is declared and what differs; what `accel doctor` asks, if anything, and tables are apart."""
     lines = {path.name: _lines_of_code(path.read_text()) for path in (plugin / "src").rglob("*.py")}
     assert lines.pop("checks.py", 0) <= MOST_LINES_OF_CHECKS
-    lines.pop("recipes.py", 0)  # a table, which tools/recipes.py reads
+    assert lines.pop("recipes.py", 0) <= MOST_LINES_OF_A_TABLE
     assert lines.pop("trial.py", 0) <= MOST_LINES_OF_A_TRIAL
     assert sum(lines.values()) <= MOST_LINES
 

@@ -8,14 +8,10 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from accel_core import Backend, ProbeResult, hookimpl, torch_build
+from accel_core import Backend, Check, ProbeResult, hookimpl, torch_build
 
-if TYPE_CHECKING:
-    from accel_core import Check
-
-__all__ = ["BACKEND", "cann_version", "no_cann", "source_cann"]
+__all__ = ["BACKEND", "cann_version", "source_cann"]
 
 #: DeepSpeed's four, and what else torch_npu reads.
 _FORWARDED = ("ASCEND", "HCCL", "LD_LIBRARY", "PATH", "TORCH_NPU", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE")
@@ -87,19 +83,18 @@ def accel_backends() -> Backend:
 @hookimpl
 def accel_explain(backend: Backend, error: BaseException) -> str | ProbeResult | None:
     """The next step after an error of torch_npu or of CANN that depends on what is installed."""
-    from importlib import metadata  # these here, because finding this plugin must cost nothing
-
-    from accel_core import hint_for
+    from accel_core import hint_for  # these here, because finding this plugin must cost nothing
+    from accel_npu.checks import no_cann, torch_npu_version
 
     # Others' errors have undefined symbols too, and so have npu's own whose cause the table above knows.
     if backend.name != BACKEND.name or hint_for(error, _HINTS):
         return None
     hint = hint_for(error, _HINTS_WITH_VERSIONS)
-    npu = next((d.version for d in metadata.distributions(name="torch-npu")), "")
-    if hint == "{source}" and (what := no_cann(npu)):
+    if hint == "{source}" and (what := no_cann()):
         return ProbeResult(False, what, source_cann())
     torch = getattr(torch_build(), "version", "").partition("+")[0]
-    return hint and hint.format(cann=cann_version() or "", npu=npu, torch=torch, source=source_cann())
+    versions = {"cann": cann_version() or "", "npu": torch_npu_version() or "", "torch": torch}
+    return hint and hint.format(**versions, source=source_cann())
 
 
 @hookimpl
@@ -116,12 +111,6 @@ def cann_version() -> str | None:
     files = (*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info"))
     matches = (re.search(r"(?m)^version=(\S+)", file.read_text(errors="replace")) for file in files)
     return next((match[1] for match in matches if match), None)
-
-
-def no_cann(torch_npu: str) -> str:
-    """`"torch_npu 2.13.0 needs CANN, which is not installed"`; empty if a CANN is here."""
-    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith("install ")
-    return f"torch_npu {torch_npu} needs CANN, which is not installed" if missing else ""
 
 
 def source_cann() -> str:

@@ -9,9 +9,9 @@ from importlib import metadata
 from pathlib import Path
 
 from accel_core import Check, CheckResult
-from accel_npu import cann_version, no_cann, source_cann
+from accel_npu import cann_version, source_cann
 
-__all__ = ["CHECKS", "variables", "version"]
+__all__ = ["CHECKS", "no_cann", "torch_npu_version", "variables", "version"]
 
 _NO_PACKAGE = CheckResult("ok", "torch_npu is not installed, which is what would need CANN")
 
@@ -27,12 +27,12 @@ def variables() -> CheckResult:
     torch_npu 2.13.0 raises at its import where ASCEND_HOME_PATH is set and ASCEND_OPP_PATH, or one of the
     folders runtime and compiler, is not there.
     """
-    if _torch_npu() is None:
+    if torch_npu_version() is None:
         return _NO_PACKAGE
     home, operators = os.environ.get("ASCEND_HOME_PATH", ""), os.environ.get("ASCEND_OPP_PATH", "")
     facts = {"ASCEND_HOME_PATH": home or "not set", "ASCEND_OPP_PATH": operators or "not set"}
     if not home:
-        what = no_cann(_torch_npu() or "") or "CANN's variables are not set"
+        what = no_cann() or "CANN's variables are not set"
         return CheckResult("warning", what, source_cann(), facts)
     missing = [
         what
@@ -56,7 +56,7 @@ def variables() -> CheckResult:
 
 def version() -> CheckResult:
     """Whether CANN is as new as the one that torch_npu was built for."""
-    npu, cann = _torch_npu(), cann_version()
+    npu, cann = torch_npu_version(), cann_version()
     if npu is None:
         return _NO_PACKAGE
     facts = {"torch_npu": npu, "CANN": cann or "not found"}
@@ -69,7 +69,14 @@ def version() -> CheckResult:
     return CheckResult("warning", what, f"install CANN {at_least} or later, or an older torch-npu", facts)
 
 
-def _torch_npu() -> str | None:
+def no_cann() -> str:
+    """`"torch_npu 2.13.0 needs CANN, which is not installed"`; empty if a CANN is here."""
+    missing = not os.environ.get("ASCEND_HOME_PATH") and source_cann().startswith("install ")
+    return f"torch_npu {torch_npu_version()} needs CANN, which is not installed" if missing else ""
+
+
+def torch_npu_version() -> str | None:
+    """The installed release of torch_npu; `None` without one."""
     for found in metadata.distributions(name="torch-npu"):
         with contextlib.suppress(Exception):  # a folder without metadata: importlib_metadata's own error
             if number := found.version:

@@ -262,10 +262,7 @@ def _of_row(plan: Plan, recipe: Recipe, row: Row, machine: Machine, toolkit: Ver
     parts = [
         Part(f"torch=={row.torch}", f"{kind}, the release that {driver} is made for", source),
         Part(driver, f"drives the {plan.target}", source),
-        *(
-            Part(package, f"needed by {driver}, whose metadata does not name it", source)
-            for package in needed
-        ),
+        *(Part(package, f"the vendor's instructions install it with {driver}", source) for package in needed),
     ]
     if recipe.toolkit and row.toolkit:
         needs = f"{recipe.toolkit.name} {row.toolkit.removeprefix('==')}"
