@@ -55,6 +55,8 @@ def test_all_three_tell_what_is_wrong_and_name_nobody(broken, tmp_path):
     for text in (*files.values(), shown):
         for secret in (*SECRETS.values(), str(tmp_path), "private work", "acme.internal"):
             assert secret not in text
+    setup = broken("setup", "--machine", str(bundle), "--format", "pip")
+    assert (setup.returncode, setup.stdout.partition(" torch")[0]) == (0, "pip install"), setup.stderr
 
 
 def test_what_is_refused_leaves_the_file_that_is_there(broken, tmp_path):

@@ -33,7 +33,11 @@ def computer(tmp_path, monkeypatch) -> Computer:
     made.write(
         "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue"
     )
-    made.write("/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info", "version=9.1.0\n")
+    made.write("/proc/version", "Linux version 6.8-microsoft-WSL2 (somebody@host.internal) #1 SMP")
+    made.write(
+        "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
+        "path=/home/somebody\nversion=9.1.0\n",
+    )
     return made
 
 
@@ -69,7 +73,7 @@ def test_every_kind_of_file_gives_the_machine(computer, tmp_path, kind):
     with machines.saved(str(packed(computer, tmp_path, kind)), "3.12") as machine:
         assert seen(machine) == here
         assert (machine.system, machine.python, machine.is_here) == ("linux", "3.12", False)
-    assert here.nvidia == "550.54.15"
+    assert (here.nvidia, here.kind) == ("550.54.15", "WSL2")
     (present,) = here.present
     assert (present.label, present.backend) == ("NVIDIA GPU", "cuda")
 
@@ -79,9 +83,11 @@ def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
     assert sorted(document["files"]) == [
         "/dev/nvidia0",
         "/proc/driver/nvidia/version",
+        "/proc/version",
         "/sys/bus/pci/devices/0000:17:00.0/modalias",
         "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
     ]
+    assert "somebody" not in json.dumps(document)
 
 
 @pytest.mark.parametrize(

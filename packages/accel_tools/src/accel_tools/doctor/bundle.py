@@ -35,7 +35,7 @@ def bundle(outgoing: Outgoing, log_lines: list[str], redactor: Redactor) -> byte
         "report.md": markdown(outgoing),
         "distributions.txt": "\n".join(map(redactor.text, distributions())),
         "log.txt": "\n".join(clean(redactor.text(line)) for line in log_lines),
-        machines.FILE: redactor.text(json.dumps(machines.recorded(machines.here(), known_files()), indent=1)),
+        machines.FILE: json.dumps(machines.recorded(machines.here(), known_files()), indent=1),
     }
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -27,23 +27,25 @@ __all__ = ["FILE", "Machine", "MachineFileError", "here", "recorded", "saved"]
 #: The name of a saved machine inside a bundle of `accel doctor`.
 FILE = "machine.json"
 _SCHEMA = 1
-#: Characters of a file that are saved; the longest is the list of a GPU's properties.
-_MOST = 4096
+#: Bytes of a file in an archive that may count; the longest is the list of a GPU's properties.
+_MOST = 65_536
 #: Bytes that a saved machine may have: a tree of `/sys` and `/dev` is small.
 _LARGEST = 50 * 2**20
 
 _BUS = "/sys/bus/pci/devices"
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
-#: Files that say what a machine is, beside the bus, the nodes and the toolkits.
-_FILES = (
-    "/etc/nv_tegra_release",
-    "/etc/os-release",
-    "/proc/device-tree/model",
-    "/proc/driver/nvidia/version",
-    "/proc/version",
-    "/sys/module/amdgpu/version",
-    "/sys/module/nvidia/version",
-)
+_GFX = r"(?m)^gfx_target_version \d+$"
+_VERSION = r"\d[\d.]*\d"
+#: Files that say what a machine is, beside the bus, the nodes and the toolkits, and what of each is saved:
+#: no name of a person or a host.
+_FACTS = {
+    "/etc/nv_tegra_release": r"\A.*",
+    "/proc/device-tree/model": r"\A.*",
+    "/proc/driver/nvidia/version": r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b",
+    "/proc/version": r"(?i)microsoft|tegra|aarch64",
+    "/sys/module/amdgpu/version": _VERSION,
+    "/sys/module/nvidia/version": _VERSION,
+}
 #: Of these only the existence counts.
 _MARKS = ("/usr/lib/wsl/lib/libcuda.so.1", "/sys/module/amdgpu/initstate")
 #: On WSL2, Windows' drivers: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_amd64_…`, `u0402…`.
@@ -160,14 +162,14 @@ def _write(folder: Path, name: str, data: bytes) -> None:
 
 def _extract_zip(archive: zipfile.ZipFile, folder: Path) -> None:
     for info in archive.infolist():
-        if not info.is_dir() and info.file_size <= _MOST * 16:
+        if not info.is_dir() and info.file_size <= _MOST:
             _write(folder, info.filename, archive.read(info))
 
 
 def _extract_tar(tar: tarfile.TarFile, folder: Path) -> None:
     for member in tar:  # device nodes and links become empty files: only their names are read
         if not member.isdir():
-            small = member.isfile() and member.size <= _MOST * 16
+            small = member.isfile() and member.size <= _MOST
             file = tar.extractfile(member) if small else None
             _write(folder, member.name, (file or io.BytesIO()).read())
 
@@ -180,30 +182,33 @@ def _of_tree(folder: Path, path: Path) -> dict[str, Any]:
     return {"architecture": "aarch64" if re.search("aarch64|arm64|tegra", version) else "x86_64"}
 
 
-def recorded(machine: Machine, patterns: tuple[str, ...] = ()) -> dict[str, Any]:
+def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
     """Give what `accel setup --machine` needs of this machine, as JSON can hold it.
 
-    `patterns`: of more files that count, such as those that name a toolkit's version.
+    `toolkits`: glob patterns of files with a toolkit's version, each with the expression that reads it.
     """
     root = machine.root
     ids = [pattern for vendor in vendors.VENDORS for pattern in vendor.pci]
     functions = [d.address for d in devices.pci_devices(root) if devices.matches_pci(d, ids)]
     nodes = devices.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
-    kfd = [f"{_TOPOLOGY}/{name}/properties" for name in host.names_in(_TOPOLOGY, root)]
-    paths = (
-        *_FILES,
-        *(f"{_BUS}/{address}/modalias" for address in functions),
-        *kfd,
-        *devices.device_nodes(patterns, root),
-    )
+    facts = {
+        **_FACTS,
+        **{f"{_BUS}/{address}/modalias": r"\A.*" for address in functions},
+        **{f"{_TOPOLOGY}/{name}/properties": _GFX for name in host.names_in(_TOPOLOGY, root)},
+        **{file: fact for glob, fact in toolkits.items() for file in devices.device_nodes((glob,), root)},
+    }
+    texts = {path: _facts(machine.text(path), expression) for path, expression in facts.items()}
     marks = [*nodes, *_MARKS, *(f"{WSL_DRIVERS}/{name}/x" for name in host.names_in(WSL_DRIVERS, root))]
-    files = {path: machine.text(path)[:_MOST] for path in paths}
+    files = {path: text for path, text in texts.items() if text}
     files |= {mark: "" for mark in marks if host.path_exists(mark.removesuffix("/x"), root)}
-    kept = {path: text for path, text in files.items() if text or path in marks}
     return {
         "schema": _SCHEMA,
         "system": machine.system,
         "architecture": machine.architecture,
         "python": machine.python,
-        "files": dict(sorted(kept.items())),
+        "files": dict(sorted(files.items())),
     }
+
+
+def _facts(text: str, expression: str) -> str:
+    return "\n".join(found[0] for found in re.finditer(expression, text))

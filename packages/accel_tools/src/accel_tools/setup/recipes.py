@@ -129,10 +129,10 @@ def _row(number: int, row: Any) -> Row:
     return made
 
 
-def known_files() -> tuple[str, ...]:
-    """The files that have a toolkit's version, as glob patterns: for saving a machine."""
+def known_files() -> dict[str, str]:
+    """Return the files of all toolkits, as in `Toolkit.files`: for saving a machine."""
     tables, _ = recipes()
-    return tuple(pattern for r in tables.values() if r.toolkit for pattern in r.toolkit.files)
+    return {glob: fact for r in tables.values() if r.toolkit for glob, fact in r.toolkit.files.items()}
 
 
 def installed_toolkit(recipe: Recipe, machine: Machine) -> Version | None:
