@@ -1,8 +1,8 @@
 """Machines of public bug reports: the plan for each is the answer that its thread settled on.
 
-machines.jsonl has one machine a line. `said` quotes the thread. Facts that a thread lacks are derived: PCI
-ids from the GPU's name (pci.ids), AMD's architecture from the card's, `/dev` nodes, the tree of a Jetson and
-Windows' driver folders from the maker. Run this file with Python to print the counts by maker.
+machines/MAKER.jsonl has one machine a line. `said` quotes the thread. Facts that a thread lacks are derived:
+PCI ids from the GPU's name (pci.ids), AMD's architecture from the card's, `/dev` nodes, the tree of a Jetson
+and Windows' driver folders from the maker. Run this file with Python to print the counts by maker.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import pytest
 from accel_tools.setup import builds
 
 MACHINES = [
-    json.loads(line) for line in Path(__file__).with_name("machines.jsonl").read_text("utf-8").splitlines()
+    json.loads(line) | {"maker": file.stem}
+    for file in sorted(Path(__file__).with_name("machines").glob("*.jsonl"))
+    for line in file.read_text("utf-8").splitlines()
 ]
 _KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "pci", "python", "system"}
 
@@ -45,7 +47,7 @@ def test_the_plan_is_the_answer_of_the_thread(planned_for, line):
     "line", MACHINES, ids=lambda line: line["source"].removeprefix("https://github.com/")
 )
 def test_a_line_has_its_source_and_its_facts(line):
-    assert set(line) == {"source", "said", "machine", "answer", "why"}
+    assert set(line) == {"source", "said", "machine", "answer", "why", "maker"}
     assert line["source"].startswith("https://")
     assert 0 < len(line["said"]) <= 200
     assert 0 < len(line["why"]) <= 120
@@ -63,15 +65,8 @@ def counts() -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for line in MACHINES:
         kind = "unknown" if "unknown" in line["answer"] else "command"
-        found.setdefault(_maker(line["machine"]), Counter())[kind] += 1
+        found.setdefault(line["maker"], Counter())[kind] += 1
     return found
-
-
-def _maker(machine: dict[str, object]) -> str:
-    text = json.dumps(machine)
-    signs = {"Jetson": "Jetson", "19e5": "Ascend", "10de": "NVIDIA", "nvidia": "NVIDIA", "nv_disp": "NVIDIA"}
-    signs |= {"libcuda": "NVIDIA", "/dev/kfd": "AMD", "u0000000": "AMD", "davinci": "Ascend"}
-    return next((maker for sign, maker in signs.items() if sign in text), "processor only")
 
 
 if __name__ == "__main__":
