@@ -9,6 +9,7 @@ import pytest
 from accel_core.probing import installed
 from accel_tools.setup import formats, plan, recipes
 from accel_tools.setup.hardware import Hardware
+from accel_tools.setup.machines import ALPINE, MACOS
 
 H100, MI300, ARC, IRIS = (
     "10de:2330/030200",
@@ -167,6 +168,34 @@ def test_a_backend_can_be_planned_for_without_its_device(planned_for):
 def test_a_version_of_torch_is_kept(planned_for):
     assert planned_for({"pci": [ASCEND]}, torch="2.7.1").torch == "torch==2.7.1"
     assert "has torch 2.5.0, Python 3.12" in planned_for({"pci": [ASCEND]}, torch="2.5.0").unknown
+
+
+MACOS_13 = {
+    "system": "darwin",
+    "architecture": "arm64",
+    "files": {MACOS: "<key>ProductVersion</key>\n\t<string>13.7.4</string>"},
+}
+THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
+
+
+@pytest.mark.parametrize(
+    ("machine", "torch", "unknown"),
+    [
+        (MACOS_13, "2.7.1", ""),
+        (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
+        ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+        (THOR, "2.13.0", ""),
+        (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
+        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.10 to 3.14"),
+        ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
+        ({"architecture": "armv7l", "pci": [H100]}, "", "PyPI has no torch for armv7l on linux"),
+        ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),
+    ],
+)
+def test_the_version_of_torch_decides_what_a_machine_needs(planned_for, machine, torch, unknown):
+    found = planned_for(machine, torch=torch)
+    assert unknown in found.unknown
+    assert bool(found.torch) is not bool(unknown)
 
 
 TABLE = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accel_core.probing import devices, host, vendors
-from accel_tools.setup.machines import WSL_DRIVERS, Machine
+from accel_tools.setup.machines import MACOS, WSL_DRIVERS, Machine
 
 __all__ = ["KEPLER", "VOLTA", "Hardware", "Present", "driver_version", "seen"]
 
@@ -59,7 +59,7 @@ class Hardware(NamedTuple):
     nvidia: str = ""
     #: AMD's GPU architectures as the driver reports them: `("gfx90a",)`.
     gfx: tuple[str, ...] = ()
-    #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`; else empty.
+    #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`, `"macOS 15.3"`; else empty.
     kind: str = ""
     #: `KEPLER` or `VOLTA` if the newest of NVIDIA's GPUs is that old.
     generation: str = ""
@@ -111,10 +111,15 @@ def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
 
 
 def _kind(machine: Machine) -> str:
+    if version := re.search(r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)):
+        return f"macOS {version[1]}"
     model = machine.text("/proc/device-tree/model")
-    if "Jetson" in model or machine.text("/etc/nv_tegra_release"):
-        return model or "NVIDIA Jetson"
-    return "WSL2" if "microsoft" in machine.text("/proc/version").lower() else ""
+    kernel = machine.text("/proc/version").lower()
+    if "Jetson" in model:
+        return model
+    if machine.text("/etc/nv_tegra_release") or "tegra" in kernel:  # an Orin Nano's model lacks the word
+        return f"NVIDIA Jetson ({model})" if model else "NVIDIA Jetson"
+    return "WSL2" if "microsoft" in kernel else ""
 
 
 def _architectures(machine: Machine) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from accel_core.probing import installed, vendors
+from accel_core.probing import host, installed, vendors
 from accel_tools.setup import builds
 from accel_tools.setup.hardware import KEPLER, VOLTA, Hardware, Present, seen
-from accel_tools.setup.machines import Machine
+from accel_tools.setup.machines import ALPINE, Machine
 from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 
 __all__ = ["Part", "Plan", "names", "planned"]
@@ -109,14 +109,24 @@ def _for(
     target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
     plan = Plan(hardware, target, backend, machine.python)
     if hardware.kind.startswith(("NVIDIA Jetson", "Jetson")):
-        what = f"this is a {hardware.kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
-        return plan._replace(target="NVIDIA GPU", backend="cuda", unknown=what, url=_VENDORS_OWN["Jetson"])
+        return _jetson(plan._replace(target="NVIDIA GPU", backend="cuda"), torch)
     if machine.system == "darwin" and machine.architecture != "arm64":
-        what = "PyTorch has no wheels for Macs with Intel processors since torch 2.3"
+        what = (
+            "PyTorch has no wheels for Macs with Intel processors since torch 2.3; Apple silicon needs a "
+            "Python built for arm64"
+        )
+        return plan._replace(unknown=what, url=_PYTORCH)
+    if host.path_exists(ALPINE, machine.root):
+        what = "this is Alpine Linux, whose C library is musl, and PyTorch's wheels need glibc"
         return plan._replace(unknown=what, url=_PYTORCH)
     if backend in tables and target not in ("NVIDIA GPU", "AMD GPU"):
         return _by_recipe(plan, tables[backend], machine, torch)
-    if unfit := builds.python_fits(machine.python, torch):
+    if target == "Apple GPU" and not torch and hardware.kind.startswith("macOS 13."):
+        torch = builds.LAST_ON_MACOS_13
+    if unfit := (
+        builds.platform_fits(machine.system, machine.architecture)
+        or builds.python_fits(machine.python, torch)
+    ):
         return plan._replace(unknown=unfit, url=_PYTORCH)
     by_label = {"NVIDIA GPU": _nvidia, "AMD GPU": _amd}
     if target in by_label:
@@ -125,8 +135,7 @@ def _for(
         why = "PyTorch's build for Intel GPUs; it brings its own runtime"
         return _with_plugin(_pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why))
     if target == "Apple GPU":
-        part = Part(_requirement(torch), "PyPI's build for macOS has Metal", _PYTORCH)
-        return _with_plugin(plan._replace(torch=_requirement(torch), parts=(part,)))
+        return _apple(plan, torch)
     if here is None and machine.system == "linux":
         why = "for the processor; PyPI's build would bring gigabytes of CUDA"
         return _pytorch(plan, torch, builds.Build(builds.CPU, _PYTORCH), why)
@@ -155,6 +164,31 @@ def _with_plugin(plan: Plan) -> Plan:
         return plan
     part = Part(plugin, f"accel's plugin for the {plan.target}")
     return plan._replace(packages=(*plan.packages, plugin), parts=(*plan.parts, part))
+
+
+def _apple(plan: Plan, torch: str) -> Plan:
+    macos = plan.hardware.kind.removeprefix("macOS ")
+    old = Version(torch or "2.9") <= Version(builds.LAST_ON_MACOS_13)
+    needed = "13" if old else "14"
+    if macos and Version(macos) < Version(needed):
+        what = f"{_requirement(torch)} needs macOS {needed} for Apple's GPU, and this is macOS {macos}"
+        note = "For the processor alone: accel setup cpu"
+        return plan._replace(unknown=what, url=_PYTORCH, notes=(note,))
+    last = macos and Version(macos) < Version("14")
+    why = f"the last release with Metal for macOS {macos}" if last else "PyPI's build for macOS has Metal"
+    part = Part(_requirement(torch), why, _PYTORCH)
+    return _with_plugin(plan._replace(torch=_requirement(torch), parts=(part,)))
+
+
+def _jetson(plan: Plan, torch: str) -> Plan:
+    kind = plan.hardware.kind
+    if "Thor" not in kind or (torch and Version(torch) < Version("2.9")):
+        what = f"this is a {kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
+        return plan._replace(unknown=what, url=_VENDORS_OWN["Jetson"])
+    if unfit := builds.python_fits(plan.python, torch):
+        return plan._replace(unknown=unfit, url=_PYTORCH)
+    why = f"PyTorch's build {builds.THOR} has code for the GPU of this {kind}"
+    return _with_plugin(_pytorch(plan, torch, builds.Build(builds.THOR, builds.THOR_SOURCE), why))
 
 
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
