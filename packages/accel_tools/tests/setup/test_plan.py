@@ -192,7 +192,7 @@ THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
         ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),
     ],
 )
-def test_the_version_of_torch_decides_what_a_machine_needs(planned_for, machine, torch, unknown):
+def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
     found = planned_for(machine, torch=torch)
     assert unknown in found.unknown
     assert bool(found.torch) is not bool(unknown)
