@@ -1,4 +1,4 @@
-"""PyTorch's builds: the table that serves where uv is missing is uv's own answer, for 60 values and more."""
+"""PyTorch's builds: the table that serves where uv is missing is uv's own answer, for 100 values."""
 
 from __future__ import annotations
 
@@ -70,6 +70,36 @@ DRIVERS = [
     "590.48.01",
     "595.10",
 ]
+#: The same for Windows.
+DRIVERS_ON_WINDOWS = [
+    "376.50",
+    "376.51",
+    "385.53",
+    "385.54",
+    "391.28",
+    "391.29",
+    "398.25",
+    "398.26",
+    "411.30",
+    "411.31",
+    "418.95",
+    "418.96",
+    "441.21",
+    "441.22",
+    "451.21",
+    "451.22",
+    "452.38",
+    "452.39",
+    "466.77",
+    "522.25",
+    "528.32",
+    "528.33",
+    "560.94",
+    "572.61",
+    "579.99",
+    "580.88",
+    "596.36",
+]
 ARCHITECTURES = [
     "gfx803",
     "gfx900",
@@ -105,7 +135,15 @@ def without_uv(monkeypatch):
 
 @needs_uv
 @pytest.mark.slow
-@pytest.mark.parametrize(("ask", "values"), [(builds.for_nvidia, DRIVERS), (builds.for_amd, ARCHITECTURES)])
+@pytest.mark.parametrize(
+    ("ask", "values"),
+    [
+        (builds.for_nvidia, DRIVERS),
+        (lambda driver: builds.for_nvidia(driver, system="win32"), DRIVERS_ON_WINDOWS),
+        (builds.for_amd, ARCHITECTURES),
+    ],
+    ids=["linux", "windows", "amd"],
+)
 def test_the_table_says_what_uv_says(ask, values, without_uv):
     of_uv = [ask(value) for value in values]
     assert {build.source.partition(" ")[0] for build in of_uv if build.name} == {"uv"}

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import tarfile
 import zipfile
+from pathlib import Path
 
 import pytest
 from accel_tests.computers import Computer
@@ -14,6 +16,7 @@ from accel_tests.computers import Computer
 from accel_core.machine import devices, vendors
 from accel_tools.setup import machines
 from accel_tools.setup.hardware import seen
+from accel_tools.setup.plan import planned
 from accel_tools.setup.recipes import known_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
@@ -144,9 +147,107 @@ def test_windows_drivers_name_the_makers(tmp_path, monkeypatch, name, label):
     monkeypatch.setattr(vendors, "known_hardware", lambda _: ())
     for system, folder in (
         ("linux", machines.WSL_DRIVERS),
-        ("win32", "/Windows/System32/DriverStore/FileRepository"),
+        ("win32", machines.WINDOWS_DRIVERS),
     ):
         computer = Computer(tmp_path / system)
         computer.write(f"{folder}/{name}/x")
         found = seen(machines.Machine(computer.path, system, "x86_64", "3.12", "file"))
         assert [present.label for present in found.present] == ([label] if label else [])
+
+
+@pytest.fixture
+def wsl(tmp_path, monkeypatch) -> Computer:
+    """WSL2 with an NVIDIA GPU, whose files have no driver's version."""
+    monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
+    devices.pci_devices.cache_clear()
+    made = Computer(tmp_path / "wsl")
+    made.write("/proc/version", "Linux version 6.6.87.2-microsoft-standard-WSL2")
+    made.write(f"{machines.WSL_DRIVERS}/nv_dispi.inf_amd64_0/x")
+    return made
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """`nvidia_smi(script)` puts such a program on PATH, and gives the file with its arguments."""
+
+    def put(script: str) -> Path:
+        program = tmp_path / "bin/nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        asked = tmp_path / "asked"
+        program.write_text(f"#!/bin/sh\necho \"$@\" > {asked}\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
+        return asked
+
+    return put
+
+
+def test_in_wsl2_nvidia_smi_names_the_driver_and_a_saved_machine_keeps_it(wsl, nvidia_smi, tmp_path):
+    asked = nvidia_smi("echo 560.94; echo 560.94")  # a line for each GPU
+    here = machines.here("3.12", wsl.path)
+    assert asked.read_text() == "--query-gpu=driver_version --format=csv,noheader\n"
+    assert seen(here).nvidia == "560.94"
+    document = machines.recorded(here, {})
+    asked.unlink()
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(document))
+    with machines.saved(str(file)) as machine:
+        assert planned(machine).torch_backend == "cu129"
+    del document["nvidia_smi"]  # as older ones lack it
+    file.write_text(json.dumps(document))
+    with machines.saved(str(file)) as machine:
+        assert "no file in WSL2 has the version" in planned(machine).unknown
+    assert not asked.exists()
+
+
+def test_a_saved_windows_keeps_its_gpu_and_its_driver(tmp_path):
+    computer = Computer(tmp_path / "windows")
+    for name in ("nv_dispi.inf_amd64_0", "usbaudio.inf_amd64_0"):
+        computer.write(f"{machines.WINDOWS_DRIVERS}/{name}/x")
+    here = machines.Machine(computer.path, "win32", "AMD64", "3.12", nvidia_smi="527.41")
+    document = machines.recorded(here, {})
+    assert list(document["files"]) == [f"{machines.WINDOWS_DRIVERS}/nv_dispi.inf_amd64_0/x"]
+    file = tmp_path / "machine.json"
+    file.write_text(json.dumps(document))
+    with machines.saved(str(file)) as machine:
+        found = planned(machine)
+    assert (found.target, found.torch_backend) == ("NVIDIA GPU", "cu118")  # cu129 on Linux
+    assert "only for 452.39 and newer" in planned(here._replace(nvidia_smi="451.48")).unknown
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9",
+        "echo 560.94; exit 1",
+        "echo '[N/A]'",
+        "printf '\\377\\376'",
+        "sleep 60",
+        "exec sleep 60",
+    ],
+)
+def test_an_nvidia_smi_that_fails_or_hangs_leaves_the_driver_unknown(wsl, nvidia_smi, monkeypatch, script):
+    monkeypatch.setattr(machines, "_PATIENCE", 0.3)
+    asked = nvidia_smi(script)
+    here = machines.here("3.12", wsl.path)
+    assert asked.exists()
+    assert here.nvidia_smi == ""
+    found = planned(here)
+    assert found.unknown == "no file in WSL2 has the version of NVIDIA's driver, and nvidia-smi names none"
+    assert found.url
+
+
+def test_an_nvidia_smi_that_cannot_run_leaves_the_driver_unknown(wsl, nvidia_smi):
+    nvidia_smi("").parent.joinpath("bin/nvidia-smi").write_text("#!/nowhere/sh\n")
+    assert machines.here("3.12", wsl.path).nvidia_smi == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [("/proc/version", "Linux version 6.8.0-generic"), ("/sys/module/nvidia/version", "550.54.15")],
+)
+def test_elsewhere_and_where_a_file_has_the_version_nvidia_smi_is_left_alone(wsl, nvidia_smi, path, text):
+    wsl.write(path, text)
+    asked = nvidia_smi("echo 560.94")
+    assert machines.here("3.12", wsl.path).nvidia_smi == ""
+    assert not asked.exists()

@@ -27,6 +27,7 @@ __all__ = [
     "index_of",
     "is_retired",
     "lacks_volta",
+    "oldest_driver",
     "platform_fits",
     "python_fits",
 ]
@@ -35,19 +36,19 @@ INDEX = "https://download.pytorch.org/whl"
 CPU = "cpu"
 #: The date of uv 0.13.9's answers below, which tests/setup/test_builds.py compares with uv's own.
 TABLE_DATE = "2026-11-24"
-#: The oldest Linux driver for each index that uv names first.
+#: Each index that uv names first, with the oldest driver for it on Linux, WSL2 included, and on Windows.
 _NVIDIA = (
-    ("580", "cu132"),
-    ("525.60.13", "cu129"),
-    ("450.80.02", "cu118"),
-    ("450.36.06", "cu110"),
-    ("440.33", "cu102"),
-    ("418.39", "cu101"),
-    ("410.48", "cu100"),
-    ("396.26", "cu92"),
-    ("390.46", "cu91"),
-    ("384.81", "cu90"),
-    ("375.26", "cu80"),
+    ("cu132", "580", "580"),
+    ("cu129", "525.60.13", "528.33"),
+    ("cu118", "450.80.02", "452.39"),
+    ("cu110", "450.36.06", "451.22"),
+    ("cu102", "440.33", "441.22"),
+    ("cu101", "418.39", "418.96"),
+    ("cu100", "410.48", "411.31"),
+    ("cu92", "396.26", "398.26"),
+    ("cu91", "390.46", "391.29"),
+    ("cu90", "384.81", "385.54"),
+    ("cu80", "375.26", "376.51"),
 )
 #: AMD's architectures for which PyTorch has wheels, by uv, and the oldest ROCm of those. Others have none.
 _AMD = {
@@ -121,18 +122,23 @@ def python_fits(python: str, torch: str = "") -> str:
     return "" if fits else f"{what} has wheels for Python {oldest} to {newest}, and this is Python {python}"
 
 
-def for_nvidia(driver: str, torch: str = "") -> Build:
+def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
     """The build for NVIDIA's driver of that version."""
-    names, source = _ask_uv(UV_CUDA_DRIVER_VERSION=driver)
+    names, source = _ask_uv(system, UV_CUDA_DRIVER_VERSION=driver)
     if not names:
-        names = [name for oldest, name in _NVIDIA if _at_least(driver, oldest)]
+        names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
         source = _TABLE
     return Build(_first(names, "cu", torch), source)
 
 
+def oldest_driver(system: str) -> str:
+    """The oldest driver of NVIDIA's for which a torch that we support has a build."""
+    return next(oldest[system == "win32"] for name, *oldest in _NVIDIA if name == _OLDEST)
+
+
 def for_amd(architecture: str, torch: str = "") -> Build:
     """The build for an AMD GPU of that architecture, `"gfx90a"`."""
-    names, source = _ask_uv(UV_AMD_GPU_ARCHITECTURE=architecture)
+    names, source = _ask_uv("linux", UV_AMD_GPU_ARCHITECTURE=architecture)
     if not names:
         oldest = _AMD.get(architecture)
         names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
@@ -176,7 +182,7 @@ def _at_least(version: str, oldest: str) -> bool:
         return False
 
 
-def _ask_uv(**variables: str) -> tuple[list[str], str]:
+def _ask_uv(system: str, **variables: str) -> tuple[list[str], str]:
     """The indexes that uv would search, in its order, and uv's version; nothing where it cannot say.
 
     Offline and without its cache it fails to find torch, and its log has the addresses that it asked for.
@@ -187,6 +193,7 @@ def _ask_uv(**variables: str) -> tuple[list[str], str]:
     command = [
         *(program, "pip", "compile", "-", "--offline", "--no-cache", "--no-config", "-vv"),
         *("--torch-backend=auto", "--python", sys.executable),
+        *("--python-platform", "windows" if system == "win32" else "linux"),
     ]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     environ |= {**variables, "NO_COLOR": "1", "RUST_LOG": "uv=trace"}

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from accel_core.probing import devices, host, vendors
-from accel_tools.setup.machines import MACOS, WSL_DRIVERS, Machine
+from accel_tools.setup.machines import MACOS, WINDOWS_DRIVERS, WSL_DRIVERS, Machine, driver_version
 
-__all__ = ["KEPLER", "VOLTA", "Hardware", "Present", "driver_version", "seen"]
+__all__ = ["KEPLER", "VOLTA", "Hardware", "Present", "seen"]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -36,8 +34,6 @@ VOLTA = "the generations Maxwell to Volta"
 #: The first PCI ids of Maxwell (GM108) and Turing (TU102): pci.ids of 2023-04-11.
 _MAXWELL, _TURING = 0x1340, 0x1E00
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
-#: Seconds that `nvidia-smi` may take where no file has the driver's version.
-_PATIENCE = 5.0
 
 
 class Present(NamedTuple):
@@ -55,7 +51,7 @@ class Hardware(NamedTuple):
     """The accelerators of a machine, the best for training first."""
 
     present: tuple[Present, ...] = ()
-    #: The version of NVIDIA's driver, `"580.65.06"`; empty where no file has it.
+    #: The version of NVIDIA's driver, `"580.65.06"`; empty where neither a file nor `nvidia-smi` has it.
     nvidia: str = ""
     #: AMD's GPU architectures as the driver reports them: `("gfx90a",)`.
     gfx: tuple[str, ...] = ()
@@ -69,16 +65,8 @@ def seen(machine: Machine) -> Hardware:
     """Look at the machine."""
     present = {found.label: found for found in _present(machine)}
     ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
-    nvidia = driver_version(machine.root) or (_from_nvidia_smi(machine) if "NVIDIA GPU" in present else "")
+    nvidia = driver_version(machine.root) or machine.nvidia_smi
     return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine), _generation(machine))
-
-
-def driver_version(root: str = "/") -> str:
-    """The version of NVIDIA's kernel driver, `"550.54.15"`; empty where none is loaded."""
-    for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
-        if found := re.search(r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b", host.read_text(path, root)):
-            return found[0]
-    return ""
 
 
 def _present(machine: Machine) -> Iterator[Present]:
@@ -87,7 +75,7 @@ def _present(machine: Machine) -> Iterator[Present]:
             yield Present("Apple GPU", "mps", "Apple silicon")
         return
     if machine.system == "win32":
-        yield from _on_windows(machine, "/Windows/System32/DriverStore/FileRepository")
+        yield from _on_windows(machine, WINDOWS_DRIVERS)
         return
     for known in vendors.known_hardware(machine.root):
         yield Present(known.label, known.backend, str(known.evidence))
@@ -143,19 +131,3 @@ def _generation(machine: Machine) -> str:
     ]
     newest = max(ids, default=_TURING)
     return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else ""
-
-
-def _from_nvidia_smi(machine: Machine) -> str:
-    """The driver's version from `nvidia-smi`: on Windows and WSL2 no file has it. Only for this machine."""
-    program = shutil.which("nvidia-smi") or (
-        "/usr/lib/wsl/lib/nvidia-smi" if host.path_exists("/usr/lib/wsl/lib/nvidia-smi") else None
-    )
-    if program is None or not machine.is_here or machine.root != "/":
-        return ""
-    ask = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(ask, capture_output=True, text=True, timeout=_PATIENCE, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    found = re.match(r"[0-9]{3,}\.[0-9]+(\.[0-9]+)?", done.stdout.strip())
-    return found[0] if found and done.returncode == 0 else ""

@@ -11,6 +11,8 @@ import io
 import json
 import platform
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 from accel_core.errors import AccelError
 from accel_core.probing import devices, host, vendors
 
-__all__ = ["FILE", "Machine", "MachineFileError", "here", "recorded", "saved"]
+__all__ = ["FILE", "Machine", "MachineFileError", "driver_version", "here", "recorded", "saved"]
 
 #: The name of a saved machine inside a bundle of `accel doctor`.
 FILE = "machine.json"
@@ -36,6 +38,7 @@ _BUS = "/sys/bus/pci/devices"
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 _GFX = r"(?m)^gfx_target_version \d+$"
 _VERSION = r"\d[\d.]*\d"
+_NVIDIA_VERSION = r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b"
 #: The file with the version of macOS, and the one that Alpine Linux has.
 MACOS = "/System/Library/CoreServices/SystemVersion.plist"
 ALPINE = "/etc/alpine-release"
@@ -45,15 +48,20 @@ _FACTS = {
     MACOS: r"<key>ProductVersion</key>\s*<string>[\d.]+",
     "/etc/nv_tegra_release": r"\A.*",
     "/proc/device-tree/model": r"\A.*",
-    "/proc/driver/nvidia/version": r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b",
+    "/proc/driver/nvidia/version": _NVIDIA_VERSION,
     "/proc/version": r"(?i)microsoft|tegra|aarch64",
     "/sys/module/amdgpu/version": _VERSION,
     "/sys/module/nvidia/version": _VERSION,
 }
 #: Of these only the existence counts.
 _MARKS = (ALPINE, "/usr/lib/wsl/lib/libcuda.so.1", "/sys/module/amdgpu/initstate")
-#: On WSL2, Windows' drivers: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_amd64_…`, `u0402…`.
+#: Windows' drivers, in WSL2 and on Windows: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_amd64_…`, `u0402…`.
 WSL_DRIVERS = "/usr/lib/wsl/drivers"
+WINDOWS_DRIVERS = "/Windows/System32/DriverStore/FileRepository"
+_OF_GPUS = re.compile(r"(nv_disp|nvd|u0|c0|iigd_dch).*\.inf_", re.IGNORECASE)
+_WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"
+#: Seconds that `nvidia-smi` may take.
+_PATIENCE = 5.0
 
 
 class MachineFileError(AccelError, ValueError):
@@ -73,6 +81,8 @@ class Machine(NamedTuple):
     python: str
     #: The file that it was read from; empty for this machine.
     file: str = ""
+    #: The version of NVIDIA's driver by `nvidia-smi`; empty where a file has it.
+    nvidia_smi: str = ""
 
     @property
     def is_here(self) -> bool:
@@ -87,7 +97,39 @@ class Machine(NamedTuple):
 def here(python: str = "", root: str = "/") -> Machine:
     """This machine, with the Python that runs, or another one."""
     version = python or "{}.{}".format(*sys.version_info)
-    return Machine(root, sys.platform, platform.machine(), version)
+    return Machine(root, sys.platform, platform.machine(), version, nvidia_smi=_by_nvidia_smi(root))
+
+
+def driver_version(root: str = "/") -> str:
+    """Return the version of NVIDIA's kernel driver, `"550.54.15"`; empty where no file has it."""
+    for path in ("/sys/module/nvidia/version", "/proc/driver/nvidia/version"):
+        if found := re.search(_NVIDIA_VERSION, host.read_text(path, root)):
+            return found[0]
+    return ""
+
+
+def _by_nvidia_smi(root: str) -> str:
+    """Return the driver's version where no file has it: on Windows and in WSL2; empty on any failure."""
+    in_wsl = "microsoft" in host.read_text("/proc/version", root).lower()
+    if not (in_wsl or sys.platform == "win32") or driver_version(root):
+        return ""
+    places = ("nvidia-smi", *([_WSL_NVIDIA_SMI] if in_wsl else []))
+    program = next(filter(None, map(shutil.which, places)), None)
+    if not program:
+        return ""
+    ask = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(
+            ask, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return _version(done.stdout.decode(errors="replace")) if done.returncode == 0 else ""
+
+
+def _version(text: str) -> str:
+    found = re.match(_NVIDIA_VERSION, text.strip())
+    return found[0] if found else ""
 
 
 @contextlib.contextmanager
@@ -105,6 +147,7 @@ def saved(path: str, python: str = "") -> Iterator[Machine]:
             str(about.get("architecture", "x86_64")),
             python or str(about.get("python", "")) or "{}.{}".format(*sys.version_info),
             path,
+            _version(str(about.get("nvidia_smi", ""))),
         )
 
 
@@ -202,7 +245,13 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
         **{file: fact for glob, fact in toolkits.items() for file in devices.device_nodes((glob,), root)},
     }
     texts = {path: _facts(machine.text(path), expression) for path, expression in facts.items()}
-    marks = [*nodes, *_MARKS, *(f"{WSL_DRIVERS}/{name}/x" for name in host.names_in(WSL_DRIVERS, root))]
+    drivers = [
+        f"{folder}/{name}/x"
+        for folder in (WSL_DRIVERS, WINDOWS_DRIVERS)
+        for name in host.names_in(folder, root)
+        if _OF_GPUS.match(name)
+    ]
+    marks = [*nodes, *_MARKS, *drivers]
     files = {path: text for path, text in texts.items() if text}
     files |= {mark: "" for mark in marks if host.path_exists(mark.removesuffix("/x"), root)}
     return {
@@ -210,6 +259,7 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
         "system": machine.system,
         "architecture": machine.architecture,
         "python": machine.python,
+        "nvidia_smi": machine.nvidia_smi,
         "files": dict(sorted(files.items())),
     }
 

@@ -194,21 +194,22 @@ def _jetson(plan: Plan, torch: str) -> Plan:
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     driver = plan.hardware.nvidia
     if not driver:
-        where = "in WSL2" if plan.hardware.kind == "WSL2" else "here"
-        what = f"no file {where} has the version of NVIDIA's driver"
-        if plan.hardware.kind != "WSL2" and machine.system == "linux":
+        in_wsl = plan.hardware.kind == "WSL2"
+        if machine.system == "linux" and not in_wsl:
             what = "NVIDIA's driver is not loaded, and its version decides which build fits"
-        return plan._replace(
-            unknown=what,
-            url=_NVIDIA_DRIVER,
-            notes=("On that machine `uv pip install torch --torch-backend=auto` asks nvidia-smi.",),
-        )
-    build = builds.for_nvidia(driver, torch)
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+        what = f"no file {'in WSL2' if in_wsl else 'here'} has the version of NVIDIA's driver"
+        if machine.is_here:
+            return plan._replace(unknown=f"{what}, and nvidia-smi names none", url=_NVIDIA_DRIVER)
+        notes = ("On that machine `accel setup` asks nvidia-smi.",)
+        return plan._replace(unknown=what, url=_NVIDIA_DRIVER, notes=notes)
+    build = builds.for_nvidia(driver, torch, machine.system)
     if not build.name:
         what = f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace("  ", " ")
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
     if builds.is_retired(build.name):
-        what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for 450.80.02 and newer"
+        oldest = builds.oldest_driver(machine.system)
+        what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for {oldest} and newer"
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
     if plan.hardware.generation == KEPLER:
         what = f"PyTorch has no wheels for the NVIDIA GPUs here, which are from {KEPLER}"

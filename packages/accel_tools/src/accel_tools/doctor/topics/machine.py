@@ -19,7 +19,7 @@ from accel_tools.machine import driver_of, processor_name
 from accel_tools.setup import installed, machines
 from accel_tools.setup.environment import default_format
 from accel_tools.setup.formats import command
-from accel_tools.setup.hardware import driver_version
+from accel_tools.setup.machines import driver_version
 from accel_tools.setup.plan import planned
 
 __all__ = ["TOPIC", "findings", "uncovered"]
