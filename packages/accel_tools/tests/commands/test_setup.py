@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import venv
 
 import pytest
 
@@ -136,3 +138,45 @@ def test_an_environment_of_the_system_is_left_alone(tmp_path):
     (tmp_path / "EXTERNALLY-MANAGED").write_text("")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "(PEP 668): python3 -m venv .venv && . .venv/bin/activate" in done.stdout
+
+
+def test_a_32_bit_python_is_named_before_anything_runs():
+    """Without one at hand, on a Python that says so."""
+    code = (
+        "import struct; from accel_tools.setup import environment; struct.calcsize = {'P': 4}.get;"
+        "print(next(environment.problems('pip')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("this Python is 32-bit, and PyTorch has wheels for 64-bit Pythons alone")
+
+
+PIP = "import sys; print('pip was given', sys.argv[1:])"
+
+
+def test_an_environment_that_may_not_be_written_is_left_alone(tmp_path):
+    """Root gives up its right to write everywhere."""
+    venv.create(tmp_path / "venv", symlinks=True)
+    python = tmp_path / "venv/bin/python"
+    (site,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip/__main__.py").write_text(PIP)
+    without_rights = ["setpriv", "--bounding-set=-dac_override"] if os.geteuid() == 0 else []
+    if without_rights and shutil.which("setpriv") is None:
+        pytest.skip("root writes everywhere, and setpriv is missing")
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "COLUMNS": "300"}
+
+    def run_here() -> subprocess.CompletedProcess[str]:
+        words = [python, "-m", "accel_core", "setup", "mps", "--format", "pip", "--run", "--yes"]
+        command = [*without_rights, *words]
+        return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+    site.chmod(0o555)
+    refused = run_here()
+    site.chmod(0o755)
+    assert refused.returncode == 1
+    assert refused.stderr.rstrip().endswith(
+        f"Error: {site} may not be written: python3 -m venv .venv && . .venv/bin/activate"
+    )
+    assert "pip was given" not in refused.stdout + refused.stderr
+    allowed = run_here()
+    assert (allowed.returncode, "pip was given ['install'" in allowed.stderr) == (0, True), allowed.stderr

@@ -14,6 +14,8 @@ from accel_tools.setup.plan import Plan, planned
 
 #: The real one, which the fixture `world` replaces.
 KNOWN_HARDWARE = vendors.known_hardware
+#: Keys of a machine's description that `machine.json` has too.
+_ABOUT = ("system", "architecture", "python", "nvidia_smi")
 
 
 def modalias(function: str) -> str:
@@ -46,7 +48,7 @@ def planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
     def plan(machine: Mapping[str, object], name: str = "", torch: str = "") -> Plan:
         devices.pci_devices.cache_clear()
-        about = {key: machine[key] for key in ("system", "architecture", "python") if key in machine}
+        about = {key: machine[key] for key in _ABOUT if key in machine}
         file = tmp_path / "machine.json"
         file.write_text(json.dumps({"python": "3.12", **about, "files": files_of(machine)}))
         with machines.saved(str(file)) as saved:

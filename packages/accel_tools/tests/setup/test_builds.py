@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import urllib.request
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from accel_tools.setup import builds
 
@@ -158,19 +162,24 @@ def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(without_
     chosen = {
         (driver, torch): builds.for_nvidia(driver, torch).name
         for driver in ("470.57.02", "550.54.15", "580.65.06")
-        for torch in ("2.6.0", "2.8", "2.9.1")
+        for torch in ("2.6.0", "2.8", "2.9.1", "2.15.0")
     }
     assert chosen == {
         ("470.57.02", "2.6.0"): "cu118",
         ("470.57.02", "2.8"): "",
         ("470.57.02", "2.9.1"): "",
+        ("470.57.02", "2.15.0"): "",
         ("550.54.15", "2.6.0"): "cu126",
         ("550.54.15", "2.8"): "cu129",
         ("550.54.15", "2.9.1"): "cu128",
+        ("550.54.15", "2.15.0"): "",
         ("580.65.06", "2.6.0"): "cu126",
         ("580.65.06", "2.8"): "cu129",
         ("580.65.06", "2.9.1"): "cu130",
+        ("580.65.06", "2.15.0"): "cu132",
     }
+    of_both = [builds.for_nvidia("560.94", "2.13.0", system).name for system in ("linux", "win32")]
+    assert of_both == ["cu129", "cu126"]
 
 
 def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(monkeypatch, tmp_path):
@@ -195,13 +204,43 @@ def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("python", "torch", "why"),
+    ("python", "torch", "build", "why"),
     [
-        ("3.12", "", ""),
-        ("3.9", "2.7.1", ""),
-        ("3.9", "", "the current torch has wheels for Python 3.10 to 3.14, and this is Python 3.9"),
-        ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13, and this is Python 3.14"),
+        ("3.12", "", "", ""),
+        ("3.9", "2.7.1", "", ""),
+        ("3.10", "", "cu132", ""),
+        ("3.15", "", "cu132", ""),
+        ("3.9", "", "", "torch has wheels for Python 3.10 (2.14) to 3.15 (2.15)"),
+        ("3.10", "2.15.0", "", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
+        ("3.14", "2.8.0", "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+        ("3.14", "", "cu118", "torch 2.7, the last with the build cu118, has wheels for Python 3.9 to 3.13"),
+        (
+            "3.15",
+            "",
+            "cu126",
+            "torch 2.14, the last with the build cu126, has wheels for Python 3.10 to 3.14",
+        ),
     ],
 )
-def test_a_python_without_wheels_is_named(python, torch, why):
-    assert builds.python_fits(python, torch) == why
+def test_a_python_without_wheels_is_named(python, torch, build, why):
+    assert builds.python_fits(python, torch, build) == (why and f"{why}, and this is Python {python}")
+
+
+@pytest.mark.slow
+def test_pypi_has_the_wheels_of_the_table():
+    """Every release of the table, and no newer one, with its Pythons."""
+    address = "https://pypi.org/simple/torch/"
+    asked = urllib.request.Request(address, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=20) as answer:
+            files = json.load(answer)["files"]
+    except OSError as error:
+        pytest.skip(f"{address}: {error}")
+    wheel = re.compile(r"torch-(\d+\.\d+)\.\d+-cp3(\d+)-cp3\d+-manylinux\w*_x86_64\.whl")
+    pythons: dict[str, set[int]] = {}
+    for file in files:
+        if found := wheel.fullmatch(file["filename"]):
+            pythons.setdefault(found[1], set()).add(int(found[2]))
+    of_table = {release: both for release, (_, both) in builds.RELEASES.items()}
+    newer = {release for release in pythons if Version(release) >= Version("2.6")}
+    assert {r: (f"3.{min(pythons[r])}", f"3.{max(pythons[r])}") for r in newer} == of_table

@@ -15,7 +15,7 @@ from accel_tests.computers import Computer
 
 from accel_core.machine import devices, vendors
 from accel_tools.setup import machines
-from accel_tools.setup.hardware import seen
+from accel_tools.setup.hardware import VOLTA, seen
 from accel_tools.setup.plan import planned
 from accel_tools.setup.recipes import known_files
 
@@ -174,7 +174,7 @@ def nvidia_smi(tmp_path, monkeypatch):
         program = tmp_path / "bin/nvidia-smi"
         program.parent.mkdir(exist_ok=True)
         asked = tmp_path / "asked"
-        program.write_text(f"#!/bin/sh\necho \"$@\" > {asked}\n{script}\n")
+        program.write_text(f'#!/bin/sh\necho "$@" > {asked}\n{script}\n')
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}/usr/bin{os.pathsep}/bin")
         return asked
@@ -183,16 +183,17 @@ def nvidia_smi(tmp_path, monkeypatch):
 
 
 def test_in_wsl2_nvidia_smi_names_the_driver_and_a_saved_machine_keeps_it(wsl, nvidia_smi, tmp_path):
-    asked = nvidia_smi("echo 560.94; echo 560.94")  # a line for each GPU
+    asked = nvidia_smi("echo 560.94, 0x1B8010DE; echo 560.94, 0x1b8010de; echo 560.94, [N/A]")
     here = machines.here("3.12", wsl.path)
-    assert asked.read_text() == "--query-gpu=driver_version --format=csv,noheader\n"
-    assert seen(here).nvidia == "560.94"
+    assert asked.read_text() == "--query-gpu=driver_version,pci.device_id --format=csv,noheader\n"
+    assert here.nvidia_smi.splitlines() == ["560.94, 0x1B8010DE", "560.94, 0x1b8010de", "560.94"]
+    assert (seen(here).nvidia, seen(here).generation) == ("560.94", VOLTA)
     document = machines.recorded(here, {})
     asked.unlink()
     file = tmp_path / "machine.json"
     file.write_text(json.dumps(document))
     with machines.saved(str(file)) as machine:
-        assert planned(machine).torch_backend == "cu129"
+        assert planned(machine).torch_backend == "cu126"
     del document["nvidia_smi"]  # as older ones lack it
     file.write_text(json.dumps(document))
     with machines.saved(str(file)) as machine:
@@ -220,7 +221,7 @@ def test_a_saved_windows_keeps_its_gpu_and_its_driver(tmp_path):
     [
         "echo 'NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver.'; exit 9",
         "echo 560.94; exit 1",
-        "echo '[N/A]'",
+        "echo '[N/A], 0x1B8010DE'",
         "printf '\\377\\376'",
         "sleep 60",
         "exec sleep 60",

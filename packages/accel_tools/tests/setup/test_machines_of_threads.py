@@ -20,7 +20,7 @@ MACHINES = [
     for file in sorted(Path(__file__).with_name("machines").glob("*.jsonl"))
     for line in file.read_text("utf-8").splitlines()
 ]
-_KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "pci", "python", "system"}
+_KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "nvidia_smi", "pci", "python", "system"}
 
 
 @pytest.fixture(autouse=True)

@@ -119,11 +119,22 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ({"pci": [ASCEND], "files": {CANN: "version=8.0.RC1\n"}}, "CANN 8.0rc1 is here", "gitcode.com"),
         (
             {"pci": [H100], "nvidia": "580.65.06", "python": "3.8"},
-            "wheels for Python 3.10 to 3.14",
+            "wheels for Python 3.10 (2.14) to 3.15 (2.15)",
             "pytorch.org",
         ),
         ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
         ({"system": "darwin", "architecture": "x86_64"}, "Macs with Intel", "pytorch.org"),
+        ({"pci": [H100], "nvidia": "470.57.02", "python": "3.14"}, "the build cu118, has", "pytorch.org"),
+        (
+            {"pci": [H100], "nvidia": "470.57.02", "architecture": "aarch64"},
+            "no build cu118 for aarch64",
+            "nvidia.com",
+        ),
+        (
+            {"pci": ["10de:2182/030000"], "nvidia": "580.65.06", "architecture": "aarch64"},
+            "code from Ampere on, and the GPUs are of the generation Turing",
+            "pytorch.org",
+        ),
         (
             {
                 "files": {
@@ -182,11 +193,15 @@ THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
     ("machine", "torch", "unknown"),
     [
         (MACOS_13, "2.7.1", ""),
+        ({"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "2.14.1", ""),
+        ({"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "2.15.0", "no build with code for the GPUs"),
+        ({"pci": [H100], "nvidia": "580.65.06", "architecture": "aarch64"}, "", ""),
+        ({"pci": [MI300], "gfx": [90402]}, "2.15.0", "no wheels of torch 2.15.0 for gfx942"),
         (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
         ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
         (THOR, "2.13.0", ""),
         (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
-        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.10 to 3.14"),
+        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.10 (2.14) to 3.15 (2.15)"),
         ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
         ({"architecture": "armv7l", "pci": [H100]}, "", "PyPI has no torch for armv7l on linux"),
         ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),

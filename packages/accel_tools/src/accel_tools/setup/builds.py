@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 __all__ = [
     "CPU",
+    "FIRST_ON_AARCH64",
     "INDEX",
     "LAST_ON_MACOS_13",
     "LAST_WITH_VOLTA",
@@ -24,6 +25,7 @@ __all__ = [
     "Build",
     "for_amd",
     "for_nvidia",
+    "has",
     "index_of",
     "is_retired",
     "lacks_volta",
@@ -66,7 +68,18 @@ RELEASES = {
     "2.7": (("cu128", "cu126", "cu118", "rocm6.3", "rocm6.2.4", "xpu"), ("3.9", "3.13")),
     "2.8": (("cu129", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.9", "3.13")),
     "2.9": (("cu130", "cu128", "cu126", "rocm6.4", "rocm6.3", "xpu"), ("3.10", "3.14")),
+    "2.10": (("cu130", "cu128", "cu126", "rocm7.1", "rocm7.0", "xpu"), ("3.10", "3.14")),
+    "2.11": (("cu130", "cu128", "cu126", "rocm7.2", "rocm7.1", "xpu"), ("3.10", "3.14")),
+    "2.12": (("cu132", "cu130", "cu126", "rocm7.2", "rocm7.1", "xpu"), ("3.10", "3.14")),
+    "2.13": (("cu132", "cu130", "cu129", "cu126", "rocm7.2", "rocm7.1", "xpu"), ("3.10", "3.14")),
+    "2.14": (("cu132", "cu130", "cu126", "rocm7.14", "xpu"), ("3.10", "3.14")),
+    "2.15": (("cu132", "cu130", "xpu"), ("3.11", "3.15")),
 }
+#: The last release in an index that newer releases left: https://github.com/pytorch/pytorch/issues/190385,
+#: https://github.com/pytorch/test-infra/pull/8451 and RELEASE.md.
+_LAST = {"cu118": "2.7", "cu126": "2.14", "cu128": "2.11", "cu129": "2.13", "rocm7.2": "2.13"}
+#: Releases whose build for that CUDA has no wheels for Windows.
+_NOT_ON_WINDOWS = {("2.13", "cu129")}
 #: The newest CUDA build with code for GPUs from Maxwell to Volta, which uv does not ask about.
 LAST_WITH_VOLTA = "cu126"
 VOLTA_SOURCE = "https://github.com/pytorch/pytorch/issues/157517"
@@ -81,10 +94,14 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
+#: The first CUDA build for Linux on aarch64, and the first generation that it has code for:
+#: https://github.com/pytorch/pytorch/issues/147953 and RELEASE.md, "PyTorch CUDA Support Matrix".
+FIRST_ON_AARCH64 = "cu126"
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
-#: Of releases that the table lacks, the Pythons of the newest are assumed to have wheels.
-_NEWEST_PYTHONS = ("3.10", "3.14")
+#: The newest release, and the one before it, which pip takes for a Python that the newest left: of releases
+#: that the table lacks, the Pythons of these two are assumed to have wheels. PyPI's wheels, 2026-11-24.
+_NEWEST, _BEFORE = "2.15", "2.14"
 #: Where uv looks for torch, in its log: the first address is the one that it takes.
 _ASKED = re.compile(rf"{re.escape(INDEX)}/([\w.]+)/torch/")
 _PATIENCE = 10.0
@@ -110,16 +127,27 @@ def platform_fits(system: str, architecture: str) -> str:
     return "" if fits else f"PyPI has no torch for {architecture} on {system}"
 
 
-def python_fits(python: str, torch: str = "") -> str:
-    """Why PyTorch has no wheels for that Python; empty where it has, or nobody knows."""
-    minor = ".".join(torch.split(".")[:2])
-    oldest, newest = RELEASES[minor][1] if minor in RELEASES else _NEWEST_PYTHONS
+def python_fits(python: str, torch: str = "", build: str = "") -> str:
+    """Why PyTorch has no wheels for that Python, of that release or build; empty where it has."""
+    minor = _minor(torch)
+    last = "" if torch else _LAST.get(build, "")
+    if release := last or (minor if minor in RELEASES else ""):
+        oldest, newest = RELEASES[release][1]
+        what = f"torch {last}, the last with the build {build}," if last else f"torch {torch}"
+        what += f" has wheels for Python {oldest} to {newest}"
+    else:
+        oldest, newest = RELEASES[_BEFORE][1][0], RELEASES[_NEWEST][1][1]
+        what = f"torch has wheels for Python {oldest} ({_BEFORE}) to {newest} ({_NEWEST})"
     try:
         fits = Version(oldest) <= Version(python) <= Version(newest)
     except InvalidVersion:
         fits = False
-    what = f"torch {torch}" if torch else "the current torch"
-    return "" if fits else f"{what} has wheels for Python {oldest} to {newest}, and this is Python {python}"
+    return "" if fits else f"{what}, and this is Python {python}"
+
+
+def has(torch: str, build: str) -> bool:
+    """Whether that release of torch has that build; releases that the table lacks are assumed to."""
+    return _minor(torch) not in RELEASES or build in RELEASES[_minor(torch)][0]
 
 
 def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
@@ -128,7 +156,7 @@ def for_nvidia(driver: str, torch: str = "", system: str = "linux") -> Build:
     if not names:
         names = [name for name, *oldest in _NVIDIA if _at_least(driver, oldest[system == "win32"])]
         source = _TABLE
-    return Build(_first(names, "cu", torch), source)
+    return Build(_first(names, "cu", torch, system), source)
 
 
 def oldest_driver(system: str) -> str:
@@ -143,7 +171,7 @@ def for_amd(architecture: str, torch: str = "") -> Build:
         oldest = _AMD.get(architecture)
         names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
         source = _TABLE
-    return Build(_first(names, "rocm", torch), source)
+    return Build(_first(names, "rocm", torch, "linux"), source)
 
 
 def is_retired(name: str) -> bool:
@@ -159,12 +187,18 @@ def lacks_volta(name: str) -> bool:
 _TABLE = f"a table of {TABLE_DATE}"
 
 
-def _first(names: list[str], kind: str, torch: str) -> str:
+def _minor(torch: str) -> str:
+    return ".".join(torch.split(".")[:2])
+
+
+def _first(names: list[str], kind: str, torch: str, system: str) -> str:
     """The first of uv's list that has that release of torch; of releases that the table lacks, the first."""
     fitting = [name for name in names if name.startswith(kind)]
-    minor = ".".join(torch.split(".")[:2])
+    minor = _minor(torch)
     if minor in RELEASES:
-        fitting = [name for name in RELEASES[minor][0] if _runs(name, fitting, kind)]
+        missing = [name for release, name in _NOT_ON_WINDOWS if release == minor and system == "win32"]
+        has = [name for name in RELEASES[minor][0] if name not in missing]
+        fitting = [name for name in has if _runs(name, fitting, kind)]
     return fitting[0] if fitting else ""
 
 

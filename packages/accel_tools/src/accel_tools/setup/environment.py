@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import sys
 import sysconfig
 import urllib.error
@@ -27,6 +28,8 @@ def default_format() -> str:
 
 def problems(form: str) -> Iterator[str]:
     """Give what keeps such a command from changing the environment of this Python, each with the way out."""
+    if struct.calcsize("P") == 4:
+        yield "this Python is 32-bit, and PyTorch has wheels for 64-bit Pythons alone: use a 64-bit Python"
     if form == "uv" and shutil.which("uv") is None:
         yield "uv is not installed: pip install uv"
     if form == "pip" and find_spec("pip") is None:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from accel_core.probing import devices, host, vendors
 from accel_tools.setup.machines import MACOS, WINDOWS_DRIVERS, WSL_DRIVERS, Machine, driver_version
 
-__all__ = ["KEPLER", "VOLTA", "Hardware", "Present", "seen"]
+__all__ = ["KEPLER", "TURING", "VOLTA", "Hardware", "Present", "seen"]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -28,11 +28,13 @@ _RANKED = (
     "Apple GPU",
     "Intel integrated GPU",
 )
-#: Generations of NVIDIA's GPUs that PyTorch's builds left behind.
+#: Generations of NVIDIA's GPUs that some of PyTorch's builds, or all, left behind.
 KEPLER = "the generation Kepler or before"
 VOLTA = "the generations Maxwell to Volta"
-#: The first PCI ids of Maxwell (GM108) and Turing (TU102): pci.ids of 2023-04-11.
+TURING = "the generation Turing"
+#: The first PCI ids of Maxwell (GM108) and Turing (TU102), and those of Turing: pci.ids of 2023-04-11.
 _MAXWELL, _TURING = 0x1340, 0x1E00
+_OF_TURING = (range(_TURING, 0x2000), range(0x2180, 0x2200))
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 
 
@@ -57,7 +59,7 @@ class Hardware(NamedTuple):
     gfx: tuple[str, ...] = ()
     #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`, `"macOS 15.3"`; else empty.
     kind: str = ""
-    #: `KEPLER` or `VOLTA` if the newest of NVIDIA's GPUs is that old.
+    #: `KEPLER`, `VOLTA` or `TURING` if the newest of NVIDIA's GPUs is that old.
     generation: str = ""
 
 
@@ -65,7 +67,7 @@ def seen(machine: Machine) -> Hardware:
     """Look at the machine."""
     present = {found.label: found for found in _present(machine)}
     ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
-    nvidia = driver_version(machine.root) or machine.nvidia_smi
+    nvidia = driver_version(machine.root) or re.split("[,\n]", machine.nvidia_smi)[0]
     return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine), _generation(machine))
 
 
@@ -126,8 +128,10 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
 
 
 def _generation(machine: Machine) -> str:
-    ids = [
-        int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])
-    ]
-    newest = max(ids, default=_TURING)
-    return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else ""
+    on_bus = [d.device for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])]
+    by_driver = re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi)
+    ids = [int(device, 16) for device in (*on_bus, *by_driver)]
+    if not ids or any(i >= _TURING and not any(i in of for of in _OF_TURING) for i in ids):
+        return ""
+    newest = max(ids)
+    return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else TURING

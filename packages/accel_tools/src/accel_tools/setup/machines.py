@@ -55,11 +55,13 @@ _FACTS = {
 }
 #: Of these only the existence counts.
 _MARKS = (ALPINE, "/usr/lib/wsl/lib/libcuda.so.1", "/sys/module/amdgpu/initstate")
-#: Windows' drivers, in WSL2 and on Windows: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_amd64_…`, `u0402…`.
+#: Windows' drivers in WSL2 and on Windows: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_…`, `u0402…`.
 WSL_DRIVERS = "/usr/lib/wsl/drivers"
 WINDOWS_DRIVERS = "/Windows/System32/DriverStore/FileRepository"
 _OF_GPUS = re.compile(r"(nv_disp|nvd|u0|c0|iigd_dch).*\.inf_", re.IGNORECASE)
 _WSL_NVIDIA_SMI = "/usr/lib/wsl/lib/nvidia-smi"
+#: A GPU's line of its answer: the driver's version, and the GPU's PCI id, device before vendor.
+_NVIDIA_SMI = r"(?im)^[0-9]{3,}\.[0-9]+(\.[0-9]+)?(, *0x[0-9a-f]{4}10de)?"
 #: Seconds that `nvidia-smi` may take.
 _PATIENCE = 5.0
 
@@ -81,7 +83,7 @@ class Machine(NamedTuple):
     python: str
     #: The file that it was read from; empty for this machine.
     file: str = ""
-    #: The version of NVIDIA's driver by `nvidia-smi`; empty where a file has it.
+    #: Driver and GPUs by `nvidia-smi`, `"560.94, 0x268410DE"`; empty where a file has the driver's version.
     nvidia_smi: str = ""
 
     @property
@@ -109,7 +111,7 @@ def driver_version(root: str = "/") -> str:
 
 
 def _by_nvidia_smi(root: str) -> str:
-    """Return the driver's version where no file has it: on Windows and in WSL2; empty on any failure."""
+    """Ask `nvidia-smi` on Windows and in WSL2, if no file has the driver's version; empty on any failure."""
     in_wsl = "microsoft" in host.read_text("/proc/version", root).lower()
     if not (in_wsl or sys.platform == "win32") or driver_version(root):
         return ""
@@ -117,19 +119,14 @@ def _by_nvidia_smi(root: str) -> str:
     program = next(filter(None, map(shutil.which, places)), None)
     if not program:
         return ""
-    ask = [program, "--query-gpu=driver_version", "--format=csv,noheader"]
+    ask = [program, "--query-gpu=driver_version,pci.device_id", "--format=csv,noheader"]
     try:
         done = subprocess.run(
             ask, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return _version(done.stdout.decode(errors="replace")) if done.returncode == 0 else ""
-
-
-def _version(text: str) -> str:
-    found = re.match(_NVIDIA_VERSION, text.strip())
-    return found[0] if found else ""
+    return _facts(done.stdout.decode(errors="replace"), _NVIDIA_SMI) if done.returncode == 0 else ""
 
 
 @contextlib.contextmanager
@@ -147,7 +144,7 @@ def saved(path: str, python: str = "") -> Iterator[Machine]:
             str(about.get("architecture", "x86_64")),
             python or str(about.get("python", "")) or "{}.{}".format(*sys.version_info),
             path,
-            _version(str(about.get("nvidia_smi", ""))),
+            _facts(str(about.get("nvidia_smi", "")), _NVIDIA_SMI),
         )
 
 

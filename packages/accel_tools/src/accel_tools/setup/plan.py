@@ -153,14 +153,16 @@ def _requirement(torch: str) -> str:
 
 
 def _pytorch(plan: Plan, torch: str, build: builds.Build, why: str) -> Plan:
+    if unfit := builds.python_fits(plan.python, torch, build.name):
+        return plan._replace(unknown=unfit, url=_PYTORCH)
     part = Part(_requirement(torch), why, build.source)
     return plan._replace(torch=_requirement(torch), torch_backend=build.name, parts=(part,))
 
 
 def _with_plugin(plan: Plan) -> Plan:
-    """Add our plugin, unless it is the CPU's."""
+    """Add our plugin, unless it is the CPU's or there is no plan."""
     plugin = vendors.FIRST_PARTY.get(plan.backend, "")
-    if not plugin:
+    if not plugin or plan.unknown:
         return plan
     part = Part(plugin, f"accel's plugin for the {plan.target}")
     return plan._replace(packages=(*plan.packages, plugin), parts=(*plan.parts, part))
@@ -192,7 +194,10 @@ def _jetson(plan: Plan, torch: str) -> Plan:
 
 
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
-    driver = plan.hardware.nvidia
+    driver, generation = plan.hardware.nvidia, plan.hardware.generation
+    if machine.architecture == "aarch64" and generation:
+        what = f"PyTorch's CUDA builds for aarch64 have code from Ampere on, and the GPUs are of {generation}"
+        return plan._replace(unknown=what, url=_PYTORCH)
     if not driver:
         in_wsl = plan.hardware.kind == "WSL2"
         if machine.system == "linux" and not in_wsl:
@@ -211,11 +216,17 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
         oldest = builds.oldest_driver(machine.system)
         what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for {oldest} and newer"
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    if plan.hardware.generation == KEPLER:
+    if machine.architecture == "aarch64" and int(build.name[2:]) < int(builds.FIRST_ON_AARCH64[2:]):
+        what = f"PyTorch has no build {build.name} for aarch64, which NVIDIA's driver {driver} would run"
+        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+    if generation == KEPLER:
         what = f"PyTorch has no wheels for the NVIDIA GPUs here, which are from {KEPLER}"
         return plan._replace(unknown=what, url=_PYTORCH)
     why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
-    if plan.hardware.generation == VOLTA and builds.lacks_volta(build.name):
+    if generation == VOLTA and builds.lacks_volta(build.name):
+        if not builds.has(torch, builds.LAST_WITH_VOLTA):
+            what = f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
+            return plan._replace(unknown=what, url=_PYTORCH)
         build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
         why = f"newer builds have no code for the GPUs here, from {VOLTA}; NVIDIA's driver is {driver}"
     return _with_plugin(_pytorch(plan, torch, build, why))
@@ -231,7 +242,8 @@ def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
     found = [(gfx, builds.for_amd(gfx, torch)) for gfx in plan.hardware.gfx]
     gfx, build = next(((g, b) for g, b in found if b.name), found[0])
     if not build.name:
-        what = f"PyTorch has no wheels for {', '.join(plan.hardware.gfx)}, by {build.source}"
+        of_torch = f" of torch {torch}" if torch else ""
+        what = f"PyTorch has no wheels{of_torch} for {', '.join(plan.hardware.gfx)}, by {build.source}"
         return plan._replace(unknown=what, url=_GFX)
     without = [other for other, its in found if not its.name]
     notes = (f"PyTorch has no wheels for {', '.join(without)}, which is here too",) if without else ()
