@@ -210,7 +210,7 @@ def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
         ("3.9", "2.7.1", "", ""),
         ("3.10", "", "cu132", ""),
         ("3.15", "", "cu132", ""),
-        ("3.9", "", "", "torch has wheels for Python 3.10 (2.14) to 3.15 (2.15)"),
+        ("3.9", "", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
         ("3.10", "2.15.0", "", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
         ("3.14", "2.8.0", "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
         ("3.14", "", "cu118", "torch 2.7, the last with the build cu118, has wheels for Python 3.9 to 3.13"),

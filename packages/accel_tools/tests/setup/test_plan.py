@@ -119,7 +119,7 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ({"pci": [ASCEND], "files": {CANN: "version=8.0.RC1\n"}}, "CANN 8.0rc1 is here", "gitcode.com"),
         (
             {"pci": [H100], "nvidia": "580.65.06", "python": "3.8"},
-            "wheels for Python 3.10 (2.14) to 3.15 (2.15)",
+            "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on",
             "pytorch.org",
         ),
         ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
@@ -201,7 +201,7 @@ THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
         ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
         (THOR, "2.13.0", ""),
         (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
-        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.10 (2.14) to 3.15 (2.15)"),
+        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
         ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
         ({"architecture": "armv7l", "pci": [H100]}, "", "PyPI has no torch for armv7l on linux"),
         ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),

@@ -57,9 +57,9 @@ def command(
     """Print the command that installs the right torch here.
 
     For the best accelerator of this machine, or for the backend NAME. It reads /sys, /dev and the files of
-    drivers and toolkits, and asks nvidia-smi on Windows and in WSL2; it imports no torch, and installs nothing
-    without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a command, 1 without
-    one.
+    drivers and toolkits, and asks nvidia-smi on Windows and in WSL2; it imports no torch, and installs
+    nothing without --run. The command goes to stdout, the reasons to stderr. Exit status: 0 with a command, 1
+    without one.
     """
     if name and name.lower() not in names():
         raise click.UsageError(f"NAME: {name!r} is not known, expected one of {', '.join(names())}.")

@@ -94,7 +94,7 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
-#: The first CUDA build for Linux on aarch64, and the first generation that it has code for:
+#: The first CUDA build for Linux on aarch64; those have code from the generation Ampere on:
 #: https://github.com/pytorch/pytorch/issues/147953 and RELEASE.md, "PyTorch CUDA Support Matrix".
 FIRST_ON_AARCH64 = "cu126"
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
@@ -136,8 +136,8 @@ def python_fits(python: str, torch: str = "", build: str = "") -> str:
         what = f"torch {last}, the last with the build {build}," if last else f"torch {torch}"
         what += f" has wheels for Python {oldest} to {newest}"
     else:
-        oldest, newest = RELEASES[_BEFORE][1][0], RELEASES[_NEWEST][1][1]
-        what = f"torch has wheels for Python {oldest} ({_BEFORE}) to {newest} ({_NEWEST})"
+        oldest, (first, newest) = RELEASES[_BEFORE][1][0], RELEASES[_NEWEST][1]
+        what = f"torch {_NEWEST} has wheels for Python {first} to {newest}, torch {_BEFORE} from {oldest} on"
     try:
         fits = Version(oldest) <= Version(python) <= Version(newest)
     except InvalidVersion:
@@ -197,8 +197,8 @@ def _first(names: list[str], kind: str, torch: str, system: str) -> str:
     minor = _minor(torch)
     if minor in RELEASES:
         missing = [name for release, name in _NOT_ON_WINDOWS if release == minor and system == "win32"]
-        has = [name for name in RELEASES[minor][0] if name not in missing]
-        fitting = [name for name in has if _runs(name, fitting, kind)]
+        published = [name for name in RELEASES[minor][0] if name not in missing]
+        fitting = [name for name in published if _runs(name, fitting, kind)]
     return fitting[0] if fitting else ""
 
 
