@@ -76,7 +76,7 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
             },
             "Ascend NPU",
             "torch==2.8.0",
-            "",
+            "cpu",
             ("torch-npu==2.8.0", "pyyaml", "setuptools", "accel-npu"),
         ),
     ],
