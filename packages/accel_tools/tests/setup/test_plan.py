@@ -43,6 +43,17 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
         ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS, H100], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu132", ("accel-cuda",)),
+        (
+            {
+                "pci": ["10de:20b0/030200", "10de:2191/030000"],
+                "nvidia": "570.86.15",
+                "architecture": "aarch64",
+            },
+            "NVIDIA GPU",
+            "torch",
+            "cu129",
+            ("accel-cuda",),
+        ),
         ({}, "CPU", "torch", "cpu", ()),
         ({"system": "darwin", "architecture": "arm64"}, "Apple GPU", "torch", "", ("accel-mps",)),
         ({"system": "win32", "architecture": "AMD64"}, "CPU", "torch", "", ()),
@@ -104,6 +115,21 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ),
         ({"pci": [H100], "nvidia": "440.100"}, "only for 450.80.02 and newer", "nvidia.com"),
         ({"pci": ["10de:102d/030200"], "nvidia": "470.57"}, "Kepler", "pytorch.org"),
+        (
+            {"pci": [H100], "nvidia": "520.61.05", "python": "3.14"},
+            "runs PyTorch's build cu118 at most: torch 2.7 has wheels for Python 3.9 to 3.13",
+            "nvidia.com",
+        ),
+        (
+            {"pci": [H100], "nvidia": "520.61.05", "architecture": "aarch64"},
+            "no wheels for aarch64",
+            "nvidia",
+        ),
+        (
+            {"pci": ["10de:2191/030000"], "nvidia": "570.86.15", "architecture": "aarch64"},
+            "no wheels for aarch64 with code for the GPUs here, from the generation Turing",
+            "pytorch.org",
+        ),
         ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
         ({"pci": [MI300], "gfx": [0, 110003]}, "no wheels for gfx1103", "rocm.docs.amd.com"),
         (

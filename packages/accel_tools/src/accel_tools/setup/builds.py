@@ -15,6 +15,7 @@ __all__ = [
     "CPU",
     "INDEX",
     "LAST_ON_MACOS_13",
+    "LAST_RELEASE",
     "LAST_WITH_VOLTA",
     "RELEASES",
     "TABLE_DATE",
@@ -80,6 +81,9 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
+#: The last release with a CUDA build that PyTorch gave up; it had wheels for x86_64 alone:
+#: https://github.com/pytorch/pytorch/issues/134790
+LAST_RELEASE = {"cu118": "2.7"}
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
 #: Of releases that the table lacks, the Pythons of the newest are assumed to have wheels.

@@ -24,6 +24,8 @@ _VENDORS_OWN = {
 _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 _PYTORCH = "https://pytorch.org/get-started/locally/"
+#: Newer ones leave such GPUs alone, by their own message: https://github.com/NixOS/nixos-hardware/issues/1880
+_LAST_DRIVER_WITH_VOLTA = 580
 
 
 class Part(NamedTuple):
@@ -193,11 +195,19 @@ def _jetson(plan: Plan, torch: str) -> Plan:
 
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     driver = plan.hardware.nvidia
+    on_arm = machine.architecture == "aarch64"
+    # For aarch64 the oldest code is sm_80: https://github.com/pytorch/pytorch/pull/163764
+    if plan.hardware.generation == KEPLER or (on_arm and plan.hardware.generation):
+        wheels = "wheels for aarch64" if on_arm else "wheels"
+        what = f"PyTorch has no {wheels} with code for the GPUs here, from {plan.hardware.generation}"
+        return plan._replace(unknown=what, url=_PYTORCH)
     if not driver:
         where = "in WSL2" if plan.hardware.kind == "WSL2" else "here"
         what = f"no file {where} has the version of NVIDIA's driver"
         if plan.hardware.kind != "WSL2" and machine.system == "linux":
             what = "NVIDIA's driver is not loaded, and its version decides which build fits"
+            if plan.hardware.generation == VOLTA:
+                what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
         return plan._replace(
             unknown=what,
             url=_NVIDIA_DRIVER,
@@ -210,9 +220,11 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     if builds.is_retired(build.name):
         what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for 450.80.02 and newer"
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    if plan.hardware.generation == KEPLER:
-        what = f"PyTorch has no wheels for the NVIDIA GPUs here, which are from {KEPLER}"
-        return plan._replace(unknown=what, url=_PYTORCH)
+    if last := builds.LAST_RELEASE.get(build.name):
+        unfit = "it has no wheels for aarch64" if on_arm else builds.python_fits(machine.python, last)
+        if unfit:
+            what = f"NVIDIA's driver {driver} runs PyTorch's build {build.name} at most: {unfit}"
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
     why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
     if plan.hardware.generation == VOLTA and builds.lacks_volta(build.name):
         build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
