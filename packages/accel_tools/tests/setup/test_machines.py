@@ -79,9 +79,17 @@ def test_every_kind_of_file_gives_the_machine(computer, tmp_path, kind):
 
 
 def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
+    computer.write(machines.ALPINE, "3.22.1")
+    computer.write(
+        machines.MACOS,
+        "<key>ProductName</key>\n<string>macOS</string>\n<key>ProductVersion</key>\n<string>15.3</string>",
+    )
     document = machines.recorded(machines.here("3.12", computer.path), known_files())
+    assert document["files"][machines.MACOS] == "<key>ProductVersion</key>\n<string>15.3"
     assert sorted(document["files"]) == [
+        machines.MACOS,
         "/dev/nvidia0",
+        machines.ALPINE,
         "/proc/driver/nvidia/version",
         "/proc/version",
         "/sys/bus/pci/devices/0000:17:00.0/modalias",

@@ -9,6 +9,7 @@ import pytest
 from accel_core.probing import installed
 from accel_tools.setup import formats, plan, recipes
 from accel_tools.setup.hardware import Hardware
+from accel_tools.setup.machines import ALPINE, MACOS
 
 H100, MI300, ARC, IRIS = (
     "10de:2330/030200",
@@ -42,6 +43,17 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
         ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS, H100], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu132", ("accel-cuda",)),
+        (
+            {
+                "pci": ["10de:20b0/030200", "10de:2191/030000"],
+                "nvidia": "570.86.15",
+                "architecture": "aarch64",
+            },
+            "NVIDIA GPU",
+            "torch",
+            "cu129",
+            ("accel-cuda",),
+        ),
         ({}, "CPU", "torch", "cpu", ()),
         ({"system": "darwin", "architecture": "arm64"}, "Apple GPU", "torch", "", ("accel-mps",)),
         ({"system": "win32", "architecture": "AMD64"}, "CPU", "torch", "", ()),
@@ -75,7 +87,7 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
             },
             "Ascend NPU",
             "torch==2.8.0",
-            "",
+            "cpu",
             ("torch-npu==2.8.0", "pyyaml", "setuptools", "accel-npu"),
         ),
     ],
@@ -103,6 +115,21 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ),
         ({"pci": [H100], "nvidia": "440.100"}, "only for 450.80.02 and newer", "nvidia.com"),
         ({"pci": ["10de:102d/030200"], "nvidia": "470.57"}, "Kepler", "pytorch.org"),
+        (
+            {"pci": [H100], "nvidia": "520.61.05", "python": "3.14"},
+            "runs PyTorch's build cu118 at most: torch 2.7 has wheels for Python 3.9 to 3.13",
+            "nvidia.com",
+        ),
+        (
+            {"pci": [H100], "nvidia": "520.61.05", "architecture": "aarch64"},
+            "no wheels for aarch64",
+            "nvidia",
+        ),
+        (
+            {"pci": ["10de:2191/030000"], "nvidia": "570.86.15", "architecture": "aarch64"},
+            "no wheels for aarch64 with code for the GPUs here, from the generation Turing",
+            "pytorch.org",
+        ),
         ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
         ({"pci": [MI300], "gfx": [0, 110003]}, "no wheels for gfx1103", "rocm.docs.amd.com"),
         (
@@ -167,6 +194,34 @@ def test_a_backend_can_be_planned_for_without_its_device(planned_for):
 def test_a_version_of_torch_is_kept(planned_for):
     assert planned_for({"pci": [ASCEND]}, torch="2.7.1").torch == "torch==2.7.1"
     assert "has torch 2.5.0, Python 3.12" in planned_for({"pci": [ASCEND]}, torch="2.5.0").unknown
+
+
+MACOS_13 = {
+    "system": "darwin",
+    "architecture": "arm64",
+    "files": {MACOS: "<key>ProductVersion</key>\n\t<string>13.7.4</string>"},
+}
+THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
+
+
+@pytest.mark.parametrize(
+    ("machine", "torch", "unknown"),
+    [
+        (MACOS_13, "2.7.1", ""),
+        (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
+        ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
+        (THOR, "2.13.0", ""),
+        (THOR, "2.8.0", "NVIDIA's wheels for its JetPack fit"),
+        ({**THOR, "python": "3.8"}, "", "wheels for Python 3.10 to 3.14"),
+        ({"system": "freebsd14", "architecture": "amd64"}, "", "PyPI has no torch for amd64 on freebsd14"),
+        ({"architecture": "armv7l", "pci": [H100]}, "", "PyPI has no torch for armv7l on linux"),
+        ({"pci": [ASCEND], "files": {ALPINE: ""}}, "", "musl"),
+    ],
+)
+def test_what_a_platform_can_install(planned_for, machine, torch, unknown):
+    found = planned_for(machine, torch=torch)
+    assert unknown in found.unknown
+    assert bool(found.torch) is not bool(unknown)
 
 
 TABLE = {

@@ -14,9 +14,13 @@ from packaging.version import InvalidVersion, Version
 __all__ = [
     "CPU",
     "INDEX",
+    "LAST_ON_MACOS_13",
+    "LAST_RELEASE",
     "LAST_WITH_VOLTA",
     "RELEASES",
     "TABLE_DATE",
+    "THOR",
+    "THOR_SOURCE",
     "VOLTA_SOURCE",
     "Build",
     "for_amd",
@@ -24,6 +28,7 @@ __all__ = [
     "index_of",
     "is_retired",
     "lacks_volta",
+    "platform_fits",
     "python_fits",
 ]
 
@@ -65,6 +70,20 @@ RELEASES = {
 #: The newest CUDA build with code for GPUs from Maxwell to Volta, which uv does not ask about.
 LAST_WITH_VOLTA = "cu126"
 VOLTA_SOURCE = "https://github.com/pytorch/pytorch/issues/157517"
+#: The CUDA build with code for a Jetson Thor (sm_110), which those for CUDA 12 lack.
+THOR = "cu130"
+THOR_SOURCE = "https://github.com/OpenRAL/openral/pull/168"
+#: libtorch_cpu.dylib of torch 2.8.0 has kernels for macOS 13, and that of 2.9.0 from macOS 14 on.
+LAST_ON_MACOS_13 = "2.8.0"
+#: The architectures of PyPI's wheels of torch 2.15.0, by system; s390x: of PyTorch's index `cpu`.
+_ARCHITECTURES = {
+    "darwin": ("arm64",),
+    "linux": ("aarch64", "s390x", "x86_64"),
+    "win32": ("AMD64", "x86_64"),
+}
+#: The last release with a CUDA build that PyTorch gave up; it had wheels for x86_64 alone:
+#: https://github.com/pytorch/pytorch/issues/134790
+LAST_RELEASE = {"cu118": "2.7"}
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
 #: Of releases that the table lacks, the Pythons of the newest are assumed to have wheels.
@@ -86,6 +105,12 @@ class Build(NamedTuple):
 def index_of(name: str) -> str:
     """The address of one of PyTorch's indexes."""
     return f"{INDEX}/{name}"
+
+
+def platform_fits(system: str, architecture: str) -> str:
+    """Why PyPI has no torch for that architecture; empty where it has."""
+    fits = architecture in _ARCHITECTURES.get(system, ())
+    return "" if fits else f"PyPI has no torch for {architecture} on {system}"
 
 
 def python_fits(python: str, torch: str = "") -> str:

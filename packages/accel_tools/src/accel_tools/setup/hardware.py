@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 import shutil
 import subprocess
@@ -9,9 +10,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from accel_core.probing import devices, host, vendors
-from accel_tools.setup.machines import WSL_DRIVERS, Machine
+from accel_tools.setup.machines import MACOS, WSL_DRIVERS, Machine
 
-__all__ = ["KEPLER", "VOLTA", "Hardware", "Present", "driver_version", "seen"]
+__all__ = ["KEPLER", "TURING", "VOLTA", "Hardware", "Present", "driver_version", "seen"]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -30,11 +31,15 @@ _RANKED = (
     "Apple GPU",
     "Intel integrated GPU",
 )
-#: Generations of NVIDIA's GPUs that PyTorch's builds left behind.
+#: Generations of NVIDIA's GPUs that some of PyTorch's builds have no code for.
 KEPLER = "the generation Kepler or before"
 VOLTA = "the generations Maxwell to Volta"
-#: The first PCI ids of Maxwell (GM108) and Turing (TU102): pci.ids of 2023-04-11.
-_MAXWELL, _TURING = 0x1340, 0x1E00
+TURING = "the generation Turing"
+#: The first PCI ids of Maxwell (GM108), Turing (TU102) and Ampere (GA100), and those of Turing's TU116 among
+#: Ampere's: pci.ids of 2023-04-11.
+_FIRST_IDS = (0x1340, 0x1E00, 0x2080)
+_TU116 = range(0x2180, 0x2200)
+_GENERATIONS = (KEPLER, VOLTA, TURING, "")
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 #: Seconds that `nvidia-smi` may take where no file has the driver's version.
 _PATIENCE = 5.0
@@ -59,9 +64,9 @@ class Hardware(NamedTuple):
     nvidia: str = ""
     #: AMD's GPU architectures as the driver reports them: `("gfx90a",)`.
     gfx: tuple[str, ...] = ()
-    #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`; else empty.
+    #: A machine of its own kind: `"WSL2"`, `"NVIDIA Jetson AGX Orin"`, `"macOS 15.3"`; else empty.
     kind: str = ""
-    #: `KEPLER` or `VOLTA` if the newest of NVIDIA's GPUs is that old.
+    #: `KEPLER`, `VOLTA` or `TURING` if the newest of NVIDIA's GPUs is that old.
     generation: str = ""
 
 
@@ -111,10 +116,15 @@ def _on_windows(machine: Machine, folder: str) -> Iterator[Present]:
 
 
 def _kind(machine: Machine) -> str:
+    if version := re.search(r"<key>ProductVersion</key>\s*<string>([\d.]+)", machine.text(MACOS)):
+        return f"macOS {version[1]}"
     model = machine.text("/proc/device-tree/model")
-    if "Jetson" in model or machine.text("/etc/nv_tegra_release"):
-        return model or "NVIDIA Jetson"
-    return "WSL2" if "microsoft" in machine.text("/proc/version").lower() else ""
+    kernel = machine.text("/proc/version").lower()
+    if "Jetson" in model:
+        return model
+    if machine.text("/etc/nv_tegra_release") or "tegra" in kernel:  # an Orin Nano's model lacks the word
+        return f"NVIDIA Jetson ({model})" if model else "NVIDIA Jetson"
+    return "WSL2" if "microsoft" in kernel else ""
 
 
 def _architectures(machine: Machine) -> tuple[str, ...]:
@@ -136,8 +146,8 @@ def _generation(machine: Machine) -> str:
     ids = [
         int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])
     ]
-    newest = max(ids, default=_TURING)
-    return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else ""
+    ages = (2 if number in _TU116 else bisect.bisect(_FIRST_IDS, number) for number in ids)
+    return _GENERATIONS[max(ages, default=len(_FIRST_IDS))]
 
 
 def _from_nvidia_smi(machine: Machine) -> str:

@@ -36,9 +36,13 @@ _BUS = "/sys/bus/pci/devices"
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 _GFX = r"(?m)^gfx_target_version \d+$"
 _VERSION = r"\d[\d.]*\d"
+#: The file with the version of macOS, and the one that Alpine Linux has.
+MACOS = "/System/Library/CoreServices/SystemVersion.plist"
+ALPINE = "/etc/alpine-release"
 #: Files that say what a machine is, beside the bus, the nodes and the toolkits, and what of each is saved:
 #: no name of a person or a host.
 _FACTS = {
+    MACOS: r"<key>ProductVersion</key>\s*<string>[\d.]+",
     "/etc/nv_tegra_release": r"\A.*",
     "/proc/device-tree/model": r"\A.*",
     "/proc/driver/nvidia/version": r"\b[0-9]{3,}\.[0-9]+(\.[0-9]+)?\b",
@@ -47,7 +51,7 @@ _FACTS = {
     "/sys/module/nvidia/version": _VERSION,
 }
 #: Of these only the existence counts.
-_MARKS = ("/usr/lib/wsl/lib/libcuda.so.1", "/sys/module/amdgpu/initstate")
+_MARKS = (ALPINE, "/usr/lib/wsl/lib/libcuda.so.1", "/sys/module/amdgpu/initstate")
 #: On WSL2, Windows' drivers: `nv_dispi.inf_amd64_0f6f1c6d7b1b`, `iigd_dch.inf_amd64_…`, `u0402…`.
 WSL_DRIVERS = "/usr/lib/wsl/drivers"
 

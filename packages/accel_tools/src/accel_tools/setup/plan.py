@@ -9,10 +9,10 @@ from typing import NamedTuple
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from accel_core.probing import installed, vendors
+from accel_core.probing import host, installed, vendors
 from accel_tools.setup import builds
 from accel_tools.setup.hardware import KEPLER, VOLTA, Hardware, Present, seen
-from accel_tools.setup.machines import Machine
+from accel_tools.setup.machines import ALPINE, Machine
 from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 
 __all__ = ["Part", "Plan", "names", "planned"]
@@ -24,6 +24,8 @@ _VENDORS_OWN = {
 _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 _PYTORCH = "https://pytorch.org/get-started/locally/"
+#: Newer ones leave such GPUs alone, by their own message: https://github.com/NixOS/nixos-hardware/issues/1880
+_LAST_DRIVER_WITH_VOLTA = 580
 
 
 class Part(NamedTuple):
@@ -109,14 +111,24 @@ def _for(
     target, backend = (here.label, here.backend) if here else ("CPU", "cpu")
     plan = Plan(hardware, target, backend, machine.python)
     if hardware.kind.startswith(("NVIDIA Jetson", "Jetson")):
-        what = f"this is a {hardware.kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
-        return plan._replace(target="NVIDIA GPU", backend="cuda", unknown=what, url=_VENDORS_OWN["Jetson"])
+        return _jetson(plan._replace(target="NVIDIA GPU", backend="cuda"), torch)
     if machine.system == "darwin" and machine.architecture != "arm64":
-        what = "PyTorch has no wheels for Macs with Intel processors since torch 2.3"
+        what = (
+            "PyTorch has no wheels for Macs with Intel processors since torch 2.3; Apple silicon needs a "
+            "Python built for arm64"
+        )
+        return plan._replace(unknown=what, url=_PYTORCH)
+    if host.path_exists(ALPINE, machine.root):
+        what = "this is Alpine Linux, whose C library is musl, and PyTorch's wheels need glibc"
         return plan._replace(unknown=what, url=_PYTORCH)
     if backend in tables and target not in ("NVIDIA GPU", "AMD GPU"):
         return _by_recipe(plan, tables[backend], machine, torch)
-    if unfit := builds.python_fits(machine.python, torch):
+    if target == "Apple GPU" and not torch and hardware.kind.startswith("macOS 13."):
+        torch = builds.LAST_ON_MACOS_13
+    if unfit := (
+        builds.platform_fits(machine.system, machine.architecture)
+        or builds.python_fits(machine.python, torch)
+    ):
         return plan._replace(unknown=unfit, url=_PYTORCH)
     by_label = {"NVIDIA GPU": _nvidia, "AMD GPU": _amd}
     if target in by_label:
@@ -125,8 +137,7 @@ def _for(
         why = "PyTorch's build for Intel GPUs; it brings its own runtime"
         return _with_plugin(_pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why))
     if target == "Apple GPU":
-        part = Part(_requirement(torch), "PyPI's build for macOS has Metal", _PYTORCH)
-        return _with_plugin(plan._replace(torch=_requirement(torch), parts=(part,)))
+        return _apple(plan, torch)
     if here is None and machine.system == "linux":
         why = "for the processor; PyPI's build would bring gigabytes of CUDA"
         return _pytorch(plan, torch, builds.Build(builds.CPU, _PYTORCH), why)
@@ -157,13 +168,46 @@ def _with_plugin(plan: Plan) -> Plan:
     return plan._replace(packages=(*plan.packages, plugin), parts=(*plan.parts, part))
 
 
+def _apple(plan: Plan, torch: str) -> Plan:
+    macos = plan.hardware.kind.removeprefix("macOS ")
+    old = Version(torch or "2.9") <= Version(builds.LAST_ON_MACOS_13)
+    needed = "13" if old else "14"
+    if macos and Version(macos) < Version(needed):
+        what = f"{_requirement(torch)} needs macOS {needed} for Apple's GPU, and this is macOS {macos}"
+        note = "For the processor alone: accel setup cpu"
+        return plan._replace(unknown=what, url=_PYTORCH, notes=(note,))
+    last = macos and Version(macos) < Version("14")
+    why = f"the last release with Metal for macOS {macos}" if last else "PyPI's build for macOS has Metal"
+    part = Part(_requirement(torch), why, _PYTORCH)
+    return _with_plugin(plan._replace(torch=_requirement(torch), parts=(part,)))
+
+
+def _jetson(plan: Plan, torch: str) -> Plan:
+    kind = plan.hardware.kind
+    if "Thor" not in kind or (torch and Version(torch) < Version("2.9")):
+        what = f"this is a {kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
+        return plan._replace(unknown=what, url=_VENDORS_OWN["Jetson"])
+    if unfit := builds.python_fits(plan.python, torch):
+        return plan._replace(unknown=unfit, url=_PYTORCH)
+    why = f"PyTorch's build {builds.THOR} has code for the GPU of this {kind}"
+    return _with_plugin(_pytorch(plan, torch, builds.Build(builds.THOR, builds.THOR_SOURCE), why))
+
+
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     driver = plan.hardware.nvidia
+    on_arm = machine.architecture == "aarch64"
+    # For aarch64 the oldest code is sm_80: https://github.com/pytorch/pytorch/pull/163764
+    if plan.hardware.generation == KEPLER or (on_arm and plan.hardware.generation):
+        wheels = "wheels for aarch64" if on_arm else "wheels"
+        what = f"PyTorch has no {wheels} with code for the GPUs here, from {plan.hardware.generation}"
+        return plan._replace(unknown=what, url=_PYTORCH)
     if not driver:
         where = "in WSL2" if plan.hardware.kind == "WSL2" else "here"
         what = f"no file {where} has the version of NVIDIA's driver"
         if plan.hardware.kind != "WSL2" and machine.system == "linux":
             what = "NVIDIA's driver is not loaded, and its version decides which build fits"
+            if plan.hardware.generation == VOLTA:
+                what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
         return plan._replace(
             unknown=what,
             url=_NVIDIA_DRIVER,
@@ -176,9 +220,11 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     if builds.is_retired(build.name):
         what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for 450.80.02 and newer"
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    if plan.hardware.generation == KEPLER:
-        what = f"PyTorch has no wheels for the NVIDIA GPUs here, which are from {KEPLER}"
-        return plan._replace(unknown=what, url=_PYTORCH)
+    if last := builds.LAST_RELEASE.get(build.name):
+        unfit = "it has no wheels for aarch64" if on_arm else builds.python_fits(machine.python, last)
+        if unfit:
+            what = f"NVIDIA's driver {driver} runs PyTorch's build {build.name} at most: {unfit}"
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
     why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
     if plan.hardware.generation == VOLTA and builds.lacks_volta(build.name):
         build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
