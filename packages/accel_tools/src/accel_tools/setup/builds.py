@@ -86,6 +86,9 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
+#: Hardware whose builds are for x86_64 alone: pytorch/pytorch,
+#: .github/scripts/generate_binary_build_matrix.py, where `linux-aarch64` has CPU and CUDA.
+_NOT_ON_ARM = ("AMD", "Intel")
 #: The last release with a build that PyTorch gave up; it had wheels for x86_64 alone:
 #: https://github.com/pytorch/pytorch/issues/134790
 LAST_RELEASE = {"cu118": "2.7", "rocm6.3": "2.9"}
@@ -116,7 +119,7 @@ def platform_fits(system: str, architecture: str, target: str = "CPU") -> str:
     """Why there is no torch for that architecture and hardware; empty where there is."""
     if architecture not in _ARCHITECTURES.get(system, ()):
         return f"PyPI has no torch for {architecture} on {system}"
-    if architecture == "aarch64" and target.startswith(("AMD", "Intel")):
+    if architecture == "aarch64" and target.startswith(_NOT_ON_ARM):
         return f"PyTorch's wheels for the {target} are for x86_64 alone, and this is aarch64"
     return ""
 

@@ -24,7 +24,7 @@ _VENDORS_OWN = {
 _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 _PYTORCH = "https://pytorch.org/get-started/locally/"
-_XPU = "https://docs.pytorch.org/docs/stable/notes/get_start_xpu.html"
+_XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
 _FOR_CPU = "For the processor alone: accel setup cpu"
 #: Newer ones leave such GPUs alone, by their own message: https://github.com/NixOS/nixos-hardware/issues/1880
 _LAST_DRIVER_WITH_VOLTA = 580
