@@ -72,8 +72,6 @@ DRIVERS = [
 ]
 ARCHITECTURES = [
     "gfx803",
-    "gfx900",
-    "gfx906",
     "gfx908",
     "gfx90a",
     "gfx90c",
@@ -133,6 +131,24 @@ def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(without_
         ("580.65.06", "2.8"): "cu129",
         ("580.65.06", "2.9.1"): "cu130",
     }
+
+
+@pytest.mark.parametrize("architecture", ["gfx900", "gfx906"])
+def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(architecture):
+    versions = ("", "2.6.0", "2.8", "2.9.1", "2.12.0")
+    assert {torch: builds.for_amd(architecture, torch).name for torch in versions} == {
+        "": "rocm6.3",
+        "2.6.0": "rocm6.2.4",
+        "2.8": "rocm6.3",
+        "2.9.1": "rocm6.3",
+        "2.12.0": "",
+    }
+
+
+def test_a_newer_torch_lacks_a_build_that_pytorch_gave_up(without_uv):
+    without_uv()
+    assert builds.for_nvidia("470.57.02", "2.12.0").name == ""
+    assert builds.for_nvidia("580.65.06", "2.12.0").name == "cu132"
 
 
 def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(monkeypatch, tmp_path):

@@ -11,11 +11,12 @@ from accel_tools.setup import formats, plan, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
 
-H100, MI300, ARC, IRIS = (
+H100, MI300, ARC, IRIS, LUNAR_LAKE = (
     "10de:2330/030200",
     "1002:74a1/120000",
     "8086:56a0/030000",
     "8086:9a49/030000@0000:00:02.0",
+    "8086:64a0/030000@0000:00:02.0",
 )
 ASCEND = "19e5:d802/120000"
 CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
@@ -41,7 +42,9 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
         ),
         ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "torch", "rocm7.2", ("accel-cuda",)),
         ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
-        ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [LUNAR_LAKE]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS, H100], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu132", ("accel-cuda",)),
         (
             {
@@ -130,6 +133,19 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
             "no wheels for aarch64 with code for the GPUs here, from the generation Turing",
             "pytorch.org",
         ),
+        ({"pci": [IRIS]}, "from Arc and Core Ultra on, and those here are older than Arc", "get_start_xpu"),
+        (
+            {"files": {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": ""}},
+            "those here are of a model that no file names",
+            "get_start_xpu",
+        ),
+        ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
+        ({"pci": [ARC], "architecture": "aarch64"}, "Intel discrete GPU are for x86_64 alone", "pytorch.org"),
+        (
+            {"pci": [MI300], "gfx": [0, 90402], "architecture": "aarch64"},
+            "AMD GPU are for x86_64 alone",
+            "pytorch.org",
+        ),
         ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
         ({"pci": [MI300], "gfx": [0, 110003]}, "no wheels for gfx1103", "rocm.docs.amd.com"),
         (
@@ -172,6 +188,13 @@ def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown
     assert unknown in found.unknown
     assert address in found.url
     assert (found.torch, formats.command(found, "pip")) == ("", "")
+
+
+def test_who_names_the_backend_knows_the_model_that_no_file_has(planned_for):
+    files = {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": ""}
+    assert planned_for({"files": files}).notes[0] == "For Arc or Core Ultra: accel setup xpu"
+    assert planned_for({"files": files}, "xpu").torch_backend == "xpu"
+    assert planned_for({"pci": [IRIS]}, "xpu").unknown
 
 
 def test_two_makers_cards_get_the_better_one_and_a_word_on_the_other(planned_for):

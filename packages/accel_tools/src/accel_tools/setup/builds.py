@@ -52,13 +52,18 @@ _NVIDIA = (
 )
 #: AMD's architectures for which PyTorch has wheels, by uv, and the oldest ROCm of those. Others have none.
 _AMD = {
-    **dict.fromkeys(("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
+    **dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
     "gfx1101": "6.1",
     **dict.fromkeys(("gfx1102", "gfx1200", "gfx1201"), "6.2.4"),
     "gfx950": "7.0",
     **dict.fromkeys(("gfx1150", "gfx1151"), "7.2"),
 }
 _ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
+#: The builds for Vega cards, newest first. uv names newer ones too, whose rocBLAS (ROCm 6.4 and newer) has no
+#: code for them: https://github.com/ROCm/legacy-rocm-build/issues/4625
+_VEGA = ("gfx900", "gfx906")
+_WITH_VEGA = ["rocm6.3", "rocm6.2.4", "rocm6.2", "rocm6.1", "rocm6.0"]
+_VEGA_SOURCE = "https://github.com/pytorch/pytorch/issues/179865"
 #: The builds of each release, newest first; Pythons. https://pytorch.org/get-started/previous-versions/ and
 #: pytorch/pytorch, RELEASE.md, "Release Compatibility Matrix".
 RELEASES = {
@@ -81,9 +86,12 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
-#: The last release with a CUDA build that PyTorch gave up; it had wheels for x86_64 alone:
+#: Hardware whose builds are for x86_64 alone: pytorch/pytorch,
+#: .github/scripts/generate_binary_build_matrix.py, where `linux-aarch64` has CPU and CUDA.
+_NOT_ON_ARM = ("AMD", "Intel")
+#: The last release with a build that PyTorch gave up; it had wheels for x86_64 alone:
 #: https://github.com/pytorch/pytorch/issues/134790
-LAST_RELEASE = {"cu118": "2.7"}
+LAST_RELEASE = {"cu118": "2.7", "rocm6.3": "2.9"}
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
 #: Of releases that the table lacks, the Pythons of the newest are assumed to have wheels.
@@ -107,10 +115,13 @@ def index_of(name: str) -> str:
     return f"{INDEX}/{name}"
 
 
-def platform_fits(system: str, architecture: str) -> str:
-    """Why PyPI has no torch for that architecture; empty where it has."""
-    fits = architecture in _ARCHITECTURES.get(system, ())
-    return "" if fits else f"PyPI has no torch for {architecture} on {system}"
+def platform_fits(system: str, architecture: str, target: str = "CPU") -> str:
+    """Why there is no torch for that architecture and hardware; empty where there is."""
+    if architecture not in _ARCHITECTURES.get(system, ()):
+        return f"PyPI has no torch for {architecture} on {system}"
+    if architecture == "aarch64" and target.startswith(_NOT_ON_ARM):
+        return f"PyTorch's wheels for the {target} are for x86_64 alone, and this is aarch64"
+    return ""
 
 
 def python_fits(python: str, torch: str = "") -> str:
@@ -136,6 +147,8 @@ def for_nvidia(driver: str, torch: str = "") -> Build:
 
 def for_amd(architecture: str, torch: str = "") -> Build:
     """The build for an AMD GPU of that architecture, `"gfx90a"`."""
+    if architecture in _VEGA:
+        return Build(_first(_WITH_VEGA, "rocm", torch), _VEGA_SOURCE)
     names, source = _ask_uv(UV_AMD_GPU_ARCHITECTURE=architecture)
     if not names:
         oldest = _AMD.get(architecture)
@@ -158,11 +171,16 @@ _TABLE = f"a table of {TABLE_DATE}"
 
 
 def _first(names: list[str], kind: str, torch: str) -> str:
-    """The first of uv's list that has that release of torch; of releases that the table lacks, the first."""
+    """The first of uv's list that has that release of torch; of releases that the table lacks, the first.
+
+    Those are newer than the table: builds that PyTorch gave up lack them.
+    """
     fitting = [name for name in names if name.startswith(kind)]
     minor = ".".join(torch.split(".")[:2])
     if minor in RELEASES:
         fitting = [name for name in RELEASES[minor][0] if _runs(name, fitting, kind)]
+    elif torch and fitting and fitting[0] in LAST_RELEASE:
+        return ""
     return fitting[0] if fitting else ""
 
 

@@ -12,7 +12,17 @@ from typing import NamedTuple
 from accel_core.probing import devices, host, vendors
 from accel_tools.setup.machines import MACOS, WSL_DRIVERS, Machine
 
-__all__ = ["KEPLER", "TURING", "VOLTA", "Hardware", "Present", "driver_version", "seen"]
+__all__ = [
+    "BEFORE_ARC",
+    "KEPLER",
+    "TURING",
+    "UNNAMED",
+    "VOLTA",
+    "Hardware",
+    "Present",
+    "driver_version",
+    "seen",
+]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -40,6 +50,15 @@ TURING = "the generation Turing"
 _FIRST_IDS = (0x1340, 0x1E00, 0x2080)
 _TU116 = range(0x2180, 0x2200)
 _GENERATIONS = (KEPLER, VOLTA, TURING, "")
+#: What is known of Intel's GPUs where PyTorch may lack support for them.
+BEFORE_ARC = "older than Arc"
+UNNAMED = "of a model that no file names"
+#: The first bytes of the PCI ids of Intel's GPUs before Arc: Linux, include/drm/intel/pciids.h. For these
+#: torch warns that they are not officially supported: c10/xpu/XPUFunctions.cpp, `intel_gpu_acm_g10`.
+_BEFORE_ARC = frozenset(
+    b"\x00\x01\x04\x0a\x0c\x0d\x0f\x16\x19\x1a\x22\x25\x27\x29\x2a\x2e\x31\x35\x3e\x45\x46\x49\x4c\x4e"
+    b"\x59\x5a\x87\x8a\x9a\x9b\xa0\xa7"
+)
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 #: Seconds that `nvidia-smi` may take where no file has the driver's version.
 _PATIENCE = 5.0
@@ -68,6 +87,8 @@ class Hardware(NamedTuple):
     kind: str = ""
     #: `KEPLER`, `VOLTA` or `TURING` if the newest of NVIDIA's GPUs is that old.
     generation: str = ""
+    #: `BEFORE_ARC` if all of Intel's GPUs are that old, `UNNAMED` if no file has their models; else empty.
+    intel: str = ""
 
 
 def seen(machine: Machine) -> Hardware:
@@ -75,7 +96,14 @@ def seen(machine: Machine) -> Hardware:
     present = {found.label: found for found in _present(machine)}
     ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
     nvidia = driver_version(machine.root) or (_from_nvidia_smi(machine) if "NVIDIA GPU" in present else "")
-    return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine), _generation(machine))
+    return Hardware(
+        tuple(ranked),
+        nvidia,
+        _architectures(machine),
+        _kind(machine),
+        _generation(machine),
+        _intel(machine, [found.label for found in ranked]),
+    )
 
 
 def driver_version(root: str = "/") -> str:
@@ -142,10 +170,20 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _ids(machine: Machine, pattern: str) -> list[int]:
+    """The device ids of the PCI functions that fit, `"10de/03"`."""
+    return [int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, [pattern])]
+
+
+def _intel(machine: Machine, labels: list[str]) -> str:
+    ids = _ids(machine, "8086/03")
+    if "Intel integrated GPU" in labels and "Intel discrete GPU" not in labels and not ids:
+        return UNNAMED  # by Windows' driver, which is the same for old ones and new ones
+    return BEFORE_ARC if ids and all(number >> 8 in _BEFORE_ARC for number in ids) else ""
+
+
 def _generation(machine: Machine) -> str:
-    ids = [
-        int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])
-    ]
+    ids = _ids(machine, "10de/03")
     ages = (2 if number in _TU116 else bisect.bisect(_FIRST_IDS, number) for number in ids)
     return _GENERATIONS[max(ages, default=len(_FIRST_IDS))]
 
