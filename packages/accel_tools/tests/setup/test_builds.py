@@ -106,8 +106,6 @@ DRIVERS_ON_WINDOWS = [
 ]
 ARCHITECTURES = [
     "gfx803",
-    "gfx900",
-    "gfx906",
     "gfx908",
     "gfx90a",
     "gfx90c",
@@ -182,6 +180,24 @@ def test_a_version_of_torch_takes_the_newest_build_that_the_driver_runs(without_
     assert of_both == ["cu129", "cu126"]
 
 
+@pytest.mark.parametrize("architecture", ["gfx900", "gfx906"])
+def test_a_vega_card_takes_the_last_build_whose_libraries_have_code_for_it(architecture):
+    versions = ("", "2.6.0", "2.8", "2.9.1", "2.12.0")
+    assert {torch: builds.for_amd(architecture, torch).name for torch in versions} == {
+        "": "rocm6.3",
+        "2.6.0": "rocm6.2.4",
+        "2.8": "rocm6.3",
+        "2.9.1": "rocm6.3",
+        "2.12.0": "",
+    }
+
+
+def test_a_newer_torch_lacks_a_build_that_pytorch_gave_up(without_uv):
+    without_uv()
+    assert builds.for_nvidia("470.57.02", "2.12.0").name == ""
+    assert builds.for_nvidia("580.65.06", "2.12.0").name == "cu132"
+
+
 def test_a_uv_that_fails_or_says_nothing_leaves_the_answer_to_the_table(monkeypatch, tmp_path):
     program = tmp_path / "uv"
     program.write_text("#!/bin/sh\necho 'error: unknown option' >&2; exit 2\n")
@@ -204,26 +220,19 @@ def test_a_users_own_settings_of_uv_change_nothing(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("python", "torch", "build", "why"),
+    ("python", "torch", "why"),
     [
-        ("3.12", "", "", ""),
-        ("3.9", "2.7.1", "", ""),
-        ("3.10", "", "cu132", ""),
-        ("3.15", "", "cu132", ""),
-        ("3.9", "", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
-        ("3.10", "2.15.0", "", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
-        ("3.14", "2.8.0", "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
-        ("3.14", "", "cu118", "torch 2.7, the last with the build cu118, has wheels for Python 3.9 to 3.13"),
-        (
-            "3.15",
-            "",
-            "cu126",
-            "torch 2.14, the last with the build cu126, has wheels for Python 3.10 to 3.14",
-        ),
+        ("3.12", "", ""),
+        ("3.9", "2.7.1", ""),
+        ("3.10", "", ""),
+        ("3.15", "", ""),
+        ("3.9", "", "torch 2.15 has wheels for Python 3.11 to 3.15, torch 2.14 from 3.10 on"),
+        ("3.10", "2.15.0", "torch 2.15.0 has wheels for Python 3.11 to 3.15"),
+        ("3.14", "2.8.0", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),
     ],
 )
-def test_a_python_without_wheels_is_named(python, torch, build, why):
-    assert builds.python_fits(python, torch, build) == (why and f"{why}, and this is Python {python}")
+def test_a_python_without_wheels_is_named(python, torch, why):
+    assert builds.python_fits(python, torch) == (why and f"{why}, and this is Python {python}")
 
 
 @pytest.mark.slow

@@ -11,11 +11,12 @@ from accel_tools.setup import formats, plan, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
 
-H100, MI300, ARC, IRIS = (
+H100, MI300, ARC, IRIS, LUNAR_LAKE = (
     "10de:2330/030200",
     "1002:74a1/120000",
     "8086:56a0/030000",
     "8086:9a49/030000@0000:00:02.0",
+    "8086:64a0/030000@0000:00:02.0",
 )
 ASCEND = "19e5:d802/120000"
 CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_install.info"
@@ -41,8 +42,21 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
         ),
         ({"pci": [MI300], "gfx": [0, 90402]}, "AMD GPU", "torch", "rocm7.2", ("accel-cuda",)),
         ({"pci": [ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
-        ({"pci": [IRIS]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [LUNAR_LAKE]}, "Intel integrated GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [IRIS, ARC]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
+        ({"pci": [ARC], "gfx": [0, 100306]}, "Intel discrete GPU", "torch", "xpu", ("accel-xpu",)),
         ({"pci": [IRIS, H100], "nvidia": "580.65.06"}, "NVIDIA GPU", "torch", "cu132", ("accel-cuda",)),
+        (
+            {
+                "pci": ["10de:20b0/030200", "10de:2191/030000"],
+                "nvidia": "570.86.15",
+                "architecture": "aarch64",
+            },
+            "NVIDIA GPU",
+            "torch",
+            "cu129",
+            ("accel-cuda",),
+        ),
         ({}, "CPU", "torch", "cpu", ()),
         ({"system": "darwin", "architecture": "arm64"}, "Apple GPU", "torch", "", ("accel-mps",)),
         ({"system": "win32", "architecture": "AMD64"}, "CPU", "torch", "", ()),
@@ -76,7 +90,7 @@ CANN = "/usr/local/Ascend/ascend-toolkit/latest/x86_64-linux/ascend_toolkit_inst
             },
             "Ascend NPU",
             "torch==2.8.0",
-            "",
+            "cpu",
             ("torch-npu==2.8.0", "pyyaml", "setuptools", "accel-npu"),
         ),
     ],
@@ -104,6 +118,34 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ),
         ({"pci": [H100], "nvidia": "440.100"}, "only for 450.80.02 and newer", "nvidia.com"),
         ({"pci": ["10de:102d/030200"], "nvidia": "470.57"}, "Kepler", "pytorch.org"),
+        (
+            {"pci": [H100], "nvidia": "520.61.05", "python": "3.14"},
+            "runs PyTorch's build cu118 at most: torch 2.7 has wheels for Python 3.9 to 3.13",
+            "nvidia.com",
+        ),
+        (
+            {"pci": [H100], "nvidia": "520.61.05", "architecture": "aarch64"},
+            "no wheels for aarch64",
+            "nvidia",
+        ),
+        (
+            {"pci": ["10de:2191/030000"], "nvidia": "570.86.15", "architecture": "aarch64"},
+            "no wheels for aarch64 with code for the GPUs here, from the generation Turing",
+            "pytorch.org",
+        ),
+        ({"pci": [IRIS]}, "from Arc and Core Ultra on, and those here are older than Arc", "get_start_xpu"),
+        (
+            {"files": {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": ""}},
+            "those here are of a model that no file names",
+            "get_start_xpu",
+        ),
+        ({"pci": ["8086:4905/030000"]}, "from Arc and Core Ultra on", "get_start_xpu"),
+        ({"pci": [ARC], "architecture": "aarch64"}, "Intel discrete GPU are for x86_64 alone", "pytorch.org"),
+        (
+            {"pci": [MI300], "gfx": [0, 90402], "architecture": "aarch64"},
+            "AMD GPU are for x86_64 alone",
+            "pytorch.org",
+        ),
         ({"pci": [MI300]}, "amdgpu names no GPU architecture", "rocm.docs.amd.com"),
         ({"pci": [MI300], "gfx": [0, 110003]}, "no wheels for gfx1103", "rocm.docs.amd.com"),
         (
@@ -124,17 +166,6 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ),
         ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
         ({"system": "darwin", "architecture": "x86_64"}, "Macs with Intel", "pytorch.org"),
-        ({"pci": [H100], "nvidia": "470.57.02", "python": "3.14"}, "the build cu118, has", "pytorch.org"),
-        (
-            {"pci": [H100], "nvidia": "470.57.02", "architecture": "aarch64"},
-            "no build cu118 for aarch64",
-            "nvidia.com",
-        ),
-        (
-            {"pci": ["10de:2182/030000"], "nvidia": "580.65.06", "architecture": "aarch64"},
-            "code from Ampere on, and the GPUs are of the generation Turing",
-            "pytorch.org",
-        ),
         (
             {
                 "files": {
@@ -157,6 +188,13 @@ def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown
     assert unknown in found.unknown
     assert address in found.url
     assert (found.torch, formats.command(found, "pip")) == ("", "")
+
+
+def test_who_names_the_backend_knows_the_model_that_no_file_has(planned_for):
+    files = {"/proc/version": "microsoft", "/usr/lib/wsl/drivers/iigd_dch.inf_amd64_1/x": ""}
+    assert planned_for({"files": files}).notes[0] == "For Arc or Core Ultra: accel setup xpu"
+    assert planned_for({"files": files}, "xpu").torch_backend == "xpu"
+    assert planned_for({"pci": [IRIS]}, "xpu").unknown
 
 
 def test_two_makers_cards_get_the_better_one_and_a_word_on_the_other(planned_for):
@@ -196,6 +234,15 @@ THOR = {"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Thor"}}
         ({"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "2.14.1", ""),
         ({"pci": ["10de:1db5/030200"], "nvidia": "580.65.06"}, "2.15.0", "no build with code for the GPUs"),
         ({"pci": [H100], "nvidia": "580.65.06", "architecture": "aarch64"}, "", ""),
+        ({"pci": [H100], "nvidia": "550.54.15", "python": "3.9"}, "2.8.0", ""),
+        (
+            {"pci": [H100], "nvidia": "550.54.15", "python": "3.15"},
+            "",
+            "torch 2.13 has wheels for Python 3.10",
+        ),
+        ({"pci": ["10de:1db5/030200"], "nvidia": "580.65.06", "python": "3.15"}, "", "torch 2.14 has wheels"),
+        ({"pci": [MI300], "gfx": [90402], "python": "3.15"}, "", "torch 2.13 has wheels for Python 3.10"),
+        ({"python": "3.15"}, "", ""),
         ({"pci": [MI300], "gfx": [90402]}, "2.15.0", "no wheels of torch 2.15.0 for gfx942"),
         (MACOS_13, "2.9.1", "torch==2.9.1 needs macOS 14 for Apple's GPU, and this is macOS 13.7.4"),
         ({**MACOS_13, "python": "3.14"}, "", "torch 2.8.0 has wheels for Python 3.9 to 3.13"),

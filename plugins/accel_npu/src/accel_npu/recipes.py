@@ -10,12 +10,14 @@ __all__ = ["RECIPE"]
 _DATE = "2026-11-24"
 #: The vendor's own table of releases; the Pythons are those of the wheels on PyPI.
 _TABLE = "https://gitcode.com/Ascend/pytorch/blob/master/COMPATIBILITY.md"
+_BOTH = ("x86_64", "aarch64")
 
-#: torch, torch-npu, CANN, Python.
+#: torch, torch-npu, CANN, Python, and the architectures where PyPI has not both.
 _ROWS = (
     ("2.12.0", "2.12.0.post2", "==9.1.*", ">=3.10,<3.14"),
     ("2.11.0", "2.11.0.post2", "==9.1.*", ">=3.10,<3.14"),
-    ("2.10.0", "2.10.0.post6", "==9.1.*", ">=3.10,<3.14"),
+    ("2.10.0", "2.10.0.post6", "==9.1.*", ">=3.10,<3.12", "x86_64"),
+    ("2.10.0", "2.10.0.post6", "==9.1.*", ">=3.10,<3.13", "aarch64"),
     ("2.9.0", "2.9.0.post8", "==9.1.*", ">=3.10,<3.14"),
     ("2.7.1", "2.7.1.post10", "==9.1.*", ">=3.10,<3.14"),
     ("2.12.0", "2.12.0", "==9.1.0", ">=3.10,<3.14"),
@@ -47,18 +49,19 @@ RECIPE = {
             "/usr/local/Ascend/cann*/*/ascend_*_install.info": r"(?m)^version=(\S+)",
         },
     },
-    # PyPI's torch for x86-64 brings CUDA, and torch_npu allows no second accelerator beside itself.
-    "torch_index": {"x86_64": "https://download.pytorch.org/whl/cpu"},
+    # PyPI's torch brings CUDA (since 2.11 for aarch64 too), and torch_npu allows no second accelerator
+    # beside itself.
+    "torch_index": dict.fromkeys(_BOTH, "https://download.pytorch.org/whl/cpu"),
     "rows": [
         {
             "torch": torch,
             "packages": [f"torch-npu=={npu}", "pyyaml", "setuptools"],
             "toolkit": cann,
             "python": python,
-            "architectures": ["x86_64", "aarch64"],
+            "architectures": list(architectures or _BOTH),
             "source": _TABLE,
             "date": _DATE,
         }
-        for torch, npu, cann, python in _ROWS
+        for torch, npu, cann, python, *architectures in _ROWS
     ],
 }

@@ -13,9 +13,10 @@ from packaging.version import InvalidVersion, Version
 
 __all__ = [
     "CPU",
-    "FIRST_ON_AARCH64",
+    "FIRST_ON_ARM",
     "INDEX",
     "LAST_ON_MACOS_13",
+    "LAST_RELEASE",
     "LAST_WITH_VOLTA",
     "RELEASES",
     "TABLE_DATE",
@@ -54,13 +55,18 @@ _NVIDIA = (
 )
 #: AMD's architectures for which PyTorch has wheels, by uv, and the oldest ROCm of those. Others have none.
 _AMD = {
-    **dict.fromkeys(("gfx900", "gfx906", "gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
+    **dict.fromkeys(("gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100"), "6.0"),
     "gfx1101": "6.1",
     **dict.fromkeys(("gfx1102", "gfx1200", "gfx1201"), "6.2.4"),
     "gfx950": "7.0",
     **dict.fromkeys(("gfx1150", "gfx1151"), "7.2"),
 }
 _ROCM = ("7.2", "7.1", "7.0", "6.4", "6.3", "6.2.4", "6.2", "6.1", "6.0")
+#: The builds for Vega cards, newest first. uv names newer ones too, whose rocBLAS (ROCm 6.4 and newer) has no
+#: code for them: https://github.com/ROCm/legacy-rocm-build/issues/4625
+_VEGA = ("gfx900", "gfx906")
+_WITH_VEGA = ["rocm6.3", "rocm6.2.4", "rocm6.2", "rocm6.1", "rocm6.0"]
+_VEGA_SOURCE = "https://github.com/pytorch/pytorch/issues/179865"
 #: The builds of each release, newest first; Pythons. https://pytorch.org/get-started/previous-versions/ and
 #: pytorch/pytorch, RELEASE.md, "Release Compatibility Matrix".
 RELEASES = {
@@ -75,9 +81,6 @@ RELEASES = {
     "2.14": (("cu132", "cu130", "cu126", "rocm7.14", "xpu"), ("3.10", "3.14")),
     "2.15": (("cu132", "cu130", "xpu"), ("3.11", "3.15")),
 }
-#: The last release in an index that newer releases left: https://github.com/pytorch/pytorch/issues/190385,
-#: https://github.com/pytorch/test-infra/pull/8451 and RELEASE.md.
-_LAST = {"cu118": "2.7", "cu126": "2.14", "cu128": "2.11", "cu129": "2.13", "rocm7.2": "2.13"}
 #: Releases whose build for that CUDA has no wheels for Windows.
 _NOT_ON_WINDOWS = {("2.13", "cu129")}
 #: The newest CUDA build with code for GPUs from Maxwell to Volta, which uv does not ask about.
@@ -94,9 +97,21 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
-#: The first CUDA build for Linux on aarch64; those have code from the generation Ampere on:
-#: https://github.com/pytorch/pytorch/issues/147953 and RELEASE.md, "PyTorch CUDA Support Matrix".
-FIRST_ON_AARCH64 = "cu126"
+#: Hardware whose builds are for x86_64 alone: pytorch/pytorch,
+#: .github/scripts/generate_binary_build_matrix.py, where `linux-aarch64` has CPU and CUDA.
+_NOT_ON_ARM = ("AMD", "Intel")
+#: The first CUDA build for aarch64: https://github.com/pytorch/pytorch/issues/147953
+FIRST_ON_ARM = "cu126"
+#: The last release with a build that PyTorch gave up: https://github.com/pytorch/pytorch/issues/190385,
+#: https://github.com/pytorch/test-infra/pull/8451 and RELEASE.md.
+LAST_RELEASE = {
+    "cu118": "2.7",
+    "cu126": "2.14",
+    "cu128": "2.11",
+    "cu129": "2.13",
+    "rocm6.3": "2.9",
+    "rocm7.2": "2.13",
+}
 #: The oldest CUDA build of torch 2.6, the oldest torch that we support.
 _OLDEST = "cu118"
 #: The newest release, and the one before it, which pip takes for a Python that the newest left: of releases
@@ -121,20 +136,21 @@ def index_of(name: str) -> str:
     return f"{INDEX}/{name}"
 
 
-def platform_fits(system: str, architecture: str) -> str:
-    """Why PyPI has no torch for that architecture; empty where it has."""
-    fits = architecture in _ARCHITECTURES.get(system, ())
-    return "" if fits else f"PyPI has no torch for {architecture} on {system}"
+def platform_fits(system: str, architecture: str, target: str = "CPU") -> str:
+    """Why there is no torch for that architecture and hardware; empty where there is."""
+    if architecture not in _ARCHITECTURES.get(system, ()):
+        return f"PyPI has no torch for {architecture} on {system}"
+    if architecture == "aarch64" and target.startswith(_NOT_ON_ARM):
+        return f"PyTorch's wheels for the {target} are for x86_64 alone, and this is aarch64"
+    return ""
 
 
-def python_fits(python: str, torch: str = "", build: str = "") -> str:
-    """Why PyTorch has no wheels for that Python, of that release or build; empty where it has."""
+def python_fits(python: str, torch: str = "") -> str:
+    """Why PyTorch has no wheels for that Python; empty where it has, or nobody knows."""
     minor = _minor(torch)
-    last = "" if torch else _LAST.get(build, "")
-    if release := last or (minor if minor in RELEASES else ""):
-        oldest, newest = RELEASES[release][1]
-        what = f"torch {last}, the last with the build {build}," if last else f"torch {torch}"
-        what += f" has wheels for Python {oldest} to {newest}"
+    if minor in RELEASES:
+        oldest, newest = RELEASES[minor][1]
+        what = f"torch {torch} has wheels for Python {oldest} to {newest}"
     else:
         oldest, (first, newest) = RELEASES[_BEFORE][1][0], RELEASES[_NEWEST][1]
         what = f"torch {_NEWEST} has wheels for Python {first} to {newest}, torch {_BEFORE} from {oldest} on"
@@ -166,12 +182,14 @@ def oldest_driver(system: str) -> str:
 
 def for_amd(architecture: str, torch: str = "") -> Build:
     """The build for an AMD GPU of that architecture, `"gfx90a"`."""
+    if architecture in _VEGA:
+        return Build(_first(_WITH_VEGA, "rocm", torch), _VEGA_SOURCE)
     names, source = _ask_uv("linux", UV_AMD_GPU_ARCHITECTURE=architecture)
     if not names:
         oldest = _AMD.get(architecture)
         names = [f"rocm{version}" for version in _ROCM if oldest and _at_least(version, oldest)]
         source = _TABLE
-    return Build(_first(names, "rocm", torch, "linux"), source)
+    return Build(_first(names, "rocm", torch), source)
 
 
 def is_retired(name: str) -> bool:
@@ -191,14 +209,19 @@ def _minor(torch: str) -> str:
     return ".".join(torch.split(".")[:2])
 
 
-def _first(names: list[str], kind: str, torch: str, system: str) -> str:
-    """The first of uv's list that has that release of torch; of releases that the table lacks, the first."""
+def _first(names: list[str], kind: str, torch: str, system: str = "linux") -> str:
+    """The first of uv's list that has that release of torch; of releases that the table lacks, the first.
+
+    Those are newer than the table: builds that PyTorch gave up lack them.
+    """
     fitting = [name for name in names if name.startswith(kind)]
     minor = _minor(torch)
     if minor in RELEASES:
         missing = [name for release, name in _NOT_ON_WINDOWS if release == minor and system == "win32"]
         published = [name for name in RELEASES[minor][0] if name not in missing]
         fitting = [name for name in published if _runs(name, fitting, kind)]
+    elif torch and fitting and fitting[0] in LAST_RELEASE:
+        return ""
     return fitting[0] if fitting else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from accel_core.probing import devices, host, vendors
 from accel_tools.setup.machines import MACOS, WINDOWS_DRIVERS, WSL_DRIVERS, Machine, driver_version
 
-__all__ = ["KEPLER", "TURING", "VOLTA", "Hardware", "Present", "seen"]
+__all__ = ["BEFORE_ARC", "KEPLER", "TURING", "UNNAMED", "VOLTA", "Hardware", "Present", "seen"]
 
 #: Kinds of hardware that a plan can be for, best first: accelerators that were bought to train on, then GPUs
 #: in accel's order, then what most processors bring along. Names as `Vendor.label` has them.
@@ -28,13 +29,24 @@ _RANKED = (
     "Apple GPU",
     "Intel integrated GPU",
 )
-#: Generations of NVIDIA's GPUs that some of PyTorch's builds, or all, left behind.
+#: Generations of NVIDIA's GPUs that some of PyTorch's builds have no code for.
 KEPLER = "the generation Kepler or before"
 VOLTA = "the generations Maxwell to Volta"
 TURING = "the generation Turing"
-#: The first PCI ids of Maxwell (GM108) and Turing (TU102), and those of Turing: pci.ids of 2023-04-11.
-_MAXWELL, _TURING = 0x1340, 0x1E00
-_OF_TURING = (range(_TURING, 0x2000), range(0x2180, 0x2200))
+#: The first PCI ids of Maxwell (GM108), Turing (TU102) and Ampere (GA100), and those of Turing's TU116 among
+#: Ampere's: pci.ids of 2023-04-11.
+_FIRST_IDS = (0x1340, 0x1E00, 0x2080)
+_TU116 = range(0x2180, 0x2200)
+_GENERATIONS = (KEPLER, VOLTA, TURING, "")
+#: What is known of Intel's GPUs where PyTorch may lack support for them.
+BEFORE_ARC = "older than Arc"
+UNNAMED = "of a model that no file names"
+#: The first bytes of the PCI ids of Intel's GPUs before Arc: Linux, include/drm/intel/pciids.h. For these
+#: torch warns that they are not officially supported: c10/xpu/XPUFunctions.cpp, `intel_gpu_acm_g10`.
+_BEFORE_ARC = frozenset(
+    b"\x00\x01\x04\x0a\x0c\x0d\x0f\x16\x19\x1a\x22\x25\x27\x29\x2a\x2e\x31\x35\x3e\x45\x46\x49\x4c\x4e"
+    b"\x59\x5a\x87\x8a\x9a\x9b\xa0\xa7"
+)
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 
 
@@ -61,14 +73,22 @@ class Hardware(NamedTuple):
     kind: str = ""
     #: `KEPLER`, `VOLTA` or `TURING` if the newest of NVIDIA's GPUs is that old.
     generation: str = ""
+    #: `BEFORE_ARC` if all of Intel's GPUs are that old, `UNNAMED` if no file has their models; else empty.
+    intel: str = ""
 
 
 def seen(machine: Machine) -> Hardware:
     """Look at the machine."""
     present = {found.label: found for found in _present(machine)}
     ranked = sorted(present.values(), key=lambda found: _RANKED.index(found.label))
-    nvidia = driver_version(machine.root) or re.split("[,\n]", machine.nvidia_smi)[0]
-    return Hardware(tuple(ranked), nvidia, _architectures(machine), _kind(machine), _generation(machine))
+    return Hardware(
+        tuple(ranked),
+        driver_version(machine.root) or re.split("[,\n]", machine.nvidia_smi)[0],
+        _architectures(machine),
+        _kind(machine),
+        _generation(machine),
+        _intel(machine, [found.label for found in ranked]),
+    )
 
 
 def _present(machine: Machine) -> Iterator[Present]:
@@ -127,11 +147,20 @@ def _architectures(machine: Machine) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def _ids(machine: Machine, pattern: str) -> list[int]:
+    """The device ids of the PCI functions that fit, `"10de/03"`."""
+    return [int(d.device, 16) for d in devices.pci_devices(machine.root) if devices.matches_pci(d, [pattern])]
+
+
+def _intel(machine: Machine, labels: list[str]) -> str:
+    ids = _ids(machine, "8086/03")
+    if "Intel integrated GPU" in labels and "Intel discrete GPU" not in labels and not ids:
+        return UNNAMED  # by Windows' driver, which is the same for old ones and new ones
+    return BEFORE_ARC if ids and all(number >> 8 in _BEFORE_ARC for number in ids) else ""
+
+
 def _generation(machine: Machine) -> str:
-    on_bus = [d.device for d in devices.pci_devices(machine.root) if devices.matches_pci(d, ["10de/03"])]
-    by_driver = re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi)
-    ids = [int(device, 16) for device in (*on_bus, *by_driver)]
-    if not ids or any(i >= _TURING and not any(i in of for of in _OF_TURING) for i in ids):
-        return ""
-    newest = max(ids)
-    return KEPLER if newest < _MAXWELL else VOLTA if newest < _TURING else TURING
+    by_driver = [int(device, 16) for device in re.findall("(?i)0x([0-9a-f]{4})10de", machine.nvidia_smi)]
+    ids = [*_ids(machine, "10de/03"), *by_driver]
+    ages = (2 if number in _TU116 else bisect.bisect(_FIRST_IDS, number) for number in ids)
+    return _GENERATIONS[max(ages, default=len(_FIRST_IDS))]

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from accel_core.probing import host, installed, vendors
 from accel_tools.setup import builds
-from accel_tools.setup.hardware import KEPLER, VOLTA, Hardware, Present, seen
+from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA, Hardware, Present, seen
 from accel_tools.setup.machines import ALPINE, Machine
 from accel_tools.setup.recipes import Recipe, Row, installed_toolkit, recipes
 
@@ -24,6 +24,10 @@ _VENDORS_OWN = {
 _GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
 _NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
 _PYTORCH = "https://pytorch.org/get-started/locally/"
+_XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
+_FOR_CPU = "For the processor alone: accel setup cpu"
+#: Newer ones leave such GPUs alone, by their own message: https://github.com/NixOS/nixos-hardware/issues/1880
+_LAST_DRIVER_WITH_VOLTA = 580
 
 
 class Part(NamedTuple):
@@ -75,8 +79,13 @@ def planned(machine: Machine, name: str = "", torch: str = "", python: str = "")
     tables, problems = recipes()
     of_name = [p for p in hardware.present if not name or p.backend == name]
     here = of_name[0] if of_name else Present(_label(name), name, "") if name not in ("", "cpu") else None
-    others = [p for p in hardware.present if here is not None and p is not here]
+    if name == "xpu" and hardware.intel == UNNAMED:
+        hardware = hardware._replace(intel="")
     plan = _for(machine, hardware, here, tables, torch)
+    card = next((p for p in of_name if p.label == "Intel discrete GPU"), None)
+    if plan.unknown and not name and plan.target == "AMD GPU" and hardware.gfx and card:
+        here, plan = card, _for(machine, hardware, card, tables, torch)  # AMD's is a part of the processor
+    others = [p for p in hardware.present if here is not None and p is not here]
     if machine.is_here:
         plan = _without_our_installed(plan)
     return plan._replace(notes=(*plan.notes, *_of_others(plan, others), *problems))
@@ -124,7 +133,7 @@ def _for(
     if target == "Apple GPU" and not torch and hardware.kind.startswith("macOS 13."):
         torch = builds.LAST_ON_MACOS_13
     if unfit := (
-        builds.platform_fits(machine.system, machine.architecture)
+        builds.platform_fits(machine.system, machine.architecture, target)
         or builds.python_fits(machine.python, torch)
     ):
         return plan._replace(unknown=unfit, url=_PYTORCH)
@@ -132,8 +141,7 @@ def _for(
     if target in by_label:
         return by_label[target](plan, machine, torch)
     if target.startswith("Intel"):
-        why = "PyTorch's build for Intel GPUs; it brings its own runtime"
-        return _with_plugin(_pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why))
+        return _intel(plan, torch)
     if target == "Apple GPU":
         return _apple(plan, torch)
     if here is None and machine.system == "linux":
@@ -153,7 +161,7 @@ def _requirement(torch: str) -> str:
 
 
 def _pytorch(plan: Plan, torch: str, build: builds.Build, why: str) -> Plan:
-    if unfit := builds.python_fits(plan.python, torch, build.name):
+    if unfit := builds.python_fits(plan.python, torch or builds.LAST_RELEASE.get(build.name, "")):
         return plan._replace(unknown=unfit, url=_PYTORCH)
     part = Part(_requirement(torch), why, build.source)
     return plan._replace(torch=_requirement(torch), torch_backend=build.name, parts=(part,))
@@ -174,12 +182,20 @@ def _apple(plan: Plan, torch: str) -> Plan:
     needed = "13" if old else "14"
     if macos and Version(macos) < Version(needed):
         what = f"{_requirement(torch)} needs macOS {needed} for Apple's GPU, and this is macOS {macos}"
-        note = "For the processor alone: accel setup cpu"
-        return plan._replace(unknown=what, url=_PYTORCH, notes=(note,))
+        return plan._replace(unknown=what, url=_PYTORCH, notes=(_FOR_CPU,))
     last = macos and Version(macos) < Version("14")
     why = f"the last release with Metal for macOS {macos}" if last else "PyPI's build for macOS has Metal"
     part = Part(_requirement(torch), why, _PYTORCH)
     return _with_plugin(plan._replace(torch=_requirement(torch), parts=(part,)))
+
+
+def _intel(plan: Plan, torch: str) -> Plan:
+    if intel := plan.hardware.intel:
+        what = f"PyTorch supports Intel's GPUs from Arc and Core Ultra on, and those here are {intel}"
+        named = ("For Arc or Core Ultra: accel setup xpu",) if intel == UNNAMED else ()
+        return plan._replace(unknown=what, url=_XPU, notes=(*named, _FOR_CPU))
+    why = "PyTorch's build for Intel GPUs; it brings its own runtime"
+    return _with_plugin(_pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why))
 
 
 def _jetson(plan: Plan, torch: str) -> Plan:
@@ -195,13 +211,18 @@ def _jetson(plan: Plan, torch: str) -> Plan:
 
 def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
     driver, generation = plan.hardware.nvidia, plan.hardware.generation
-    if machine.architecture == "aarch64" and generation:
-        what = f"PyTorch's CUDA builds for aarch64 have code from Ampere on, and the GPUs are of {generation}"
+    on_arm = machine.architecture == "aarch64"
+    # For aarch64 the oldest code is sm_80: https://github.com/pytorch/pytorch/pull/163764
+    if generation == KEPLER or (on_arm and generation):
+        wheels = "wheels for aarch64" if on_arm else "wheels"
+        what = f"PyTorch has no {wheels} with code for the GPUs here, from {generation}"
         return plan._replace(unknown=what, url=_PYTORCH)
     if not driver:
         in_wsl = plan.hardware.kind == "WSL2"
         if machine.system == "linux" and not in_wsl:
             what = "NVIDIA's driver is not loaded, and its version decides which build fits"
+            if generation == VOLTA:
+                what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
             return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
         what = f"no file {'in WSL2' if in_wsl else 'here'} has the version of NVIDIA's driver"
         if machine.is_here:
@@ -216,12 +237,12 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
         oldest = builds.oldest_driver(machine.system)
         what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for {oldest} and newer"
         return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    if machine.architecture == "aarch64" and int(build.name[2:]) < int(builds.FIRST_ON_AARCH64[2:]):
-        what = f"PyTorch has no build {build.name} for aarch64, which NVIDIA's driver {driver} would run"
-        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
-    if generation == KEPLER:
-        what = f"PyTorch has no wheels for the NVIDIA GPUs here, which are from {KEPLER}"
-        return plan._replace(unknown=what, url=_PYTORCH)
+    if last := builds.LAST_RELEASE.get(build.name):
+        old = on_arm and int(build.name[2:]) < int(builds.FIRST_ON_ARM[2:])
+        unfit = "it has no wheels for aarch64" if old else builds.python_fits(machine.python, torch or last)
+        if unfit:
+            what = f"NVIDIA's driver {driver} runs PyTorch's build {build.name} at most: {unfit}"
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
     why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
     if generation == VOLTA and builds.lacks_volta(build.name):
         if not builds.has(torch, builds.LAST_WITH_VOLTA):

@@ -144,8 +144,15 @@ def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
     for pattern, expression in (recipe.toolkit.files if recipe.toolkit else {}).items():
         for path in devices.device_nodes((pattern,), machine.root):
             match = re.search(expression, machine.text(str(Path(path).as_posix())))
-            if match:
-                try:
-                    yield Version(match[1])
-                except InvalidVersion:
-                    continue
+            if match and (version := _version(match[1])):
+                yield version
+
+
+def _version(text: str) -> Version | None:
+    """A toolkit's version; one that PEP 440 lacks, `8.1.RC1.alpha001`, counts as before its release."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        numbers = re.match(r"[0-9]+(\.[0-9]+)*", text)
+        rest = re.findall(r"[a-zA-Z0-9]+", text[numbers.end() :] if numbers else "")
+        return Version(f"{numbers[0]}.dev0+{'.'.join(rest) or 'unknown'}") if numbers else None

@@ -1,0 +1,118 @@
+"""The printed commands for Ascend, TPU and Rebellions: uv resolves each from the registry, wheels alone.
+
+Where PyTorch's index cannot be reached, empty wheels with torch's names stand for it, and PyPI says whether
+torch has that release. So the vendor's packages are always the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from packaging.utils import parse_wheel_filename
+
+from accel_tools.setup import builds, environment
+from accel_tools.setup.formats import command
+from accel_tools.setup.plan import Plan
+from accel_tools.setup.recipes import recipes
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(shutil.which("uv") is None, reason="uv resolves the commands"),
+]
+CANN = "/usr/local/Ascend/cann/x86_64-linux/ascend_toolkit_install.info"
+#: Backend, toolkit, Python, architecture: for each CANN the newest row, with the newest Python that it has.
+CASES = [
+    ("npu", "9.1.1", "3.13", "x86_64"),
+    ("npu", "9.1.1", "3.13", "aarch64"),
+    ("npu", "9.0.0", "3.13", "aarch64"),
+    ("npu", "8.5.0", "3.12", "aarch64"),
+    ("npu", "8.3.rc1", "3.11", "aarch64"),
+    ("npu", "8.2.rc1", "3.11", "x86_64"),
+    ("npu", "8.2.rc1", "3.11", "aarch64"),
+    ("rbln", "", "3.13", "x86_64"),
+    ("tpu", "", "3.13", "x86_64"),
+]
+PYTHONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
+
+
+def test_a_row_has_the_pythons_of_its_wheels():
+    """No more than the registry has; the vendor's table may name fewer."""
+    for name in ("npu", "rbln", "tpu"):
+        found = wheels_of(f"torch-{name}")
+        for row in recipes()[0][name].rows:
+            version = row.packages[0].partition("==")[2]
+            claimed = {p for p in PYTHONS if p in SpecifierSet(row.python)}
+            assert claimed
+            for architecture in row.architectures:
+                assert claimed <= found[version, architecture], (row, architecture)
+
+
+def wheels_of(project: str) -> dict[tuple[str, str], set[str]]:
+    """The Pythons for which PyPI has wheels, by version and architecture."""
+    accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
+    request = urllib.request.Request(f"https://pypi.org/simple/{project}/", headers=accept)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        names = [file["filename"] for file in json.load(answer)["files"]]
+    found: dict[tuple[str, str], set[str]] = {}
+    for name in names:
+        if name.endswith(".whl"):
+            _, version, _, tags = parse_wheel_filename(name)
+            for tag in tags:
+                architecture = "aarch64" if tag.platform.endswith("aarch64") else "x86_64"
+                python = f"{tag.interpreter[2]}.{tag.interpreter[3:]}"
+                found.setdefault((str(version), architecture), set()).add(python)
+    return found
+
+
+@pytest.fixture(scope="module")
+def torch_builds(tmp_path_factory) -> list[str]:
+    """Arguments by which uv finds torch's CPU builds."""
+    probe = Plan(None, "", "", "", torch_backend="cpu")  # type: ignore[arg-type]
+    if not environment.unreachable(probe):
+        return ["--torch-backend=cpu"]
+    folder = tmp_path_factory.mktemp("pytorch")
+    for release in {row.torch for table in recipes()[0].values() for row in table.rows}:
+        _write_wheel(folder, f"{release}+cpu")
+    return ["--find-links", str(folder)]
+
+
+def _write_wheel(folder: Path, version: str) -> None:
+    info = f"torch-{version}.dist-info"
+    with zipfile.ZipFile(folder / f"torch-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+@pytest.mark.parametrize(("name", "toolkit", "python", "architecture"), CASES)
+def test_uv_resolves_the_command(planned_for, torch_builds, name, toolkit, python, architecture):
+    files = {CANN: f"version={toolkit}"} if toolkit else {}
+    plan = planned_for({"architecture": architecture, "python": python, "files": files}, name)
+    line = shlex.split(command(plan, "uv"))
+    assert line[-1] == "--torch-backend=cpu"
+    given = [word for word in line[3:-1] if word != f"accel-{name}"]
+    resolved = _compiled(given, python, architecture, torch_builds)
+    assert f"{plan.torch}+{builds.CPU}" in resolved
+    assert plan.packages[0] in resolved
+
+
+def _compiled(requirements: list[str], python: str, architecture: str, torch_builds: list[str]) -> list[str]:
+    line = ["uv", "pip", "compile", "-", "--quiet", "--no-annotate", "--no-header", "--only-binary=:all:"]
+    target = ["--python-version", python, "--python-platform", f"{architecture}-manylinux_2_35"]
+    done = subprocess.run(
+        [*line, *target, *torch_builds],
+        input="\n".join(requirements),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
