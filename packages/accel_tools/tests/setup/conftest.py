@@ -10,12 +10,13 @@ import pytest
 
 from accel_core.machine import devices, vendors
 from accel_tools.setup import machines
-from accel_tools.setup.plan import Plan, planned
+from accel_tools.setup.plan import Plan
+from accel_tools.setup.planning import planned
 
 #: The real one, which the fixture `world` replaces.
 KNOWN_HARDWARE = vendors.known_hardware
 #: Keys of a machine's description that `machine.json` has too.
-_ABOUT = ("system", "architecture", "python", "nvidia_smi")
+_ABOUT = ("system", "architecture", "python", "nvidia_smi", "glibc")
 
 
 def modalias(function: str) -> str:

@@ -16,7 +16,7 @@ from accel_tests.computers import Computer
 from accel_core.machine import devices, vendors
 from accel_tools.setup import machines
 from accel_tools.setup.hardware import VOLTA, seen
-from accel_tools.setup.plan import planned
+from accel_tools.setup.planning import planned
 from accel_tools.setup.recipes import known_files
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /sys and /dev")
@@ -32,6 +32,7 @@ def computer(tmp_path, monkeypatch) -> Computer:
     made = Computer(tmp_path / "computer")
     made.pci("0000:17:00.0", "10de", "2330", "030200")
     made.pci("0000:18:00.0", "8086", "1533", "020000")  # a network card
+    made.pci("0000:19:00.0", "1ed5", "0323", "030200")  # an accelerator that nobody knows
     made.write("/dev/nvidia0")
     made.write(
         "/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue"
@@ -96,6 +97,7 @@ def test_what_is_saved_is_little_and_of_accelerators_alone(computer):
         "/proc/driver/nvidia/version",
         "/proc/version",
         "/sys/bus/pci/devices/0000:17:00.0/modalias",
+        "/sys/bus/pci/devices/0000:19:00.0/modalias",
         "/usr/local/Ascend/cann-9.1.0/x86_64-linux/ascend_toolkit_install.info",
     ]
     assert "somebody" not in json.dumps(document)

@@ -166,6 +166,7 @@ def test_what_is_chosen(planned_for, machine, target, torch, index, packages):
         ),
         ({"pci": [ASCEND], "python": "3.14"}, "no row of the vendor's table has Python 3.14", "gitcode.com"),
         ({"system": "darwin", "architecture": "x86_64"}, "Macs with Intel", "pytorch.org"),
+        ({"glibc": "2.17"}, "since torch 2.7 need glibc 2.28; this system has 2.17", "pytorch.org"),
         (
             {
                 "files": {
@@ -188,6 +189,18 @@ def test_what_nobody_knows_is_said_with_an_address(planned_for, machine, unknown
     assert unknown in found.unknown
     assert address in found.url
     assert (found.torch, formats.command(found, "pip")) == ("", "")
+
+
+def test_an_accelerator_that_nobody_knows_is_named(planned_for):
+    """Moore Threads' MTT S4000; a network card and a board's VGA chip are none."""
+    found = planned_for({"pci": ["1ed5:0323/030200", "1a03:2000/030000", "14e4:1750/020000"]})
+    assert (found.target, found.torch_backend) == ("CPU", "cpu")
+    assert [note for note in found.notes if "no plugin is known: PCI 1ed5:0323 at" in note] == [*found.notes]
+    assert planned_for({"pci": [H100], "nvidia": "580.65.06"}).notes == ()
+
+
+def test_an_old_torch_runs_on_an_old_glibc(planned_for):
+    assert planned_for({"glibc": "2.17"}, torch="2.6.0").torch == "torch==2.6.0"
 
 
 def test_who_names_the_backend_knows_the_model_that_no_file_has(planned_for):

@@ -15,7 +15,8 @@ from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS
 from accel_tools.setup.formats import command as line_of
 from accel_tools.setup.machines import Machine
-from accel_tools.setup.plan import Plan, names, planned
+from accel_tools.setup.plan import Plan
+from accel_tools.setup.planning import names, planned
 
 __all__ = ["command"]
 

@@ -18,6 +18,7 @@ __all__ = [
     "LAST_ON_MACOS_13",
     "LAST_RELEASE",
     "LAST_WITH_VOLTA",
+    "OLDEST_GLIBC",
     "RELEASES",
     "TABLE_DATE",
     "THOR",
@@ -97,6 +98,8 @@ _ARCHITECTURES = {
     "linux": ("aarch64", "s390x", "x86_64"),
     "win32": ("AMD64", "x86_64"),
 }
+#: The tag of PyPI's wheels of torch since 2.7: manylinux_2_28.
+OLDEST_GLIBC = "2.28"
 #: Hardware whose builds are for x86_64 alone: pytorch/pytorch,
 #: .github/scripts/generate_binary_build_matrix.py, where `linux-aarch64` has CPU and CUDA.
 _NOT_ON_ARM = ("AMD", "Intel")

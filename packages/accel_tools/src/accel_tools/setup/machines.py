@@ -24,7 +24,20 @@ from typing import Any, NamedTuple
 from accel_core.errors import AccelError
 from accel_core.probing import devices, host, vendors
 
-__all__ = ["FILE", "Machine", "MachineFileError", "driver_version", "here", "recorded", "saved"]
+__all__ = [
+    "ALPINE",
+    "FILE",
+    "MACOS",
+    "WINDOWS_DRIVERS",
+    "WSL_DRIVERS",
+    "Machine",
+    "MachineFileError",
+    "driver_version",
+    "here",
+    "recorded",
+    "saved",
+    "unknown_devices",
+]
 
 #: The name of a saved machine inside a bundle of `accel doctor`.
 FILE = "machine.json"
@@ -35,6 +48,9 @@ _MOST = 65_536
 _LARGEST = 50 * 2**20
 
 _BUS = "/sys/bus/pci/devices"
+#: PCI classes of what may be an accelerator of a vendor that we do not know: 3D controller, processing
+#: accelerator (pci.ids).
+_MAY_COUNT = ("0302", "1200")
 _TOPOLOGY = "/sys/class/kfd/kfd/topology/nodes"
 _GFX = r"(?m)^gfx_target_version \d+$"
 _VERSION = r"\d[\d.]*\d"
@@ -85,6 +101,8 @@ class Machine(NamedTuple):
     file: str = ""
     #: Driver and GPUs by `nvidia-smi`, `"560.94, 0x268410DE"`; empty where a file has the driver's version.
     nvidia_smi: str = ""
+    #: The version of the GNU C library, `"2.35"`; empty where there is none, or nobody knows it.
+    glibc: str = ""
 
     @property
     def is_here(self) -> bool:
@@ -99,7 +117,10 @@ class Machine(NamedTuple):
 def here(python: str = "", root: str = "/") -> Machine:
     """This machine, with the Python that runs, or another one."""
     version = python or "{}.{}".format(*sys.version_info)
-    return Machine(root, sys.platform, platform.machine(), version, nvidia_smi=_by_nvidia_smi(root))
+    library, release = platform.libc_ver()
+    glibc = release if library == "glibc" else ""
+    about = {"nvidia_smi": _by_nvidia_smi(root), "glibc": glibc}
+    return Machine(root, sys.platform, platform.machine(), version, **about)
 
 
 def driver_version(root: str = "/") -> str:
@@ -108,6 +129,20 @@ def driver_version(root: str = "/") -> str:
         if found := re.search(_NVIDIA_VERSION, host.read_text(path, root)):
             return found[0]
     return ""
+
+
+def unknown_devices(machine: Machine) -> tuple[devices.PciDevice, ...]:
+    """Return the PCI functions that may be accelerators, and are of no vendor that we know."""
+    found = devices.pci_devices(machine.root) if machine.system == "linux" else ()
+    return tuple(device for device in found if _may_count(device) and not _is_known(device))
+
+
+def _is_known(device: devices.PciDevice) -> bool:
+    return devices.matches_pci(device, [pattern for vendor in vendors.VENDORS for pattern in vendor.pci])
+
+
+def _may_count(device: devices.PciDevice) -> bool:
+    return device.class_code.startswith(_MAY_COUNT)
 
 
 def _by_nvidia_smi(root: str) -> str:
@@ -145,6 +180,7 @@ def saved(path: str, python: str = "") -> Iterator[Machine]:
             python or str(about.get("python", "")) or "{}.{}".format(*sys.version_info),
             path,
             _facts(str(about.get("nvidia_smi", "")), _NVIDIA_SMI),
+            _facts(str(about.get("glibc", "")), rf"\A{_VERSION}\Z"),
         )
 
 
@@ -232,8 +268,7 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
     `toolkits`: glob patterns of files with a toolkit's version, each with the expression that reads it.
     """
     root = machine.root
-    ids = [pattern for vendor in vendors.VENDORS for pattern in vendor.pci]
-    functions = [d.address for d in devices.pci_devices(root) if devices.matches_pci(d, ids)]
+    functions = [d.address for d in devices.pci_devices(root) if _is_known(d) or _may_count(d)]
     nodes = devices.device_nodes([node for vendor in vendors.VENDORS for node in vendor.nodes], root)
     facts = {
         **_FACTS,
@@ -257,6 +292,7 @@ def recorded(machine: Machine, toolkits: Mapping[str, str]) -> dict[str, Any]:
         "architecture": machine.architecture,
         "python": machine.python,
         "nvidia_smi": machine.nvidia_smi,
+        "glibc": machine.glibc,
         "files": dict(sorted(files.items())),
     }
 

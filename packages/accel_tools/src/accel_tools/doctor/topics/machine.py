@@ -20,7 +20,7 @@ from accel_tools.setup import installed, machines
 from accel_tools.setup.environment import default_format
 from accel_tools.setup.formats import command
 from accel_tools.setup.machines import driver_version
-from accel_tools.setup.plan import planned
+from accel_tools.setup.planning import planned
 
 __all__ = ["TOPIC", "findings", "uncovered"]
 

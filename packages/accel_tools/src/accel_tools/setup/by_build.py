@@ -1,0 +1,160 @@
+"""A plan by PyTorch's own builds: for NVIDIA, AMD, Intel, Apple and the processor."""
+
+from __future__ import annotations
+
+from packaging.version import Version
+
+from accel_tools.setup import builds
+from accel_tools.setup.hardware import KEPLER, UNNAMED, VOLTA
+from accel_tools.setup.machines import Machine
+from accel_tools.setup.plan import Part, Plan, requirement, with_plugin
+
+__all__ = ["PYTORCH", "by_build"]
+
+_VENDORS_OWN = {
+    "Jetson": "https://forums.developer.nvidia.com/t/pytorch-for-jetson/72048",
+    "AMD": "https://rocm.docs.amd.com/",
+}
+_GFX = "https://rocm.docs.amd.com/projects/install-on-linux/en/latest/"
+_NVIDIA_DRIVER = "https://www.nvidia.com/Download/index.aspx"
+PYTORCH = "https://pytorch.org/get-started/locally/"
+_XPU = "https://pytorch.org/docs/stable/notes/get_start_xpu.html"
+_FOR_CPU = "For the processor alone: accel setup cpu"
+#: Newer ones leave such GPUs alone, by their own message: https://github.com/NixOS/nixos-hardware/issues/1880
+_LAST_DRIVER_WITH_VOLTA = 580
+
+
+def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
+    """Complete the plan for its target; `torch`: the version that it must be, or empty."""
+    if plan.hardware.kind.startswith(("NVIDIA Jetson", "Jetson")):
+        return _jetson(plan._replace(target="NVIDIA GPU", backend="cuda"), torch)
+    is_apple = plan.target == "Apple GPU"
+    if is_apple and not torch and plan.hardware.kind.startswith("macOS 13."):
+        torch = builds.LAST_ON_MACOS_13
+    if unfit := (
+        builds.platform_fits(machine.system, machine.architecture, plan.target)
+        or builds.python_fits(machine.python, torch)
+    ):
+        return plan._replace(unknown=unfit, url=PYTORCH)
+    if plan.target == "NVIDIA GPU":
+        return _nvidia(plan, machine, torch)
+    if plan.target == "AMD GPU":
+        return _amd(plan, machine, torch)
+    if plan.target.startswith("Intel"):
+        return _intel(plan, torch)
+    if is_apple:
+        return _apple(plan, torch)
+    if plan.target != "CPU":
+        return plan._replace(unknown=f"no table says which packages {plan.target} needs", url=PYTORCH)
+    return _processor(plan, machine, torch)
+
+
+def _processor(plan: Plan, machine: Machine, torch: str) -> Plan:
+    if machine.system == "linux":
+        why = "for the processor; PyPI's build would bring gigabytes of CUDA"
+        return _pytorch(plan, torch, builds.Build(builds.CPU, PYTORCH), why)
+    part = Part(requirement(torch), "PyPI's build is for the processor", PYTORCH)
+    return plan._replace(torch=requirement(torch), parts=(part,))
+
+
+def _pytorch(plan: Plan, torch: str, build: builds.Build, why: str) -> Plan:
+    if unfit := builds.python_fits(plan.python, torch or builds.LAST_RELEASE.get(build.name, "")):
+        return plan._replace(unknown=unfit, url=PYTORCH)
+    part = Part(requirement(torch), why, build.source)
+    return plan._replace(torch=requirement(torch), torch_backend=build.name, parts=(part,))
+
+
+def _apple(plan: Plan, torch: str) -> Plan:
+    macos = plan.hardware.kind.removeprefix("macOS ")
+    old = Version(torch or "2.9") <= Version(builds.LAST_ON_MACOS_13)
+    needed = "13" if old else "14"
+    if macos and Version(macos) < Version(needed):
+        what = f"{requirement(torch)} needs macOS {needed} for Apple's GPU, and this is macOS {macos}"
+        return plan._replace(unknown=what, url=PYTORCH, notes=(_FOR_CPU,))
+    last = macos and Version(macos) < Version("14")
+    why = f"the last release with Metal for macOS {macos}" if last else "PyPI's build for macOS has Metal"
+    part = Part(requirement(torch), why, PYTORCH)
+    return with_plugin(plan._replace(torch=requirement(torch), parts=(part,)))
+
+
+def _intel(plan: Plan, torch: str) -> Plan:
+    if intel := plan.hardware.intel:
+        what = f"PyTorch supports Intel's GPUs from Arc and Core Ultra on, and those here are {intel}"
+        named = ("For Arc or Core Ultra: accel setup xpu",) if intel == UNNAMED else ()
+        return plan._replace(unknown=what, url=_XPU, notes=(*named, _FOR_CPU))
+    why = "PyTorch's build for Intel GPUs; it brings its own runtime"
+    return with_plugin(_pytorch(plan, torch, builds.Build("xpu", f"{builds.INDEX}/xpu"), why))
+
+
+def _jetson(plan: Plan, torch: str) -> Plan:
+    kind = plan.hardware.kind
+    if "Thor" not in kind or (torch and Version(torch) < Version("2.9")):
+        what = f"this is a {kind}: NVIDIA's wheels for its JetPack fit, and PyTorch's do not"
+        return plan._replace(unknown=what, url=_VENDORS_OWN["Jetson"])
+    if unfit := builds.python_fits(plan.python, torch):
+        return plan._replace(unknown=unfit, url=PYTORCH)
+    why = f"PyTorch's build {builds.THOR} has code for the GPU of this {kind}"
+    return with_plugin(_pytorch(plan, torch, builds.Build(builds.THOR, builds.THOR_SOURCE), why))
+
+
+def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
+    driver, generation = plan.hardware.nvidia, plan.hardware.generation
+    on_arm = machine.architecture == "aarch64"
+    # For aarch64 the oldest code is sm_80: https://github.com/pytorch/pytorch/pull/163764
+    if generation == KEPLER or (on_arm and generation):
+        wheels = "wheels for aarch64" if on_arm else "wheels"
+        what = f"PyTorch has no {wheels} with code for the GPUs here, from {generation}"
+        return plan._replace(unknown=what, url=PYTORCH)
+    if not driver:
+        in_wsl = plan.hardware.kind == "WSL2"
+        if machine.system == "linux" and not in_wsl:
+            what = "NVIDIA's driver is not loaded, and its version decides which build fits"
+            if generation == VOLTA:
+                what += f"; {_LAST_DRIVER_WITH_VOLTA} is the last for the GPUs here, from {VOLTA}"
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+        what = f"no file {'in WSL2' if in_wsl else 'here'} has the version of NVIDIA's driver"
+        if machine.is_here:
+            return plan._replace(unknown=f"{what}, and nvidia-smi names none", url=_NVIDIA_DRIVER)
+        notes = ("On that machine `accel setup` asks nvidia-smi.",)
+        return plan._replace(unknown=what, url=_NVIDIA_DRIVER, notes=notes)
+    build = builds.for_nvidia(driver, torch, machine.system)
+    if not build.name:
+        what = f"no build of torch {torch} runs on NVIDIA's driver {driver}".replace("  ", " ")
+        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+    if builds.is_retired(build.name):
+        oldest = builds.oldest_driver(machine.system)
+        what = f"torch since 2.6 has no build for NVIDIA's driver {driver}, only for {oldest} and newer"
+        return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+    if last := builds.LAST_RELEASE.get(build.name):
+        old = on_arm and int(build.name[2:]) < int(builds.FIRST_ON_ARM[2:])
+        unfit = "it has no wheels for aarch64" if old else builds.python_fits(machine.python, torch or last)
+        if unfit:
+            what = f"NVIDIA's driver {driver} runs PyTorch's build {build.name} at most: {unfit}"
+            return plan._replace(unknown=what, url=_NVIDIA_DRIVER)
+    why = f"PyTorch's build {build.name} runs on NVIDIA's driver {driver}"
+    if generation == VOLTA and builds.lacks_volta(build.name):
+        if not builds.has(torch, builds.LAST_WITH_VOLTA):
+            what = f"torch {torch} has no build with code for the GPUs here, from {VOLTA}"
+            return plan._replace(unknown=what, url=PYTORCH)
+        build = builds.Build(builds.LAST_WITH_VOLTA, builds.VOLTA_SOURCE)
+        why = f"newer builds have no code for the GPUs here, from {VOLTA}; NVIDIA's driver is {driver}"
+    return with_plugin(_pytorch(plan, torch, build, why))
+
+
+def _amd(plan: Plan, machine: Machine, torch: str) -> Plan:
+    if machine.system == "win32" or plan.hardware.kind == "WSL2":
+        what = "PyTorch has no ROCm wheels for Windows, and AMD has its own for WSL2 and some Radeons"
+        return plan._replace(unknown=what, url=_VENDORS_OWN["AMD"])
+    if not plan.hardware.gfx:
+        what = "the driver amdgpu names no GPU architecture here (/sys/class/kfd), which decides the build"
+        return plan._replace(unknown=what, url=_GFX)
+    found = [(gfx, builds.for_amd(gfx, torch)) for gfx in plan.hardware.gfx]
+    gfx, build = next(((g, b) for g, b in found if b.name), found[0])
+    if not build.name:
+        of_torch = f" of torch {torch}" if torch else ""
+        what = f"PyTorch has no wheels{of_torch} for {', '.join(plan.hardware.gfx)}, by {build.source}"
+        return plan._replace(unknown=what, url=_GFX)
+    without = [other for other, its in found if not its.name]
+    notes = (f"PyTorch has no wheels for {', '.join(without)}, which is here too",) if without else ()
+    why = f"PyTorch's build {build.name} has code for {gfx}"
+    return with_plugin(_pytorch(plan, torch, build, why))._replace(notes=notes)
