@@ -27,19 +27,19 @@ VISION = os.environ.get("ACCEL_RECIPES_VISION", "nowhere")
 
 
 @pytest.fixture(scope="session")
-def ran() -> Callable[..., dict[str, Any]]:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     """`ran("kornia", "acme")`: what that library's program reports; it runs once a device."""
     answers: dict[tuple[str, str], dict[str, Any]] = {}
 
     def run(library: str, device: str) -> dict[str, Any]:
         if (library, device) not in answers:
-            answers[library, device] = _run(library, device)
+            answers[library, device] = _run(library, device, tmp_path_factory.mktemp(library))
         return answers[library, device]
 
     return run
 
 
-def _run(library: str, device: str) -> dict[str, Any]:
+def _run(library: str, device: str, scratch: Path) -> dict[str, Any]:
     home = VISION if library in NEED_TORCHVISION else None
     if not PathFinder.find_spec(library, home and [home]):
         pytest.skip(f"{library} not installed; `./dev recipes` has an environment with it")
@@ -47,6 +47,8 @@ def _run(library: str, device: str) -> dict[str, Any]:
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
+        "YOLO_OFFLINE": "1",
+        "YOLO_CONFIG_DIR": str(scratch),
         "ACCEL_SIMULATE_RANDOM": "host",
     }
     if device != "tpu":  # torch would load TorchTPU, which takes the device type that acme needs

@@ -1,11 +1,13 @@
 """Read a line of text with an EasyOCR reader, find text with CRAFT, and train the recognizer for a step."""
 
+import vision  # noqa: F401 - before the library
+
+# isort: split
 import tempfile
 from pathlib import Path
 
-import vision  # noqa: F401
 import easyocr
-import numpy
+import numpy as np
 import torch
 import yaml
 from easyocr.craft import CRAFT
@@ -17,13 +19,12 @@ SIZES = {"input_channel": 1, "output_channel": 32, "hidden_size": 16}
 
 # A Reader downloads its weights, but for a network of the user.
 with tempfile.TemporaryDirectory() as home:
-    weights = torch.nn.DataParallel(Model(num_class=1 + len(CHARACTERS), **SIZES)).state_dict()
-    weights = {f"module.{name.removeprefix('module.')}": value for name, value in weights.items()}
+    weights = Model(num_class=1 + len(CHARACTERS), **SIZES).state_dict()
+    weights = {f"module.{name}": value for name, value in weights.items()}
     torch.save(weights, Path(home, "small.pth"))
     Path(home, "small.py").write_text("from easyocr.model.vgg_model import Model\n")
-    Path(home, "small.yaml").write_text(
-        yaml.safe_dump({"imgH": 32, "lang_list": ["en"], "character_list": CHARACTERS, "network_params": SIZES})
-    )
+    config = {"imgH": 32, "lang_list": ["en"], "character_list": CHARACTERS, "network_params": SIZES}
+    Path(home, "small.yaml").write_text(yaml.safe_dump(config))
     reader = easyocr.Reader(
         ["en"],
         gpu=str(device()),
@@ -34,10 +35,10 @@ with tempfile.TemporaryDirectory() as home:
         quantize=False,
         verbose=False,
     )
-# torch.nn.DataParallel needs NCCL.
+# DataParallel scatters by CUDA's code.
 if isinstance(reader.recognizer, torch.nn.DataParallel):
     reader.recognizer = reader.recognizer.module
-page = (numpy.random.RandomState(0).rand(32, 64) * 255).astype("uint8")
+page = (np.random.RandomState(0).rand(32, 64) * 255).astype("uint8")
 sure = [confidence for _, _, confidence in reader.recognize(page)]
 
 detector = CRAFT().to(device()).eval()

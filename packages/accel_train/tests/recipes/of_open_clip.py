@@ -1,10 +1,12 @@
 """Compare images with texts by a small CLIP, and train it for a step."""
 
+import vision  # noqa: F401 - before the library
+
+# isort: split
 import json
 import tempfile
 from pathlib import Path
 
-import vision  # noqa: F401
 import open_clip
 import torch
 from given import device, report, step
@@ -21,7 +23,8 @@ with tempfile.TemporaryDirectory() as home:
 
 images = torch.randn(3, 3, 32, 32).to(device())
 texts = open_clip.SimpleTokenizer(context_length=12)(["a dog", "a cat", "two red birds"]).to(device())
-with sdpa_kernel(SDPBackend.MATH):  # TorchTPU's own attention needs Pallas, which XLA's library for the CPU lacks
+# TorchTPU's own attention needs Pallas, which XLA's library for the CPU lacks.
+with sdpa_kernel(SDPBackend.MATH):
     of_images, of_texts, scale = model(images, texts)
 loss = step(model, open_clip.ClipLoss()(of_images, of_texts, scale))
 report(torch.cat([of_images, of_texts]), loss, model)
