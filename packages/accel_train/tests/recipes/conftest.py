@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -27,19 +28,19 @@ VISION = os.environ.get("ACCEL_RECIPES_VISION", "nowhere")
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
+def ran() -> Callable[..., dict[str, Any]]:
     """`ran("kornia", "acme")`: what that library's program reports; it runs once a device."""
     answers: dict[tuple[str, str], dict[str, Any]] = {}
 
     def run(library: str, device: str) -> dict[str, Any]:
         if (library, device) not in answers:
-            answers[library, device] = _run(library, device, tmp_path_factory.mktemp(library))
+            answers[library, device] = _run(library, device)
         return answers[library, device]
 
     return run
 
 
-def _run(library: str, device: str, scratch: Path) -> dict[str, Any]:
+def _run(library: str, device: str) -> dict[str, Any]:
     home = VISION if library in NEED_TORCHVISION else None
     if not PathFinder.find_spec(library, home and [home]):
         pytest.skip(f"{library} not installed; `./dev recipes` has an environment with it")
@@ -48,7 +49,6 @@ def _run(library: str, device: str, scratch: Path) -> dict[str, Any]:
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
         "YOLO_OFFLINE": "1",
-        "YOLO_CONFIG_DIR": str(scratch),
         "ACCEL_SIMULATE_RANDOM": "host",
     }
     if device != "tpu":  # torch would load TorchTPU, which takes the device type that acme needs
@@ -58,14 +58,15 @@ def _run(library: str, device: str, scratch: Path) -> dict[str, Any]:
     if device == "cpu":
         environ["DS_ACCELERATOR"] = "cpu"
     found = (str(Path(sys.executable).with_name("accel")), *DEVICES[device]) if DEVICES[device] else ()
-    done = subprocess.run(
-        [*found, sys.executable, str(HERE / f"of_{library}.py")],
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run(
+            [*found, sys.executable, str(HERE / f"of_{library}.py")],
+            env=environ | {"YOLO_CONFIG_DIR": scratch},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
     assert done.returncode == 0, f"{library} on {device}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
