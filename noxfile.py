@@ -466,7 +466,10 @@ def recipes(session: nox.Session) -> None:
     prepare(session, "test", "example", "recipes", "tpu-real", torch=True, extra=(*libraries, *tpu))
     require(session, "torch", "torch_tpu", "fastatomstruct_xla_cpu", "sklearn")
     require(session, "diffusers", "kornia", "skorch", "torch_geometric", "torchmetrics")
-    env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
+    # The other libraries would import this torchvision, which lacks its C++ beside torch's CPU build.
+    vision = ("torchvision==0.28.0", "timm==1.0.31", "open_clip_torch==3.3.0", "ultralytics==8.4.190")
+    home = in_own_folder(session, "of_vision", *vision, "easyocr==1.7.2")
+    env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None, "ACCEL_RECIPES_VISION": str(home)}
     found = session.posargs or [*SEVERAL, "packages/accel_train/tests/recipes"]
     session.run("python", *PYTEST, *found, env=env)
 
