@@ -20,6 +20,7 @@ MACHINES = [
     for file in sorted(Path(__file__).with_name("machines").glob("*.jsonl"))
     for line in file.read_text("utf-8").splitlines()
 ]
+PAGE = Path(__file__).parents[4] / "docs/howto/setup.md"
 _KEYS = {"architecture", "files", "gfx", "nodes", "nvidia", "nvidia_smi", "pci", "python", "system"}
 
 
@@ -58,6 +59,13 @@ def test_a_line_has_its_source_and_its_facts(line):
 def test_a_thread_appears_twice_only_with_another_machine():
     seen = Counter(json.dumps([line["source"], line["machine"]], sort_keys=True) for line in MACHINES)
     assert max(seen.values()) == 1
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="no pages without the repository")
+def test_the_page_has_the_counts():
+    unknown = sum("unknown" in line["answer"] for line in MACHINES)
+    sentence = f"Of {len(MACHINES)} machines in public bug reports {len(MACHINES) - unknown} get the right"
+    assert f"{sentence} command, {unknown} are rightly unknown" in PAGE.read_text("utf-8")
 
 
 def counts() -> dict[str, Counter[str]]:

@@ -60,7 +60,7 @@ def _range(text: str) -> SpecifierSet:
 
 
 def _enumerated(rows: Sequence[Row]) -> str:
-    wanted = list(dict.fromkeys(row.toolkit for row in rows if row.toolkit))
+    wanted = list(dict.fromkeys(row.toolkit.removeprefix("==") for row in rows if row.toolkit))
     return ", ".join(wanted[:4]) or "none"
 
 
