@@ -23,6 +23,7 @@ import accel_core
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK
+from accel_train.moving import keep_parameters
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -99,6 +100,7 @@ def _accelerate() -> Any:
 
 def _as_chosen(state: Any, ours: Accelerator) -> Any:
     if state.device.type == ours.device().type:
+        keep_parameters(ours)
         return state
     if isinstance(state._shared_state, _State) and state._shared_state.ours is not ours:
         raise IntegrationError(
