@@ -45,7 +45,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     torchrun), it selects this rank's device and starts the process group with the backend's communication
     library. `kwargs` go to `PartialState`, and so to `init_process_group`: `timeout`. Where Accelerate's
     state is there already and says the same device, it is returned as it is. Sets
-    `ACCELERATE_TORCH_DEVICE`, for this process and its children.
+    `ACCELERATE_TORCH_DEVICE`, for this process and its children, and calls `keep_parameters`.
 
     Raises `IntegrationMissingError` without Accelerate, `IntegrationError` where Accelerate has chosen
     another device or cannot be given this one, and what `accel_core.accelerator(name)` raises.
