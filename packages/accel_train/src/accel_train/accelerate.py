@@ -23,6 +23,7 @@ import accel_core
 from accel_core.errors import IntegrationError, IntegrationMissingError
 from accel_train.launch.communication import communication_of
 from accel_train.launch.variables import LOCAL_RANK
+from accel_train.moving import keep_parameters
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
@@ -44,7 +45,7 @@ def partial_state(name: str | None = None, **kwargs: Any) -> Any:
     torchrun), it selects this rank's device and starts the process group with the backend's communication
     library. `kwargs` go to `PartialState`, and so to `init_process_group`: `timeout`. Where Accelerate's
     state is there already and says the same device, it is returned as it is. Sets
-    `ACCELERATE_TORCH_DEVICE`, for this process and its children.
+    `ACCELERATE_TORCH_DEVICE`, for this process and its children, and calls `keep_parameters`.
 
     Raises `IntegrationMissingError` without Accelerate, `IntegrationError` where Accelerate has chosen
     another device or cannot be given this one, and what `accel_core.accelerator(name)` raises.
@@ -99,6 +100,7 @@ def _accelerate() -> Any:
 
 def _as_chosen(state: Any, ours: Accelerator) -> Any:
     if state.device.type == ours.device().type:
+        keep_parameters(ours)
         return state
     if isinstance(state._shared_state, _State) and state._shared_state.ours is not ours:
         raise IntegrationError(

@@ -113,6 +113,37 @@ def trainer(folder: str) -> list[float]:
     return [entry["loss"] for entry in made.state.log_history if "loss" in entry]
 
 
+def tied() -> list[float]:
+    """Train two layers that share their weight with Lightning."""
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+
+    from accel_train.lightning import trainer_options
+
+    losses = []
+
+    class Tied(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.first, self.last = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+            self.last.weight = self.first.weight
+
+        def training_step(self, batch):
+            loss = torch.nn.functional.mse_loss(self.last(self.first(batch).tanh()), batch)
+            losses.append(loss.item())
+            return loss
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.5)
+
+    rows = torch.randn(4 * STEPS, 8, generator=torch.Generator().manual_seed(1))
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = Trainer(**trainer_options(devices=1), max_epochs=1, enable_model_summary=False, **quiet)
+    trainer.fit(Tied(), torch.utils.data.DataLoader(rows, batch_size=4))
+    return losses
+
+
 if __name__ == "__main__":
     answer = globals()[sys.argv[1]](*sys.argv[2:])
     print(json.dumps(answer))

@@ -69,6 +69,13 @@ def test_trainer(tmp_path):
     print(f"\nTrainer: tpu {ours}, cpu {cpu}")
 
 
+def test_lightning_keeps_tied_weights():
+    """TorchTPU's `module.to()` makes new parameters, unless torch swaps them: one weight would become two."""
+    ours, cpu = program("tied"), program("tied", **CPU)
+    assert ours == pytest.approx(cpu, rel=1e-5)
+    assert ours[-1] < ours[0]
+
+
 def test_a_checkpoint_goes_from_cpu_to_tpu_and_back(tmp_path):
     wandering = [loss for more in (CPU, {}, CPU) for loss in program("resumed", tmp_path / "wanders", **more)]
     staying = [loss for _ in range(3) for loss in program("resumed", tmp_path / "stays", **CPU)]

@@ -15,6 +15,7 @@ from accel_core.errors import AccelError, IntegrationError
 from accel_core.probing import import_torch
 from accel_train.compiling import while_training
 from accel_train.launch.communication import communication_of
+from accel_train.moving import keep_parameters
 
 if TYPE_CHECKING:
     import torch
@@ -58,6 +59,7 @@ class AcceleratorMembers:
             )
         if device.index is not None:
             ours.set_device(device.index)
+        keep_parameters(ours)
         if self._compiling is None:
             self._compiling = while_training(ours)
             self._compiling.__enter__()
