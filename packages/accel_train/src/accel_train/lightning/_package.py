@@ -1,0 +1,69 @@
+"""Which of Lightning's packages is used, found out without importing the others."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from types import ModuleType
+
+from accel_core import is_installed
+from accel_core.errors import IntegrationMissingError
+from accel_core.probing import import_torch, installed
+from accel_train.launch.variables import WORLD_SIZE
+
+__all__ = ["lightning_module", "ranks_here", "release"]
+
+#: The same code under two names: the distribution `lightning`, and the older ones that it came from.
+_PACKAGES = {
+    "pytorch": ("lightning.pytorch", "pytorch_lightning"),
+    "fabric": ("lightning.fabric", "lightning_fabric"),
+}
+#: The oldest release that has what ours is built on: `ModelParallelStrategy`, and a way for FSDP's subclasses.
+_OLDEST = "2.3"
+
+
+def lightning_module(kind: str, name: str) -> ModuleType:
+    """Lightning's module `name` (`"strategies"`) for `"pytorch"` or `"fabric"`.
+
+    From the package that this process has imported, else from one that is installed; `lightning` first.
+    Raises `IntegrationMissingError` where there is none, or one that is too old.
+    """
+    package = _package(kind)
+    if not package:
+        raise IntegrationMissingError("Lightning is not installed in this environment: pip install lightning")
+    distribution, version = release(kind)
+    if _is_older(version):
+        raise IntegrationMissingError(
+            f"{distribution} {version} is installed, accel-train needs {_OLDEST} or newer: "
+            f"pip install '{distribution}>={_OLDEST}'"
+        )
+    return importlib.import_module(f"{package}.{name}")
+
+
+def release(kind: str) -> tuple[str, str]:
+    """The distribution that Lightning comes from, and its version; empty for a source tree without one."""
+    distribution = _package(kind).partition(".")[0].replace("_", "-")
+    return distribution, installed.version(distribution) or ""
+
+
+def _package(kind: str) -> str:
+    packages = _PACKAGES[kind]
+    loaded = [package for package in packages if package in sys.modules]
+    return next(iter(loaded or filter(is_installed, packages)), "")
+
+
+def _is_older(version: str) -> bool:
+    from packaging.version import InvalidVersion, Version  # takes longer to import than this module
+
+    try:
+        return Version(version) < Version(_OLDEST)
+    except InvalidVersion:  # a build of somebody's own: taken as it is
+        return False
+
+
+def ranks_here(num_nodes: int) -> int:
+    """How many ranks a launcher started on this host; 0 where Lightning starts them itself."""
+    if not import_torch().distributed.is_torchelastic_launched():
+        return 0
+    return WORLD_SIZE.read(os.environ) // num_nodes
