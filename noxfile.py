@@ -452,12 +452,13 @@ def doors(session: nox.Session) -> None:
     newer = ["transformers==5.20.1", "tokenizers==0.23.3", "huggingface-hub==1.33.0"]
     axolotl = ["--python-version=3.12", "axolotl==0.21.0", "axolotl-contribs-lgpl==0.0.7", *newer]
     axolotl += ["axolotl-contribs-mit==0.0.6", "peft==0.21.2", "trl==1.14.1", "posthog==6.7.11"]
-    axolotl += ["evaluate==0.4.1", "bitsandbytes==0.50.2", "addict", "backoff", "colorama", "distro", "fastcore"]
-    axolotl += ["fire", "termcolor", "wandb"]
+    axolotl += ["evaluate==0.4.1", "bitsandbytes==0.50.2", "addict", "backoff", "colorama", "distro"]
+    axolotl += ["fastcore", "fire", "termcolor", "wandb"]
     # With the newest Lightning that NeMo takes.
     nemo = ["nemo-toolkit==3.0.0", "lightning==2.4.0", "lightning-utilities", "torchmetrics==1.9.0", *newer]
     nemo += ["einops", "onnx", "ml-dtypes", "overrides", "sentencepiece", "strenum", "toml"]
-    nemo += [f"nv-one-logger-{name}==2.3.1" for name in ("core", "training-telemetry", "pytorch-lightning-integration")]
+    logger = ("core", "training-telemetry", "pytorch-lightning-integration")
+    nemo += [f"nv-one-logger-{name}==2.3.1" for name in logger]
     homes = {
         "axolotl": in_own_folder(session, "of_axolotl", *axolotl),
         "nemo": in_own_folder(session, "of_nemo", *nemo),

@@ -1,4 +1,4 @@
-"""A model of NeMo's in Lightning's `Trainer`, by strings as in its configurations: `nemo_model.py OUT JSON`."""
+"""A model of NeMo's in Lightning's `Trainer`, by strings as in its files: `nemo_model.py OUT JSON`."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ out, asked = Path(sys.argv[1]), json.loads(sys.argv[2])
 logging.disable(logging.WARNING)
 if asked["accelerator"] != "cpu":
     register()
-trainer = pl.Trainer(max_epochs=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, **asked)
-exp_manager(trainer, {"exp_dir": str(out / "experiment"), "create_tensorboard_logger": False, "name": "small"})
-cfg = OmegaConf.create(
-    {"train_ds": {"rows": 256, "batch_size": 32}, "optim": {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.98]}}
-)
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+trainer = pl.Trainer(max_epochs=2, **quiet, **asked)
+exp_manager(trainer, {"exp_dir": f"{out}/experiment", "create_tensorboard_logger": False, "name": "small"})
+optimizer = {"name": "adamw", "lr": 0.01, "betas": [0.9, 0.98]}
+cfg = OmegaConf.create({"train_ds": {"rows": 256, "batch_size": 32}, "optim": optimizer})
 model = Model(cfg, trainer)
 torch.manual_seed(2)
 trainer.fit(model)

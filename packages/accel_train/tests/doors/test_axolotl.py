@@ -71,10 +71,8 @@ def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
     def train(*, cpu: bool = False, processes: int = 1, **options: Any) -> Any:
         # Without it Accelerate would have each rank on the CPU train by itself.
         environ = {**ON_THE_CPU, "ACCELERATE_USE_CPU": "true"} if cpu else {}
-        vendor = f"acme:{processes}"
-        return beside(
-            "axolotl", SCRIPT, folder, json.dumps(options), environ=environ, vendor=vendor, processes=processes
-        ).answers
+        how = {"environ": environ, "vendor": f"acme:{processes}", "processes": processes}
+        return beside("axolotl", SCRIPT, folder, json.dumps(options), **how).answers
 
     return train
 

@@ -83,7 +83,7 @@ def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) ->
             "fsdp bf16": FSDP | {"precision": "bf16-mixed"},
             "fsdp2 bf16": FSDP2 | {"precision": "bf16-mixed"},
             "fsdp fp16": FSDP | {"precision": "16-mixed"},
-            "fsdp over a mesh": FSDP | {"mesh": [2, 1]},
+            "fsdp over a mesh": FSDP | {"mesh": [1, 2]},
             "fabric fsdp over a mesh": FSDP | {"mesh": [1, 2], "fabric": True},
             "fsdp by string": {"strategy": "accel_fsdp"},
             "fabric fsdp": FSDP | {"fabric": True},

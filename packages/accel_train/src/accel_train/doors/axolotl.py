@@ -26,7 +26,6 @@ class Arguments(AcceleratorArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()  # type: ignore[misc]
-        assert self.device
         # Else the trainer resets the state (0.21.0, core/trainers/base.py:1038), which ours refuses in ranks.
         self.accelerator_config.use_configured_state = True
 

@@ -17,8 +17,8 @@ from typing import Any, TypedDict
 
 from accel_core.errors import IntegrationError
 from accel_train.lightning import _classes
+from accel_train.lightning._kit import ranks_here
 from accel_train.lightning._members import device_indices
-from accel_train.lightning._package import ranks_here
 
 __all__ = [
     "STRATEGY",
@@ -58,7 +58,7 @@ def accelerator(name: str | None = None) -> Any:
 
     On the CPU it can be all that `Trainer(accelerator=...)` or `Fabric(accelerator=...)` gets. On any other
     device a strategy must go with it: `trainer_options` and `fabric_options` give both. Raises
-    `IntegrationMissingError` without Lightning, and what `accel_core.accelerator(name)` raises.
+    `IntegrationMissingError` without Lightning 2.3 or newer, and what `accel_core.accelerator(name)` raises.
     """
     return _classes.accelerator_class("pytorch", name)()
 

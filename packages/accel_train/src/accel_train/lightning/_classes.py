@@ -10,7 +10,7 @@ import accel_core
 from accel_core import discover
 from accel_core.errors import IntegrationError
 from accel_train.lightning import _members
-from accel_train.lightning._package import lightning_module, release
+from accel_train.lightning._kit import lightning_module, release
 
 __all__ = ["accelerator_class", "classes", "register"]
 

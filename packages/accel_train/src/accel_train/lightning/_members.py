@@ -6,7 +6,6 @@ Nothing here imports Lightning: `_classes` mixes these classes with its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 

@@ -19,7 +19,7 @@ _PACKAGES = {
     "pytorch": ("lightning.pytorch", "pytorch_lightning"),
     "fabric": ("lightning.fabric", "lightning_fabric"),
 }
-#: The oldest release that has what ours is built on: `ModelParallelStrategy`, and a way for FSDP's subclasses.
+#: The oldest release with what ours are built on: `ModelParallelStrategy`, and a way for FSDP's subclasses.
 _OLDEST = "2.3"
 
 
