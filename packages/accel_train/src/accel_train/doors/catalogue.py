@@ -99,7 +99,7 @@ DOORS = (
     ),
     Door(
         "axolotl", "axolotl", "axolotl.plugins", "accel_train.doors.axolotl", ">=0.21,<0.22", "0.21.0",
-        "fp16; what it reduces over ranks by a list of devices, on the CPU (utils/distributed.py:21)",
+        "fp16; its reductions over ranks, whose device is by its list (utils/distributed.py:21)",
         _DOORS, own=("cuda", "mps", "npu"),
     ),
     Door(
