@@ -99,7 +99,7 @@ DOORS = (
     ),
     Door(
         "axolotl", "axolotl", "axolotl.plugins", "accel_train.doors.axolotl", ">=0.21,<0.22", "0.21.0",
-        "fp16; its reductions over ranks, whose device is by its list (utils/distributed.py:21)",
+        "fp16; FSDP, and packing in several ranks (utils/distributed.py:21), were not tried",
         _DOORS, own=("cuda", "mps", "npu"),
     ),
     Door(
