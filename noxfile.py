@@ -429,25 +429,39 @@ def trainers(session: nox.Session) -> None:
     """Train with Lightning, Accelerate, Transformers and TRL on our accelerators."""
     prepare(session, "test", "example", "docs", "trainers", torch=True)
     require(session, "lightning", "pytorch_lightning", "accelerate", "torch", "sklearn")
+    env = {**CLEAN, "ACCEL_OLD_LIGHTNING": str(in_own_folder(session, "old_lightning", "lightning==2.2.5"))}
     if session.posargs:
-        session.run("python", *PYTEST, *session.posargs, env=CLEAN)
+        session.run("python", *PYTEST, *session.posargs, env=env)
         return
     pages = ("README.md", "docs/howto/trainers.md", "docs/howto/hugging-face.md")
     session.run("python", "tools/run_documents.py", *pages, env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
     found = [*SEVERAL, *BY_DAY, "packages/accel_train/tests/trainers", NAMED]
-    measured(session, found, CLEAN, f"--include={ours}")
+    measured(session, found, env, f"--include={ours}")
 
 
 @nox.session
 def doors(session: nox.Session) -> None:
-    """Hold our adapters against released frameworks, and train with verl on a simulated device."""
+    """Hold our adapters against released frameworks; by night also train with them on a simulated device."""
     prepare(session, "test", "doors", torch=True)
     require(session, "torch", "ray", "numba")
     # verl wants an older Transformers than the other sessions have.
     verl = ("verl==0.9.1", "tensordict==0.10.0", "torchdata==0.11.0")
     theirs = ("transformers==5.10.4", "tokenizers==0.22.2", "huggingface-hub==1.33.0", "peft==0.21.2")
+    # axolotl 0.21 asks for Python 3.12, and uses nothing of it; these are its own pins, but for small ones.
+    newer = ["transformers==5.20.1", "tokenizers==0.23.3", "huggingface-hub==1.33.0"]
+    axolotl = ["--python-version=3.12", "axolotl==0.21.0", "axolotl-contribs-lgpl==0.0.7", *newer]
+    axolotl += ["axolotl-contribs-mit==0.0.6", "peft==0.21.2", "trl==1.14.1", "posthog==6.7.11"]
+    axolotl += ["evaluate==0.4.1", "bitsandbytes==0.50.2", "addict", "backoff", "colorama", "distro"]
+    axolotl += ["fastcore", "fire", "termcolor", "wandb"]
+    # With the newest Lightning that NeMo takes.
+    nemo = ["nemo-toolkit==3.0.0", "lightning==2.4.0", "lightning-utilities", "torchmetrics==1.9.0", *newer]
+    nemo += ["einops", "onnx", "ml-dtypes", "overrides", "sentencepiece", "strenum", "toml"]
+    logger = ("core", "training-telemetry", "pytorch-lightning-integration")
+    nemo += [f"nv-one-logger-{name}==2.3.1" for name in logger]
     homes = {
+        "axolotl": in_own_folder(session, "of_axolotl", *axolotl),
+        "nemo": in_own_folder(session, "of_nemo", *nemo),
         "verl": in_own_folder(session, "of_verl", *verl, *theirs),
         "lmcache": in_own_folder(session, "of_lmcache", "lmcache==0.5.6"),
         "bitsandbytes": in_own_folder(session, "of_bitsandbytes", "bitsandbytes==0.50.2"),

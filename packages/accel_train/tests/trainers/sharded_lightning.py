@@ -23,7 +23,7 @@ from lightning_digits import Digits, data, fit
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
-from accel_train.lightning import fabric_options, trainer_options
+from accel_train.lightning import fabric_options, register, trainer_options
 
 RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -44,9 +44,12 @@ def shard(layers: nn.Sequential, mesh: Any) -> nn.Sequential:
     return layers
 
 
-def options(strategy: str, own: bool, fabric: bool, sharded: bool) -> dict[str, Any]:
+def options(strategy: str, own: bool, fabric: bool, sharded: bool, mesh: list[int]) -> dict[str, Any]:
     """The strategy's arguments: an accelerator with a strategy of Lightning's own, or ours."""
     given: dict[str, Any] = {}
+    if strategy == "accel_fsdp":
+        assert "acme" in register()
+        return {"accelerator": "acme", "devices": RANKS, "strategy": strategy}
     if strategy == "fsdp":
         given = {"auto_wrap_policy": {nn.Linear}, "state_dict_type": "sharded" if sharded else "full"}
     elif strategy == "model_parallel":
@@ -56,6 +59,8 @@ def options(strategy: str, own: bool, fabric: bool, sharded: bool) -> dict[str, 
             "save_distributed_checkpoint": sharded,
         }
         given |= {"parallelize_fn": shard} if fabric else {}
+    if mesh:
+        given |= {"device_mesh": tuple(mesh), "sharding_strategy": "HYBRID_SHARD"}
     if not own:
         ours = fabric_options if fabric else trainer_options
         return dict(ours(strategy=strategy, devices=RANKS, **given))
@@ -73,9 +78,10 @@ def train(
     sharded: bool = False,
     resume: str | None = None,
     precision: str = "32-true",
+    mesh: Iterable[int] = (),
 ) -> dict[str, Any]:
     """An epoch, saved to `folder/saved`; with `resume` the second one."""
-    given = {**options(strategy, own, fabric, sharded), "precision": precision}
+    given = {**options(strategy, own, fabric, sharded, list(mesh)), "precision": precision}
     saved = f"{folder}/saved"
     if fabric:
         model = _with_fabric(Fabric(**given), saved, resume)

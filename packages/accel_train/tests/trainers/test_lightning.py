@@ -151,12 +151,27 @@ def test_devices_that_mean_nothing_are_refused(devices: Any) -> None:
         trainer_options("cpu", devices=devices)
 
 
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(accel_core.IntegrationError, match=r"strategy='deepspeed': on cpu.*activate\(\)$"):
+        trainer_options("cpu", strategy="deepspeed")
+
+
+def test_fsdp_on_the_cpu_is_refused_with_what_works() -> None:
+    fabric = Fabric(**fabric_options("cpu", strategy="fsdp"))
+    for start in (fabric.launch, lambda: fit(**trainer_options("cpu", strategy="fsdp"))):
+        with pytest.raises(accel_core.IntegrationError, match=r"FSDP on the CPU.*='model_parallel'"):
+            start()
+
+
 def test_accelerators_travel_to_spawned_processes() -> None:
     found = accelerator("cpu")
     again = pickle.loads(pickle.dumps(found))
     assert type(again) is type(found)
     assert again.ours() is found.ours()
     assert type(copy.deepcopy(found)) is type(found)
+    for options in (trainer_options, fabric_options):
+        strategy = type(options("cpu", strategy="ddp")["strategy"])
+        assert pickle.loads(pickle.dumps(strategy)) is strategy
 
 
 def test_a_name_that_is_no_backend_is_refused_as_elsewhere() -> None:

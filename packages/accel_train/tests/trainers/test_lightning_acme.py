@@ -11,6 +11,10 @@ pytest.importorskip("torch")
 pytest.importorskip("lightning")
 pytest.importorskip("sklearn")
 
+from accel_tests.on_simulated import run_on
+
+from accel_simulated import CannotBuildError
+
 pytestmark = pytest.mark.slow
 
 
@@ -72,6 +76,32 @@ def test_fabric_equals_the_cpu(runs: dict[str, Any]) -> None:
     assert ours.pop("devices") == ["acme:0"]
     assert cpu.pop("devices") == ["cpu"]
     assert ours == cpu
+
+
+NO_SUCH_NUMBERS = """
+import json, warnings
+warnings.simplefilter("ignore")
+from lightning.fabric import Fabric
+from lightning.pytorch import Trainer
+from accel_core.errors import IntegrationError
+from accel_train.lightning import fabric_options, trainer_options
+said = []
+for kind, options in ((Trainer, trainer_options), (Fabric, fabric_options)):
+    try:
+        kind(**options(devices=1), precision="64-true")
+    except IntegrationError as error:
+        said.append(str(error))
+print(json.dumps(said))
+"""
+
+
+def test_numbers_that_the_device_lacks_are_refused_with_those_that_it_has() -> None:
+    try:
+        said = run_on("npu", NO_SUCH_NUMBERS).answer
+    except CannotBuildError as error:
+        pytest.skip(str(error))
+    sentence = "precision='64-true': npu has no such numbers. Use '16-mixed' or 'bf16-mixed', or '32-true'"
+    assert said == [sentence] * 2
 
 
 OLDER_NAME = """

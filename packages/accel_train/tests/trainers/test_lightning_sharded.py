@@ -83,6 +83,9 @@ def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) ->
             "fsdp bf16": FSDP | {"precision": "bf16-mixed"},
             "fsdp2 bf16": FSDP2 | {"precision": "bf16-mixed"},
             "fsdp fp16": FSDP | {"precision": "16-mixed"},
+            "fsdp over a mesh": FSDP | {"mesh": [1, 2]},
+            "fabric fsdp over a mesh": FSDP | {"mesh": [1, 2], "fabric": True},
+            "fsdp by string": {"strategy": "accel_fsdp"},
             "fabric fsdp": FSDP | {"fabric": True},
             "fabric fsdp2": FSDP2 | {"fabric": True},
             "fsdp from cpu 2": FSDP | saved("cpu 2", "ddp"),
@@ -138,6 +141,14 @@ def test_lightnings_own_ddp_and_fsdp2_agree_on_the_cpu(runs: Runs) -> None:
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
 def test_fabric_equals_the_cpus(strategy: str, runs: Runs) -> None:
     assert runs.of("acme 2", f"fabric {strategy}") == runs.of("cpu 2", "fabric ddp")
+
+
+@pytest.mark.parametrize(
+    ("job", "reference"),
+    [("fsdp over a mesh", "ddp"), ("fabric fsdp over a mesh", "fabric ddp"), ("fsdp by string", "ddp")],
+)
+def test_each_way_to_ask_for_fsdp_equals_the_cpus(job: str, reference: str, runs: Runs) -> None:
+    assert runs.of("acme 2", job) == runs.of("cpu 2", reference)
 
 
 def test_mixed_precision_is_the_devices(runs: Runs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,41 @@ def test_a_missing_framework_is_named_with_the_command(code: str, said: str) -> 
     command = [sys.executable, "-S", "-c", ALONE.format(code=code), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"IntegrationMissingError {said}"
+
+
+@pytest.mark.parametrize("call", ["trainer_options('cpu')", "fabric_options('cpu')", "register()"])
+def test_a_lightning_too_old_is_named_with_the_command(call: str) -> None:
+    old = os.environ.get("ACCEL_OLD_LIGHTNING")
+    if not old:
+        pytest.skip("Lightning 2.2.5 lies in a folder that the session trainers makes: ./dev trainers")
+    sources = [str(Path(package.__file__).parents[1]) for package in (accel_core, accel_train)]
+    code = ALONE.format(code=f"from accel_train import lightning; lightning.{call}")
+    command = [sys.executable, "-c", code, *sources]
+    environ = {**os.environ, "PYTHONPATH": old}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environ)
+    assert done.stdout.strip() == (
+        "IntegrationMissingError lightning 2.2.5 is installed, accel-train needs 2.3 or newer: "
+        "pip install 'lightning>=2.3'"
+    )
+
+
+def test_a_lightning_that_lacks_what_ours_need_is_named_with_the_command() -> None:
+    pytest.importorskip("lightning")
+    code = """
+import lightning.pytorch.strategies as strategies
+from accel_core.errors import IntegrationError
+from accel_train.lightning import trainer_options
+del strategies.ModelParallelStrategy
+try:
+    trainer_options("cpu")
+except IntegrationError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (said,) = done.stdout.splitlines()[-1:]
+    assert said.startswith("lightning 2.6")
+    assert "has no attribute 'ModelParallelStrategy'" in said
+    assert said.endswith("this release is not supported. pip install lightning==2.6.6")
 
 
 def test_importing_the_integrations_imports_neither_frameworks_nor_torch() -> None:

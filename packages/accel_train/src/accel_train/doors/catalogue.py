@@ -78,6 +78,11 @@ DOORS = (
         "saved adapters are loaded to the CPU first, by its list of devices (utils/other.py:144)",
         _TRAINERS, own=("cuda", "mps", "mlu", "xpu", "npu"),
     ),
+    Door(
+        "NeMo", "nemo-toolkit", "", "accel_train.lightning", ">=3.0,<3.1", "3.0.0",
+        "restore_from loads to the CPU first (core/connectors/save_restore_connector.py:136)",
+        _DOORS, own=("cuda",),
+    ),
     # These load their adapter by an entry point of ours.
     Door(
         "torch.compile", "torch", "torch_dynamo_backends", "accel_train.doors.dynamo", ">=2.6", "2.13.0",
@@ -91,6 +96,11 @@ DOORS = (
         "verl", "verl", "verl.plugins", "accel_train.doors.verl", ">=0.9,<0.10", "0.9.1",
         "PPO counts Ray's GPU and NPU alone (single_controller/ray/base.py:230)",
         _DOORS, own=("cuda", "npu"),
+    ),
+    Door(
+        "axolotl", "axolotl", "axolotl.plugins", "accel_train.doors.axolotl", ">=0.21,<0.22", "0.21.0",
+        "fp16; FSDP, and packing in several ranks (utils/distributed.py:21), were not tried",
+        _DOORS, own=("cuda", "mps", "npu"),
     ),
     Door(
         "LMCache", "lmcache", "lmcache.device_plugins", "accel_train.doors.lmcache", ">=0.5,<0.6", "0.5.6",
@@ -113,16 +123,6 @@ DOORS = (
         "SGLang", "sglang", "sglang.srt.platforms", "", "", "0.5.23",
         "a vendor writes its platform: 5 of 20 members take effect (srt/platforms/device_mixin.py:160)",
         _DOORS, own=("cuda", "xpu", "hpu", "npu"),
-    ),
-    Door(
-        "axolotl", "axolotl", "axolotl.plugins", "", "", "0.21.0",
-        "no adapter: a list of its own places the model (utils/config/__init__.py:129)",
-        _DOORS, own=("cuda", "mps", "npu"),
-    ),
-    Door(
-        "NeMo", "nemo-toolkit", "", "", "", "3.0.0",
-        "no entry points, nor does Lightning have them: call accel_train.lightning.register() first",
-        _DOORS, own=("cuda",),
     ),
     Door(
         "LitGPT", "litgpt", "", "", "", "0.5.13",

@@ -16,7 +16,8 @@ from __future__ import annotations
 from typing import Any, TypedDict
 
 from accel_core.errors import IntegrationError
-from accel_train.lightning import _kit
+from accel_train.lightning import _classes
+from accel_train.lightning._kit import ranks_here
 from accel_train.lightning._members import device_indices
 
 __all__ = [
@@ -35,7 +36,7 @@ STRATEGY = "accel"
 STRATEGY_DDP = "accel_ddp"
 STRATEGY_FSDP = "accel_fsdp"
 #: Our classes by the names that Lightning's strategies have.
-_CLASSES = {"ddp": "DataParallel", "fsdp": "FullySharded", "model_parallel": "ModelParallel"}
+_STRATEGIES = {"ddp": "DataParallel", "fsdp": "FullySharded", "model_parallel": "ModelParallel"}
 _NO_STRATEGY = (
     "strategy={strategy!r}: on {ours} Lightning trains with auto, ddp, fsdp or model_parallel. Its "
     "deepspeed is for CUDA alone: use DeepSpeed itself, after accel_train.deepspeed.activate()"
@@ -57,9 +58,9 @@ def accelerator(name: str | None = None) -> Any:
 
     On the CPU it can be all that `Trainer(accelerator=...)` or `Fabric(accelerator=...)` gets. On any other
     device a strategy must go with it: `trainer_options` and `fabric_options` give both. Raises
-    `IntegrationMissingError` without Lightning, and what `accel_core.accelerator(name)` raises.
+    `IntegrationMissingError` without Lightning 2.3 or newer, and what `accel_core.accelerator(name)` raises.
     """
-    return _kit.accelerator_class("pytorch", name)()
+    return _classes.accelerator_class("pytorch", name)()
 
 
 def trainer_options(
@@ -103,7 +104,7 @@ def register() -> list[str]:
     Lightning has no discovery of accelerators, so this must be called before the `Trainer` is made.
     """
     ours = {STRATEGY: "SingleDevice", STRATEGY_DDP: "DataParallel", STRATEGY_FSDP: "FullySharded"}
-    return _kit.register(ours)
+    return _classes.register(ours)
 
 
 def _options(
@@ -114,18 +115,18 @@ def _options(
     strategy: str,
     options: dict[str, Any],
 ) -> LightningOptions:
-    ours = _kit.accelerator_class(kind, name)
+    ours = _classes.accelerator_class(kind, name)
     if devices == "auto":
-        devices = _kit.ranks_here(num_nodes) or ours.auto_device_count()
+        devices = ranks_here(num_nodes) or ours.auto_device_count()
     indices = device_indices(ours.ours(), devices)
     single = strategy == "auto" and len(indices) == num_nodes == 1
     chosen = "ddp" if strategy == "auto" else strategy
-    if chosen not in _CLASSES:
+    if chosen not in _STRATEGIES:
         raise IntegrationError(_NO_STRATEGY.format(strategy=strategy, ours=ours.backend_name))
-    classes = _kit.classes(kind)
+    classes = _classes.classes(kind)
     return {
         "accelerator": ours(),
-        "strategy": classes.SingleDevice() if single else getattr(classes, _CLASSES[chosen])(**options),
+        "strategy": classes.SingleDevice() if single else getattr(classes, _STRATEGIES[chosen])(**options),
         "devices": ours.parse_devices(devices),
         "num_nodes": num_nodes,
     }

@@ -1,14 +1,13 @@
 """Members of our Lightning accelerators and strategies, for any of Lightning's packages.
 
-Nothing here imports Lightning: `_pytorch` and `_fabric` mix these classes with its own.
+Nothing here imports Lightning: `_classes` mixes these classes with its own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import accel_core
 from accel_core.errors import AccelError, IntegrationError
@@ -23,11 +22,21 @@ if TYPE_CHECKING:
     from accel_core import Accelerator
 
 __all__ = [
-    "AcceleratorMembers", "FullyShardedMembers", "ProcessesMembers", "ShardedPrecisionMembers",
+    "AcceleratorMembers", "FullyShardedMembers", "Names", "ProcessesMembers", "ShardedPrecisionMembers",
     "SingleDeviceMembers", "device_indices", "for_our_device",
 ]  # fmt: skip
 
 _NEXT = "Use Trainer(**accel_train.lightning.trainer_options()), or fabric_options for Fabric."
+
+
+class Names(NamedTuple):
+    """Lightning's names of a strategy's members, which differ between its `Trainer` and its `Fabric`."""
+
+    precision: str
+    set_ranks: str
+    reduce: str
+    device_ids: str
+    fsdp_options: str
 
 
 class AcceleratorMembers:
@@ -181,24 +190,25 @@ class SingleDeviceMembers:
 class ProcessesMembers:
     """A process per device, over the accelerator's communication backend."""
 
+    names: ClassVar[Names]
     accelerator: Any
     root_device: torch.device
 
     def setup_environment(self) -> None:
         """Select the device and start the process group."""
-        self._set_ranks()
+        getattr(self, self.names.set_ranks)()
         _start_process_group(self)
         super().setup_environment()  # type: ignore[misc]
 
-    def _set_ranks(self) -> None:
-        raise NotImplementedError
-
-    def _device_ids(self) -> list[int] | None:
+    def device_ids(self) -> list[int] | None:
+        """Give the `device_ids` for DistributedDataParallel."""
         # Given device ids, Lightning opens a CUDA stream, whatever the device; DDP itself needs none.
         return [self.root_device.index or 0] if self.root_device.type == "cuda" else None
 
-    def _reduced(self, reduce: Callable[..., Any], tensor: Any, group: Any, reduce_op: Any) -> Any:
+    def averaged(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """The tensor reduced over all processes; what is no tensor is returned as it is."""
         # Lightning takes gloo alone to lack averages (of whole numbers too); others lack them as well.
+        reduce = getattr(super(), self.names.reduce)
         torch = import_torch()
         if (
             str(reduce_op).lower() not in ("mean", "avg")
@@ -215,7 +225,7 @@ class ProcessesMembers:
 
 
 class FullyShardedMembers(ProcessesMembers):
-    """FullyShardedDataParallel over the accelerator's communication backend."""
+    """A process per device, with FullyShardedDataParallel; Lightning refuses its own class but on CUDA."""
 
     def setup_environment(self) -> None:
         """Select the device, start the process group, and make the mesh that was asked for."""
@@ -224,15 +234,12 @@ class FullyShardedMembers(ProcessesMembers):
                 "FSDP on the CPU: torch's FullyShardedDataParallel needs another device. Use "
                 "strategy='model_parallel' with fully_shard, or strategy='ddp'"
             )
-        options = self._fsdp_options()
+        options = getattr(self, self.names.fsdp_options)
         mesh = options.pop("device_mesh", None)  # of numbers Lightning would make one of CUDA's
         super().setup_environment()
         if mesh is not None:
             make = import_torch().distributed.device_mesh.init_device_mesh
             options["device_mesh"] = make(self.root_device.type, mesh) if isinstance(mesh, tuple) else mesh
-
-    def _fsdp_options(self) -> dict[str, Any]:
-        raise NotImplementedError
 
 
 class ShardedPrecisionMembers:

@@ -1,0 +1,67 @@
+"""axolotl: its trainer's arguments with our mixin, and its model on the chosen accelerator.
+
+axolotl makes the plugins that entry points of group `axolotl.plugins` name, before it reads a configuration.
+Ours stands aside where axolotl knows the device itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cached_property
+from typing import Any
+
+import accel_core
+from accel_train.accelerate import partial_state
+from accel_train.doors._warned import warned
+from accel_train.transformers import AcceleratorArguments
+
+__all__ = ["Arguments", "Members"]
+
+#: Device types that axolotl 0.21.0 places models on by itself (utils/config/__init__.py:129).
+_OWN = ("cpu", "cuda", "mps", "npu")
+
+
+class Arguments(AcceleratorArguments):
+    """The arguments' mixin, whose state of Accelerate's survives axolotl's trainer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[misc]
+        # Else the trainer resets the state (0.21.0, core/trainers/base.py:1038), which ours refuses in ranks.
+        self.accelerator_config.use_configured_state = True
+
+
+class Members:
+    """axolotl's `BasePlugin` for any accelerator; what it has a default for stays axolotl's."""
+
+    @cached_property
+    def ours(self) -> accel_core.Accelerator | None:
+        """The accelerator for axolotl; `None` for a device that it knows, and on an error, with a warning."""
+        with warned("axolotl", "See why: accel why"):
+            chosen = accel_core.get_accelerator()
+            return None if chosen.device_type in _OWN else chosen
+        return None
+
+    def get_training_args_mixin(self) -> str | None:
+        """The mixin that gives Transformers' arguments our device, by name."""
+        return f"{__name__}.{Arguments.__name__}" if self.ours else None
+
+    def register(self, cfg: Any) -> None:
+        """Make Accelerate's state, which axolotl asks early, and say where the model is loaded."""
+        if self.ours is None:
+            return
+        device = str(partial_state().device)
+        cfg["device_map"] = cfg.get("device_map") or {"": device}
+        if cfg.get("bf16", "auto") == "auto" and not cfg.get("fp16"):  # else by a list of vendors: fp16
+            cfg["bf16"] = self.ours.is_bf16_supported()
+
+    def pre_model_load(self, cfg: Any) -> None:
+        """Say the device that axolotl's callbacks take: it has chosen the CPU by then."""
+        if self.ours is not None:
+            cfg.device = str(partial_state().device)
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Plugin":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    base = importlib.import_module("axolotl.integrations.base").BasePlugin
+    return type("AccelPlugin", (Members, base), {})

@@ -1,0 +1,124 @@
+"""Our accelerator and strategies on top of Lightning's: its `Trainer`'s, or its `Fabric`'s."""
+
+from __future__ import annotations
+
+import functools
+from types import SimpleNamespace
+from typing import Any
+
+import accel_core
+from accel_core import discover
+from accel_core.errors import IntegrationError
+from accel_train.lightning import _members
+from accel_train.lightning._kit import lightning_module, release
+
+__all__ = ["accelerator_class", "classes", "register"]
+
+#: The release that our tests run on.
+_TESTED = "2.6.6"
+#: Lightning's names of the members that its two packages call differently.
+_NAMES = {
+    "pytorch": _members.Names(
+        "precision_plugin", "set_world_ranks", "reduce", "determine_ddp_device_ids", "kwargs"
+    ),
+    "fabric": _members.Names(
+        "precision", "_set_world_ranks", "all_reduce", "_determine_ddp_device_ids", "_fsdp_kwargs"
+    ),
+}
+
+
+@functools.cache
+def classes(kind: str) -> Any:
+    """The accelerator and the strategies for `"pytorch"` or `"fabric"`, by name. Imports Lightning.
+
+    Raises `IntegrationMissingError` without Lightning, or with one that is too old; `IntegrationError` for a
+    release that lacks what ours are built on.
+    """
+    try:
+        return SimpleNamespace(**{each.__name__: each for each in _made(kind)})
+    except AttributeError as error:
+        distribution, version = release(kind)
+        raise IntegrationError(
+            f"{distribution} {version} does not have what accel-train builds on ({error}): this release is "
+            f"not supported. pip install {distribution}=={_TESTED}"
+        ) from error
+
+
+def _made(kind: str) -> list[Any]:
+    strategies: Any = lightning_module(kind, "strategies")
+    names = _NAMES[kind]
+
+    def made(name: str, members: Any, theirs: Any, **own: Any) -> Any:
+        # pickle finds the class by these two names: below, and in __getattr__.
+        place = {"__module__": __name__, "__qualname__": f"{kind}.{name}", "__doc__": members.__doc__}
+        return type(name, (members, theirs), {**place, **own})
+
+    def strategy(name: str, members: Any, theirs: Any, sharded: Any = None) -> Any:
+        precision = _members.for_our_device(getattr(theirs, names.precision), sharded)
+        own: dict[str, Any] = {names.precision: precision}
+        if issubclass(members, _members.ProcessesMembers):
+            own |= {"names": names, names.reduce: members.averaged, names.device_ids: members.device_ids}
+        return made(name, members, theirs, **own)
+
+    def reduce(accelerator: Any) -> tuple[Any, tuple[str, str]]:
+        return unpickled, (kind, accelerator.backend_name)
+
+    base = lightning_module(kind, "accelerators").Accelerator
+    precision = lightning_module(kind, "plugins.precision").FSDPPrecision
+    sharded = made("ShardedPrecision", _members.ShardedPrecisionMembers, precision)
+    return [
+        sharded,
+        made("AccelAccelerator", _members.AcceleratorMembers, base, __reduce__=reduce),
+        strategy("SingleDevice", _members.SingleDeviceMembers, strategies.SingleDeviceStrategy),
+        strategy("DataParallel", _members.ProcessesMembers, strategies.DDPStrategy),
+        strategy("FullySharded", _members.FullyShardedMembers, strategies.FSDPStrategy, sharded),
+        strategy("ModelParallel", _members.ProcessesMembers, strategies.ModelParallelStrategy),
+    ]
+
+
+def accelerator_class(kind: str, name: str | None) -> Any:
+    """The Lightning class for a backend; raises unless the backend can be used."""
+    classes(kind)  # without Lightning nothing else matters
+    chosen = accel_core.get_accelerator() if name is None else accel_core.accelerator(name)
+    return _class_of(kind, chosen.name if name is None else name.strip().lower())
+
+
+@functools.cache
+def _class_of(kind: str, name: str) -> Any:
+    base = classes(kind).AccelAccelerator
+    return type(f"AccelAccelerator[{name}]", (base,), {"backend_name": name, "__module__": __name__})
+
+
+def unpickled(kind: str, name: str) -> Any:
+    """An accelerator that was pickled: Lightning hands its own to the processes that it spawns."""
+    return _class_of(kind, name)()
+
+
+def register(strategies: dict[str, str]) -> list[str]:
+    """Put our accelerators and strategies into the registries of Lightning's `Trainer`, and of its Fabric.
+
+    `strategies` are our classes by the names that they get.
+    """
+    names = sorted({candidate.name for candidate in discover() if candidate.name})
+    added = set()
+    for kind, of_accelerators, of_strategies in (
+        ("pytorch", "AcceleratorRegistry", "StrategyRegistry"),
+        ("fabric", "ACCELERATOR_REGISTRY", "STRATEGY_REGISTRY"),
+    ):
+        registry = getattr(lightning_module(kind, "accelerators"), of_accelerators)
+        for name in names:
+            if name not in registry:
+                _class_of(kind, name).register_accelerators(registry)
+            if registry[name]["accelerator"] is _class_of(kind, name):
+                added.add(name)
+        registry = getattr(lightning_module(kind, "strategies"), of_strategies)
+        for name, class_name in strategies.items():
+            strategy = getattr(classes(kind), class_name)
+            registry.register(name, strategy, description=f"accel_core: {strategy.__doc__}", override=True)
+    return sorted(added)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return classes(name)

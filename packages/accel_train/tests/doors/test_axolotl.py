@@ -1,0 +1,97 @@
+"""axolotl on `acme`: its plugin manager loads ours by itself, and its trainings equal those on the CPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).parent / "axolotl_sft.py"
+PLUGIN = "accel_train.doors.axolotl.Plugin"
+MANAGER = """
+import json, warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    from axolotl.integrations.base import PluginManager
+    manager, cfg = PluginManager.get_instance(), {}
+    ours = manager.plugins["accel_train.doors.axolotl.Plugin"]
+    ours.register(cfg)
+    mixins = manager.get_training_args_mixin()
+said = [str(one.message) for one in seen if "axolotl does not get" in str(one.message)]
+print()
+print(json.dumps({"class": type(ours).__name__, "mixins": mixins, "cfg": cfg, "said": said}))
+"""
+ON_THE_CPU = {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+
+def test_its_plugin_manager_loads_ours(beside: Callable[..., Any]) -> None:
+    assert beside("axolotl", MANAGER).answer == {
+        "class": "AccelPlugin",
+        "mixins": ["accel_train.doors.axolotl.Arguments"],
+        "cfg": {"device_map": {"": "acme:0"}, "bf16": True},
+        "said": [],
+    }
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("named", ["cpu", "nothing"])
+def test_without_our_accelerator_axolotl_goes_on(named: str, beside: Callable[..., Any]) -> None:
+    answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": named}).answer
+    said = [one.partition(" DS_ACCELERATOR=")[0] for one in answer.pop("said")]
+    assert answer == {"class": "AccelPlugin", "mixins": [], "cfg": {}}
+    failed = ["axolotl does not get accel's accelerator: BackendNotFoundError:"]
+    assert said == (failed if named == "nothing" else [])
+
+
+def test_it_stands_aside_for_a_device_of_axolotls(beside: Callable[..., Any]) -> None:
+    code = """
+import json, accel_core
+from accel_train.doors.axolotl import Members
+members, cfg = Members(), {}
+members.register(cfg), members.pre_model_load(cfg)
+print()
+print(json.dumps([accel_core.get_accelerator().name, members.get_training_args_mixin(), cfg]))
+"""
+    assert beside("axolotl", code, vendor="npu").answer == ["npu", None, {}]
+
+
+@pytest.fixture(scope="module")
+def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """`trained(processes=2, bf16=False)`: what each rank saw."""
+    folder = tmp_path_factory.mktemp("axolotl")
+    beside("axolotl", SCRIPT, folder, "make")
+
+    def train(*, cpu: bool = False, processes: int = 1, **options: Any) -> Any:
+        # Without it Accelerate would have each rank on the CPU train by itself.
+        environ = {**ON_THE_CPU, "ACCELERATE_USE_CPU": "true"} if cpu else {}
+        how = {"environ": environ, "vendor": f"acme:{processes}", "processes": processes}
+        return beside("axolotl", SCRIPT, folder, json.dumps(options), **how).answers
+
+    return train
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_fine_tuning_equals_the_cpus(ranks: int, trained: Callable[..., Any]) -> None:
+    plain = {"bf16": False, "fp16": False}
+    on_cpu = trained(cpu=True, processes=ranks, **plain)
+    on_acme = trained(processes=ranks, **plain)
+    assert [answer["devices"] for answer in on_acme] == [[f"acme:{rank}"] for rank in range(ranks)]
+    assert [answer["trained"] for answer in on_acme] == [answer["trained"] for answer in on_cpu]
+    losses = [loss for loss, _ in on_acme[0]["trained"]]
+    assert len(losses) == 16
+    assert losses[-1] < losses[0] - 1
+
+
+@pytest.mark.nightly
+def test_automatic_bfloat16_is_the_devices(trained: Callable[..., Any]) -> None:
+    (answer,) = trained()
+    assert answer["dtype"] == "torch.bfloat16"
+    assert answer["trained"][-1][0] < answer["trained"][0][0] - 1

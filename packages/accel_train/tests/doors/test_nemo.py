@@ -1,0 +1,45 @@
+"""NeMo on `acme`, after `register()`: its model trains as on Lightning's own CPU accelerator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
+
+SCRIPT = Path(__file__).parent / "nemo_model.py"
+#: The backend of a device that torch reports and no plugin here knows.
+ACME = {"accelerator": "generic", "strategy": "accel", "devices": 1}
+
+
+@pytest.fixture(scope="module")
+def trained(beside: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """`trained(accelerator="cpu", devices=1)`: what each rank saw."""
+
+    def train(**asked: Any) -> Any:
+        out = tmp_path_factory.mktemp("nemo")
+        environ = {"ACCEL_SIMULATE_RANDOM": "host"}  # dropout draws from the host's generator, as on the CPU
+        if asked["accelerator"] == "cpu":
+            environ |= {"DS_ACCELERATOR": "cpu", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        beside("nemo", SCRIPT, out, json.dumps(asked), vendor="acme:2", environ=environ)
+        return [json.loads(file.read_text()) for file in sorted(out.glob("*.json"))]
+
+    return train
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_model_trains_as_on_the_cpu(ranks: int, trained: Callable[..., Any]) -> None:
+    several = {"devices": ranks, **({"strategy": "accel_ddp"} if ranks == 2 else {})}
+    ours = trained(**{**ACME, **several})
+    own = trained(accelerator="cpu", devices=ranks, **({"strategy": "ddp"} if ranks == 2 else {}))
+    assert [answer.pop("devices") for answer in ours] == [[f"acme:{rank}"] for rank in range(ranks)]
+    assert [answer.pop("devices") for answer in own] == [["cpu"]] * ranks
+    assert ours == own
+    assert ours[0]["saved"] == ["small.nemo"]
+    assert ours[0]["losses"][-1] < ours[0]["losses"][0] / 2
