@@ -42,4 +42,5 @@ def test_a_model_trains_as_on_the_cpu(ranks: int, trained: Callable[..., Any]) -
     assert [answer.pop("devices") for answer in own] == [["cpu"]] * ranks
     assert ours == own
     assert ours[0]["saved"] == ["small.nemo"]
-    assert ours[0]["losses"][-1] < ours[0]["losses"][0] / 2
+    losses = ours[0]["losses"]
+    assert sum(losses[-4:]) < sum(losses[:4])
