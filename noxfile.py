@@ -316,7 +316,7 @@ def simulated(session: nox.Session) -> None:
         env=CLEAN,
     )
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
-    measured(session, [*SEVERAL, staged], CLEAN, f"--include={STAGING}/*", "--fail-under=85")
+    measured(session, [*SEVERAL, *BY_DAY, staged], CLEAN, f"--include={STAGING}/*", "--fail-under=85")
 
 
 @nox.session(venv_backend="shared")
@@ -334,7 +334,7 @@ def npu_real(session: nox.Session) -> None:
     require(session, "torch_npu", "torch", "deepspeed", "sklearn")
     # The sessions see torch; whether it loads torch_npu by itself is what some of these tests are about.
     env = {**CLEAN, "TORCH_DEVICE_BACKEND_AUTOLOAD": None}
-    found = session.posargs or [*SEVERAL, "plugins/accel_npu/tests/real"]
+    found = session.posargs or [*SEVERAL, *BY_DAY, "plugins/accel_npu/tests/real"]
     session.run("python", *PYTEST, *found, env=env)
 
 
@@ -397,7 +397,8 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={TRAIN}/deepspeed/*")
+    found = ["-n", WORKERS, "--dist", "loadgroup", *BY_DAY, *own]
+    measured(session, found, env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
     pages = (
         "README.md",

@@ -15,9 +15,9 @@ from accel_tests.cards import SIMULATED, require_as_recorded, run_simulated
 pytestmark = pytest.mark.slow
 
 
-#: Plugins that hold little beside their declaration: what breaks them breaks another's card too; and npu's,
-#: which runs by day on the real torch_npu.
-BY_NIGHT = ("mlu", "sdaa", "supa", "klxpu", "npu")
+#: By day a device that torch knows, one that it does not, and one with less than a GPU: what breaks a plugin
+#: breaks these cards or its own tests.
+BY_NIGHT = tuple(name for name in SIMULATED if name not in ("cuda", "acme", "plain"))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
 
 CHECKS = "simulated_checks.staged"
+#: Devices, and the ranks that meet; three by night.
+GROUPS = [("plain", 2), pytest.param("plain", 3, marks=pytest.mark.nightly), ("acme", 2)]
 
 
-@pytest.mark.parametrize(("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)])
+@pytest.mark.parametrize(("vendor", "processes"), GROUPS)
 @pytest.mark.parametrize("check", [":every_collective", "_reductions:reductions"])
 def test_equals_gloo(check: str, vendor: str, processes: int, simulated: Callable[..., Any]) -> None:
     run = simulated(vendor, f"{CHECKS}{check}", vendor, processes=processes, timeout=300)
@@ -55,7 +57,7 @@ def test_what_cannot_be_done_is_said_before_it_is_begun(
         )
 
 
-@pytest.mark.parametrize(("vendor", "processes"), [("plain", 2), ("plain", 3), ("acme", 2)])
+@pytest.mark.parametrize(("vendor", "processes"), GROUPS)
 def test_data_parallel_training_equals_the_cpu(
     vendor: str, processes: int, simulated: Callable[..., Any]
 ) -> None:

@@ -10,7 +10,7 @@ from accel_tests.cards import on_record, require_as_recorded, run_processor
 
 import accel_core
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 #: Claimed where the processor computes in float16.
 OF_FLOAT16 = "compute.arithmetic.scaled_losses"

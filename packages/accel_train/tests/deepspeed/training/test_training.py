@@ -16,7 +16,8 @@ pytest.importorskip("sklearn")
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
 from ds_training.runs import BACKENDS, PATCHED, RANKS, Trainings
 
-pytestmark = pytest.mark.slow
+# One process compiles DeepSpeed's operators and trains; else another one waits for it.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deepspeeds operators")]
 
 Record = Callable[[str, str, str], None]
 #: By day one device; the CPU, and one with less than a GPU, by night.
