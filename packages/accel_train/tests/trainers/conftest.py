@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from accel_tests.children import UNTRACED
@@ -34,6 +36,13 @@ import runpy, sys
 sys.argv[1:1] = ["--standalone", "--nproc-per-node", "2"]
 runpy.run_module("torch.distributed.run", run_name="__main__")
 """
+
+
+@pytest.fixture(autouse=True)
+def environment_as_it_was() -> Iterator[None]:
+    """Lightning leaves a rank's variables behind in its process, even where a training is refused."""
+    with patch.dict(os.environ):
+        yield
 
 
 @pytest.fixture(scope="session")
