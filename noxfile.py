@@ -397,8 +397,7 @@ def deepspeed(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    found = ["-n", WORKERS, "--dist", "loadgroup", *BY_DAY, *own]
-    measured(session, found, env, f"--include={TRAIN}/deepspeed/*")
+    measured(session, [*SEVERAL, *BY_DAY, *own], env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
     pages = (
         "README.md",

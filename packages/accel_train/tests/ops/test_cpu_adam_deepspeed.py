@@ -18,10 +18,7 @@ from accel_train.ops import compiler
 from accel_train.ops.cpu_adam import CPUAdam, CPUAdamBuilder
 
 WHY_NOT = compiler.fault(compiler.Language.CXX) or ("" if shutil.which("ninja") else "ninja is not on PATH")
-pytestmark = [
-    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT),
-    pytest.mark.xdist_group("deepspeeds operators"),
-]
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from accel_tests import deepspeeds_compiler
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deepspeeds operators")]
+pytestmark = pytest.mark.slow
 
 #: What DeepSpeed's operators answer to each call: an error's name and text, or what is left of the weights.
 CODE = """

@@ -16,8 +16,7 @@ pytest.importorskip("sklearn")
 from ds_training.configurations import CONFIGURATIONS, SAVED_AT, STEPS
 from ds_training.runs import BACKENDS, PATCHED, RANKS, Trainings
 
-# One process compiles DeepSpeed's operators and trains; else another one waits for it.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("deepspeeds operators")]
+pytestmark = pytest.mark.slow
 
 Record = Callable[[str, str, str], None]
 #: By day one device; the CPU, and one with less than a GPU, by night.
