@@ -199,6 +199,11 @@ def test_an_accelerator_that_nobody_knows_is_named(planned_for):
     assert planned_for({"pci": [H100], "nvidia": "580.65.06"}).notes == ()
 
 
+def test_the_processor_of_a_jetson_takes_the_processors_build(planned_for):
+    found = planned_for({"files": {"/proc/device-tree/model": "NVIDIA Jetson AGX Orin"}}, "cpu")
+    assert (found.target, found.torch_backend, found.unknown) == ("CPU", "cpu", "")
+
+
 def test_an_old_torch_runs_on_an_old_glibc(planned_for):
     assert planned_for({"glibc": "2.17"}, torch="2.6.0").torch == "torch==2.6.0"
 

@@ -26,8 +26,8 @@ _LAST_DRIVER_WITH_VOLTA = 580
 
 def by_build(plan: Plan, machine: Machine, torch: str) -> Plan:
     """Complete the plan for its target; `torch`: the version that it must be, or empty."""
-    if plan.hardware.kind.startswith(("NVIDIA Jetson", "Jetson")):
-        return _jetson(plan._replace(target="NVIDIA GPU", backend="cuda"), torch)
+    if plan.target == "NVIDIA GPU" and "Jetson" in plan.hardware.kind:
+        return _jetson(plan, torch)
     is_apple = plan.target == "Apple GPU"
     if is_apple and not torch and plan.hardware.kind.startswith("macOS 13."):
         torch = builds.LAST_ON_MACOS_13

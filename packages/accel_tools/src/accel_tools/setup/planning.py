@@ -34,6 +34,8 @@ def planned(machine: Machine, name: str = "", torch: str = "", python: str = "")
     tables, problems = recipes()
     of_name = [p for p in hardware.present if not name or p.backend == name]
     here = of_name[0] if of_name else Present(_label(name), name, "") if name not in ("", "cpu") else None
+    if "Jetson" in hardware.kind and name in ("", "cuda"):  # its GPU is on no bus
+        here = Present("NVIDIA GPU", "cuda", hardware.kind)
     if name == "xpu" and hardware.intel == UNNAMED:
         hardware = hardware._replace(intel="")
     plan = _for(machine, hardware, here, tables, torch)
@@ -82,8 +84,7 @@ def _for(
     plan = Plan(hardware, target, backend, machine.python)
     if unfit := _unfit(machine, torch):
         return plan._replace(unknown=unfit, url=PYTORCH)
-    is_jetson = "Jetson" in hardware.kind
-    if not is_jetson and backend in tables and target not in ("NVIDIA GPU", "AMD GPU"):
+    if backend in tables and target not in ("NVIDIA GPU", "AMD GPU"):
         return by_table(plan, tables[backend], machine, torch)
     return by_build(plan, machine, torch)
 
