@@ -1,7 +1,7 @@
 """The printed commands for Ascend, TPU and Rebellions: uv resolves each from the registry, wheels alone.
 
-Where PyTorch's index cannot be reached, empty wheels with torch's names stand for it, and PyPI says whether
-torch has that release. So the vendor's packages are always the real ones.
+Where PyTorch's index cannot be reached, empty wheels with torch's names stand for it: then only the vendor's
+packages are the real ones, and PyPI says which releases and Pythons torch has.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ PYTHONS = ["3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15"]
 
 
 def test_a_row_has_the_pythons_of_its_wheels():
-    """No more than the registry has; the vendor's table may name fewer."""
+    """No more than the registry has, of torch too; the vendor's table may name fewer."""
+    of_torch = wheels_of("torch")
     for name in ("npu", "rbln", "tpu"):
         found = wheels_of(f"torch-{name}")
         for row in recipes()[0][name].rows:
@@ -53,6 +54,7 @@ def test_a_row_has_the_pythons_of_its_wheels():
             assert claimed
             for architecture in row.architectures:
                 assert claimed <= found[version, architecture], (row, architecture)
+                assert claimed <= of_torch[row.torch, architecture], (row, architecture)
 
 
 def wheels_of(project: str) -> dict[tuple[str, str], set[str]]:
