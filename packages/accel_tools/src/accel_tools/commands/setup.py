@@ -55,17 +55,17 @@ def _version(_ctx: click.Context, param: click.Parameter, value: str | None) -> 
     return value or ""
 
 
-def _name(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+def _name(value: str) -> str:
     name = value.lower()
     if not name or name in names():
         return name
     close = _MAKERS.get(name) or next(iter(difflib.get_close_matches(name, [*names(), *_MAKERS], n=1)), "")
     meant = f" Did you mean {_MAKERS.get(close, close)!r}?" if close else ""
-    raise click.BadParameter(f"{value!r} is not known, expected one of {', '.join(names())}.{meant}")
+    raise click.UsageError(f"NAME: {value!r} is not known, expected one of {', '.join(names())}.{meant}")
 
 
 @click.command("setup")
-@click.argument("name", required=False, metavar="[NAME]", default="", callback=_name)
+@click.argument("name", required=False, metavar="[NAME]", default="")
 @click.option(
     "--format", "form", type=click.Choice(list(FORMATS)), help="[default: uv if installed, else pip]"
 )
@@ -107,6 +107,7 @@ def command(
     without one.
     """
     _check(run=run, yes=yes, form=form, file=file, python=python, as_json=as_json)
+    name = _name(name)
     _check_given(name, driver, toolkit)
     with answering(as_json=as_json) as output, _machine(file, python) as machine:
         chosen = form or environment.default_format()

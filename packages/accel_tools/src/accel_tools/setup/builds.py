@@ -110,7 +110,8 @@ _NOT_ON_ARM = ("AMD", "Intel")
 #: The first CUDA build for aarch64: https://github.com/pytorch/pytorch/issues/147953
 FIRST_ON_ARM = "cu126"
 #: The last release with a build that the newest release lacks: PyTorch gave it up, as it says in
-#: https://github.com/pytorch/pytorch/issues/190385, https://github.com/pytorch/test-infra/pull/8451, RELEASE.md.
+#: https://github.com/pytorch/pytorch/issues/190385, https://github.com/pytorch/test-infra/pull/8451 and
+#: RELEASE.md.
 LAST_RELEASE = {
     name: release
     for release, (names, _) in RELEASES.items()

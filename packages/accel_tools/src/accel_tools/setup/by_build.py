@@ -151,7 +151,7 @@ def _nvidia(plan: Plan, machine: Machine, torch: str) -> Plan:
 
 def _without_driver(plan: Plan, machine: Machine) -> Plan:
     in_wsl = plan.kind == "WSL2"
-    notes = (_ELSEWHERE[plan.target],)
+    notes: tuple[str, ...] = (_ELSEWHERE[plan.target],)
     if machine.system == "linux" and not in_wsl:
         what = "NVIDIA's driver is not loaded, and its version decides which build fits"
         if plan.hardware.generation == VOLTA:

@@ -24,7 +24,7 @@ def command(plan: Plan, form: str) -> str:
 
 
 def _place(package: str) -> str:
-    """What pip is given for a requirement: for ours the folder or the address that accel-core came from."""
+    """The requirement as pip takes it: ours by the folder or the address that accel-core came from."""
     return (
         shlex.split(vendors.sourced(f"pip install {package}"))[2] if package in vendors.FOLDERS else package
     )

@@ -159,7 +159,7 @@ def _versions(recipe: Recipe, machine: Machine) -> Iterator[Version]:
 
 
 def parsed_version(text: str) -> Version | None:
-    """Return a toolkit's version; one that PEP 440 lacks, `8.1.RC1.alpha001`, counts as before its release."""
+    """Return a toolkit's version; one unknown to PEP 440, `8.1.RC1.alpha001`, is before its release."""
     try:
         return Version(text)
     except InvalidVersion:
