@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from accel_core._text import Shown
 from accel_core.accelerators._devices import Base, Devices
 from accel_core.errors import UnsupportedError
 
@@ -79,7 +78,7 @@ class Memory(Devices):
             free = self.mem_get_info(index)
         except UnsupportedError:
             free = None
-        return Shown(summary(self.device_name(index), stats, free, abbreviated))
+        return summary(self.device_name(index), stats, free, abbreviated)
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.

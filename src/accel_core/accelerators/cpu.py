@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core._support.installed import is_installed
+from accel_core._support.packages import is_installed
 from accel_core.accelerators._streams import HostEvent, HostStream
 from accel_core.accelerators.interface import Accelerator
 from accel_core.errors import InvalidDeviceError
