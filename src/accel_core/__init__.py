@@ -15,8 +15,8 @@ __version__ = "0.1.0"
 
 #: The public names, by the module that each comes from; tools/public_names.py writes `__init__.pyi` from it.
 _HOMES = {
-    "accelerators._streams": ("HostEvent", "HostStream"),
-    "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
+    "accelerators": ("Accelerator",),
+    "accelerators.operators": ("NotImplementedBuilder",),
     "accelerators.records": (
         "Capabilities",
         "DeviceCapability",
@@ -25,6 +25,7 @@ _HOMES = {
         "Graph",
         "OpBuilderLike",
     ),
+    "accelerators.streams": ("HostEvent", "HostStream"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": ("Backend", "ProbeResult", "Provenance"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
@@ -58,8 +59,7 @@ _HOMES = {
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "machine.devices": ("Evidence", "evidence"),
-    "ops.catalogue": ("OpCandidate", "Operator"),
-    "ops.providers": ("OpProvider",),
+    "ops": ("OpCandidate", "Operator", "OpProvider"),
     "_support.packages": ("is_installed", "package_folders"),
     "_support.torch_import": ("TorchBuild", "torch_build"),
     "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),

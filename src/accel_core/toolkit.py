@@ -21,11 +21,11 @@ _HOMES = {
     "detection.select": ("select",),
     "detection.survey": ("Survey", "survey"),
     "operators": ("providers",),
-    "ops.providers": ("is_host_code",),
+    "ops": ("is_host_code",),
     # The process's own choice, exchanged.
     "current": ("exact", "exchange", "named", "overriding"),
-    "accelerators._devices": ("missing_defaults",),
-    "accelerators._torch_memory": ("lacks_page_locks",),
+    "accelerators.devices": ("missing_defaults",),
+    "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("LOGGER", "child", "fork_safe_lock", "guarded", "logged_by", "packages"),

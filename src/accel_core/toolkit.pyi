@@ -11,9 +11,9 @@ from accel_core._support.torch_import import TORCH_GROUP as TORCH_GROUP
 from accel_core._support.torch_import import autoload_is_on as autoload_is_on
 from accel_core._support.torch_import import import_torch as import_torch
 from accel_core._support.torch_import import origin as origin
-from accel_core.accelerators._devices import missing_defaults as missing_defaults
-from accel_core.accelerators._torch_memory import lacks_page_locks as lacks_page_locks
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
+from accel_core.accelerators.devices import missing_defaults as missing_defaults
+from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
@@ -54,7 +54,7 @@ from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
 from accel_core.machine.placement import placement as placement
 from accel_core.operators import providers as providers
-from accel_core.ops.providers import is_host_code as is_host_code
+from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
 from accel_core.settings import ACCEL_PROBE as ACCEL_PROBE
 from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR

@@ -61,7 +61,7 @@ def provenance(entry_point: EntryPoint) -> Provenance:
 
 
 def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of `group`, as `_support.installed.entry_points` finds them."""
+    """The entry points of `group`, as `_support.packages.entry_points` finds them."""
     return tuple(
         EntryPoint(e.name, e.value, *packages.identity(e.dist)) for e in packages.entry_points(group)
     )
