@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accel_core.probing import installed, vendors
+from accel_core.toolkit import packages, vendors
 from accel_tools.setup.hardware import Hardware
 
 __all__ = ["Part", "Plan", "for_installation", "requirement", "with_plugin"]
@@ -78,7 +78,7 @@ def for_installation(plan: Plan, *, is_new: bool) -> Plan:
     if plan.unknown:
         return plan
     plugins = set(vendors.FIRST_PARTY.values())
-    kept = {name for name in plugins if is_new or not installed.version(name)}
+    kept = {name for name in plugins if is_new or not packages.version(name)}
     core = (Part("accel-core", "the interface that the plugins serve"),) if is_new else ()
     ours = (*core, *(part for part in plan.parts if part.what in kept))
     return plan._replace(

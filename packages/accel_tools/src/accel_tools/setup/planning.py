@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from accel_core.probing import host, vendors
+from accel_core.toolkit import host, vendors
 from accel_tools.setup.builds import OLDEST_GLIBC
 from accel_tools.setup.by_build import PYTORCH, by_build
 from accel_tools.setup.by_table import by_table
