@@ -99,8 +99,8 @@ def make_environment() -> list[object]:
     shutil.rmtree(DEV, ignore_errors=True)
     version = "{}.{}".format(*sys.version_info)
     raise CommandFailedError(
-        f"dev: {sys.executable} has no venv, which makes environments. Name another Python (PYTHON=/path/to/"
-        f"python3 ./dev), or install it, on Debian and Ubuntu so: apt install python{version}-venv"
+        f"dev: {sys.executable} has no venv, which makes environments. Install it (Debian and Ubuntu: "
+        f"apt install python{version}-venv), or name another Python: PYTHON=/path/to/python3 ./dev"
     )
 
 

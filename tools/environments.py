@@ -171,15 +171,13 @@ def install_torch(session: nox.Session, python: Path) -> None:
 
     (version,) = re.findall(r"(?m)^torch==(.+)$", CONSTRAINTS.read_text())
     source = torch_build.source(version, torch_build.on_disk(UV, version))
-    session.log(f"torch {version}, {source.why}")
+    session.log(f"torch {version}: {source.why}")
     if source.is_second_best:
         session.log(torch_build.weight(UV, group("torch"), CONSTRAINTS))
-    if source.index:
-        # torch and its own dependencies from there alone: beside PyPI, either could bring any name.
-        only = "--default-index" if BACKEND == "uv" else "--index-url"
-        words = ("-c", str(CONSTRAINTS), only, source.index, f"torch=={version}")
-        installing(session, f"torch from {source.index}", *words, python=str(python))
-    installing(session, "torch and numpy", "-c", str(CONSTRAINTS), *group("torch"), python=str(python))
+    words = ["-c", str(CONSTRAINTS)]
+    if only := torch_build.options(source, with_uv=BACKEND == "uv"):
+        installing(session, "torch", *words, *only, f"torch=={version}", python=str(python))
+    installing(session, "torch and numpy", *words, *group("torch"), python=str(python))
 
 
 # Builds the editable wheels of all projects in one process.

@@ -26,6 +26,8 @@ BEAT = 10.0
 _SECONDS = NOX / "seconds.json"
 # What installers print, in their own words or the operating system's.
 _SPACE = "No space left on device|os error 28|Errno 28"
+#: Megabytes without which nothing can be installed.
+_LEAST = 20
 _NETWORK = (
     "dns error|failed to lookup|name resolution|[Nn]ame or service not known|Network is unreachable"
     "|error sending request|tcp connect error|Failed to establish a new connection"
@@ -45,7 +47,7 @@ class Step(NamedTuple):
 
 
 def quietly(what: str, command: Sequence[object], **options: Any) -> str:
-    """Run a command and return its output, which people see if it fails; say each ten seconds that it runs."""
+    """Run a command and return its output, which is shown if it fails; say each ten seconds that it runs."""
     began = time.monotonic()
     words = [str(word) for word in command]
     with subprocess.Popen(
@@ -68,11 +70,11 @@ def _beat(what: str, began: float) -> None:
 
 def reason(output: str) -> str:
     """Return one sentence on why a command failed, with the next step; empty where its output names none."""
-    if re.search(_SPACE, output):
-        free = shutil.disk_usage(ROOT).free // 2**20
+    free = shutil.disk_usage(ROOT).free // 2**20
+    if re.search(_SPACE, output) or free < _LEAST:  # venv does not say why it failed
         return (
-            f"No space is left: {ROOT} has {free:,} MB free, and torch for the CPU needs 1,200. "
-            "Free some, then run the same again."
+            f"No space is left: {ROOT} has {free:,} MB free, and the smallest session needs 300, with torch "
+            "1,200. Free some, then run the same again."
         )
     if re.search(_NETWORK, output):
         return (
@@ -116,12 +118,12 @@ def run_steps(steps: Sequence[Step], beside: Step | None = None, until: int = 0)
     ahead = 1 if beside else 0
     total = len(steps) + ahead
     if beside:
-        last = known.get(beside.session)
-        _say(f"1 of {total}  {beside.session}, beside the next: its output comes at its end", last, "")
+        name = f"1 of {total}  {beside.session}, beside the next: its output comes at its end"
+        _say(name, [known.get(beside.session)])
         second = _Beside(beside)
     for number, step in enumerate(steps):
         name = f"{number + 1 + ahead} of {total}  {step.session}" if total > 1 else step.session
-        _say(name, lasts[number], _to_the_end(lasts[number:]))
+        _say(name, lasts[number:])
         failed += _run(step)
         if beside and number + 1 == until:
             failed += second.end()
@@ -130,16 +132,12 @@ def run_steps(steps: Sequence[Step], beside: Step | None = None, until: int = 0)
     return 1 if failed else 0
 
 
-def _say(name: str, last: float | None, more: str) -> None:
-    took = f"last time {lasting(last)}" if last else ""
-    print(f"\n{name}{f' ({took}{more})' if took or more else ''}", flush=True)
-
-
-def _to_the_end(lasts: Sequence[float | None]) -> str:
-    seconds = sum(filter(None, lasts))
-    if len(lasts) == 1 or not seconds:
-        return ""
-    return f"; {'at least ' if None in lasts else ''}{lasting(seconds)} to the end"
+def _say(name: str, lasts: Sequence[float | None]) -> None:
+    """Print what begins, how long it took the last time, and how long all that is left did."""
+    said = [f"last time {lasting(lasts[0])}"] if lasts[0] else []
+    if len(lasts) > 1 and any(lasts):
+        said += [f"{'at least ' if None in lasts else ''}{lasting(sum(filter(None, lasts)))} to the end"]
+    print(f"\n{name}{' (' + '; '.join(said) + ')' if said else ''}", flush=True)
 
 
 def _command(step: Step) -> list[str]:

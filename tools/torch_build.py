@@ -1,4 +1,4 @@
-"""Where the sessions' torch comes from: what `accel setup` answers for this machine; and its download's size.
+"""Where the sessions' torch comes from: what `accel setup` answers for this machine; and its size.
 
 `accel_tools.setup` runs from the source tree, with neither torch nor an installed distribution of ours.
 """
@@ -28,10 +28,11 @@ PATIENCE = 5.0
 
 
 class Source(NamedTuple):
-    """Where torch comes from, and why."""
+    """Where torch comes from."""
 
     #: The address of an index; empty for what pip is configured with.
     index: str
+    #: For people: `"the build cpu from https://download.pytorch.org/whl/cpu"`.
     why: str
     #: Whether the right build's index does not answer.
     is_second_best: bool = False
@@ -45,21 +46,32 @@ def source(torch: str, on_disk: str = "", machine: machines.Machine | None = Non
     """
     named = os.environ.get("DEV_TORCH_INDEX", "")
     if named and BUILD not in named:
-        return Source(named, "named by DEV_TORCH_INDEX")
+        return Source(named, f"from {named}, as DEV_TORCH_INDEX says")
     machine = machine or machines.here()
     plan = planning.planned(machine, torch=torch)
-    without = ""
+    but = ""
     if plan.unknown:
-        without = f"for the CPU alone, as no build for the {plan.target} is known to fit: {plan.unknown}"
+        but = f", as none for the {plan.target} is known to fit: {plan.unknown}"
         plan = planning.planned(machine, "cpu", torch)
-    why = without or "; ".join(part.why for part in plan.parts[:1])
-    if not plan.torch_backend or on_disk == f"{torch}+{plan.torch_backend}":
-        return Source("", why)
-    index = (named or builds.index_of(BUILD)).replace(BUILD, plan.torch_backend)
+    build = plan.torch_backend
+    of_build = f"the build for the {plan.target}{but}"
+    if not build:
+        return Source("", f"{of_build}, from where pip takes packages")
+    if on_disk == f"{torch}+{build}":
+        return Source("", f"{of_build}, from a wheel on this disk")
+    index = (named or builds.index_of(BUILD)).replace(BUILD, build)
     if trouble := silence(f"{index}/torch/"):
-        why = f"from where pip takes packages, as {index} does not answer: {trouble}"
+        why = f"from where pip takes packages; {of_build} is at {index}, which does not answer: {trouble}"
         return Source("", why, is_second_best=True)
-    return Source(index, why)
+    return Source(index, f"{of_build}, from {index}")
+
+
+def options(source: Source, *, with_uv: bool) -> list[str]:
+    """Return the option that makes uv or pip take torch, and what torch needs, from its index alone.
+
+    Beside PyPI, either could bring any name in a higher version.
+    """
+    return ["--default-index" if with_uv else "--index-url", source.index] if source.index else []
 
 
 def silence(address: str) -> str:
@@ -92,7 +104,7 @@ def weight(uv: str, requirements: Sequence[str], constraints: Path) -> str:
     if not sizes:
         return "to download: nobody can say how much; PyPI's torch for Linux is about 3 GB"
     size = sum(map(int, sizes)) / 1e9
-    return f"to download: {len(sizes)} packages, {size:.1f} GB. Another index: export DEV_TORCH_INDEX=ADDRESS"
+    return f"to download: {size:.1f} GB. From another index: export DEV_TORCH_INDEX=ADDRESS"
 
 
 def _compiled(uv: str, requirements: str, *options: str) -> str:
