@@ -12,8 +12,8 @@ from __future__ import annotations
 
 #: The public names, by the module that each comes from; tools/public_names.py writes `__init__.pyi` from it.
 _HOMES = {
-    "accelerators._streams": ("HostEvent", "HostStream"),
-    "accelerators.interface": ("Accelerator", "NotImplementedBuilder"),
+    "accelerators": ("Accelerator",),
+    "accelerators.operators": ("NotImplementedBuilder",),
     "accelerators.records": (
         "Capabilities",
         "DeviceCapability",
@@ -22,6 +22,7 @@ _HOMES = {
         "Graph",
         "OpBuilderLike",
     ),
+    "accelerators.streams": ("HostEvent", "HostStream"),
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": ("Backend", "ProbeResult", "Provenance"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
@@ -54,8 +55,7 @@ _HOMES = {
     ),
     "hookspecs": ("Check", "CheckResult", "Fix", "hookimpl"),
     "machine.devices": ("Evidence", "evidence"),
-    "ops.catalogue": ("OpCandidate", "Operator"),
-    "ops.providers": ("OpProvider",),
+    "ops": ("OpCandidate", "Operator", "OpProvider"),
     "_support.hints": ("hint_for",),
     "_support.installed": ("is_installed", "package_folders"),
     "_version": ("__version__",),

@@ -26,7 +26,7 @@ from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distributi
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport, Stage
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
 __all__ = ["Asked", "Make", "Step", "Subject", "ask", "fallbacks_to"]
 

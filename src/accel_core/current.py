@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from accel_core._support.forks import ForkSafeLock, after_fork_in_child
 from accel_core._support.guarded import preserved
 from accel_core._support.torch_import import failed_before, import_torch
-from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection.device import Group
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from accel_core.ops.providers import OpProvider
+    from accel_core.ops import OpProvider
 
     #: What a choice leaves here: the accelerator, its record, what is built, and whether there was a warning.
     Made = tuple[

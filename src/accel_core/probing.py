@@ -21,12 +21,12 @@ _HOMES = {
     "detection.select": ("select",),
     "detection.survey": ("Survey", "survey"),
     "operators": ("providers",),
-    "ops.providers": ("is_host_code",),
+    "ops": ("is_host_code",),
     # An accelerator, asked in a child process; the process's own choice, exchanged.
     "asking": ("Step", "Subject", "ask as ask_accelerator"),
     "current": ("exchange", "overriding"),
-    "accelerators._devices": ("missing_defaults",),
-    "accelerators._torch_memory": ("lacks_page_locks",),
+    "accelerators.devices": ("missing_defaults",),
+    "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
     "_support": ("child", "forks", "guarded", "installed", "interpreter", "log"),

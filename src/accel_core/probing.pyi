@@ -15,9 +15,9 @@ from accel_core._support.torch_import import origin as origin
 from accel_core._text import clean as clean
 from accel_core._text import printable as printable
 from accel_core._text import shown as shown
-from accel_core.accelerators._devices import missing_defaults as missing_defaults
-from accel_core.accelerators._torch_memory import lacks_page_locks as lacks_page_locks
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
+from accel_core.accelerators.devices import missing_defaults as missing_defaults
+from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
 from accel_core.asking import Step as Step
 from accel_core.asking import Subject as Subject
 from accel_core.asking import ask as ask_accelerator
@@ -56,7 +56,7 @@ from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
 from accel_core.machine.placement import placement as placement
 from accel_core.operators import providers as providers
-from accel_core.ops.providers import is_host_code as is_host_code
+from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
 from accel_core.settings import ACCEL_PROBE as ACCEL_PROBE
 from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR

@@ -18,10 +18,8 @@ from accel_core.errors import InvalidAcceleratorError
 from accel_core.settings import read
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
     from accel_core.backend import Backend
-
-__all__ = ["GROUP", "adapted", "frameworks_prepared"]
 
 #: Entry points that name such a module.
 GROUP = "accel.adapters"
@@ -32,7 +30,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     What the adapter raises comes out as it is; `InvalidAcceleratorError` where it gives something else.
     """
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
     for entry_point in _adapters():
         adapter = entry_point.load()
