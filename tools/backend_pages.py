@@ -245,8 +245,8 @@ def all_of_them(all_shipped: list[Shipped]) -> str:
     return f"""\
 {table(("backend", "priority", "drives", "plugin"), asked)}
 
-The names that torch has for each (device type, communication backend), the vendor's module, and the variables that select
-devices:
+The names that torch has for each (device type, communication backend), the vendor's module, and the
+variables that select devices:
 
 {table(("backend", "in torch", "imports", "visible devices"), names)}"""
 
