@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from accel_core._text import Shown
 from accel_core.accelerators.devices import Base, Devices, has_parameter
 from accel_core.errors import InvalidArgumentError, UnsupportedError
 
@@ -76,7 +75,7 @@ class Memory(Devices):
             free = self.mem_get_info(index)
         except UnsupportedError:
             free = None
-        return Shown(summary(self.device_name(index), stats, free, abbreviated))
+        return summary(self.device_name(index), stats, free, abbreviated)
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.
@@ -243,6 +242,20 @@ _COLUMNS = {"current": "now", "peak": "peak", "allocated": "ever taken", "freed"
 _FIRST, _WIDTH = 28, 12
 
 
+class _Summary(str):
+    """A text that notebooks show with its line ends, in one width."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self, quote=False)}</pre>"
+
+
 def summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, abbreviated: bool) -> str:
     """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
     pools = _POOLS[:1] if abbreviated else _POOLS
@@ -259,7 +272,7 @@ def summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | Non
         events.insert(0, f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
     if events:
         lines += [rule, "; ".join(events)]
-    return "\n".join((*lines, rule))
+    return _Summary("\n".join((*lines, rule)))
 
 
 def _rows(
