@@ -16,8 +16,8 @@ from accel_tests.children import SIMULATED
 from click.testing import CliRunner
 
 from accel_core import __version__, settings
+from accel_core.cli import accel as command
 from accel_core.cli import commands
-from accel_core.cli.app import accel as command
 from accel_core.cli.output import Output
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")

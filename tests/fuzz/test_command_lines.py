@@ -12,8 +12,7 @@ from accel_tests.fuzzing import fuzzed
 from hypothesis import example
 from hypothesis import strategies as st
 
-from accel_core.cli import commands
-from accel_core.cli.app import accel
+from accel_core.cli import accel, commands
 from accel_core.errors import AccelError, LaunchError
 from accel_train.launch import command_line, plan
 

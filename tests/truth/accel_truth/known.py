@@ -17,7 +17,7 @@ import click
 import tomllib
 from accel_tests import variables
 
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.errors import OURS, AccelError, SettingError
 from accel_train.launch import command_line
 

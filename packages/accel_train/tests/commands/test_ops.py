@@ -178,9 +178,9 @@ def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
 
 
 def test_another_backend_is_named_by_an_option(card):
-    assert card.json("ops", "--backend", "cpu")["backend"] == "cpu"
-    assert card.json("ops", "FusedAdam", "--backend", "cpu")["ops"][0]["candidates"][0]["kind"] == "portable"
-    unknown = card("ops", "--backend", "cpuu")
+    assert card.json("ops", "cpu")["backend"] == "cpu"
+    assert card.json("ops", "cpu", "FusedAdam")["ops"][0]["candidates"][0]["kind"] == "portable"
+    unknown = card("ops", "cpuu")
     assert unknown.returncode == 1
     assert "Did you mean 'cpu'?" in unknown.stderr
 
