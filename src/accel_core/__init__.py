@@ -60,7 +60,7 @@ _HOMES = {
     "_support.installed": ("is_installed", "package_folders"),
     "_version": ("__version__",),
     "_support.torch_import": ("TorchBuild", "torch_build"),
-    "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
+    "detection": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
     "machine.visible_devices": ("hidden_by",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

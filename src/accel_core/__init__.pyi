@@ -25,12 +25,12 @@ from accel_core.current import get_accelerator as get_accelerator
 from accel_core.current import selection as selection
 from accel_core.current import set_accelerator as set_accelerator
 from accel_core.current import use_accelerator as use_accelerator
+from accel_core.detection import Candidate as Candidate
+from accel_core.detection import Selection as Selection
+from accel_core.detection import Status as Status
+from accel_core.detection import Unloaded as Unloaded
+from accel_core.detection import Verdict as Verdict
 from accel_core.detection.discovery import discover as discover
-from accel_core.detection.records import Candidate as Candidate
-from accel_core.detection.records import Selection as Selection
-from accel_core.detection.records import Status as Status
-from accel_core.detection.records import Unloaded as Unloaded
-from accel_core.detection.records import Verdict as Verdict
 from accel_core.errors import AcceleratorFallbackWarning as AcceleratorFallbackWarning
 from accel_core.errors import AccelError as AccelError
 from accel_core.errors import BackendConflictError as BackendConflictError

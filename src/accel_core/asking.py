@@ -16,10 +16,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core import current, errors
-from accel_core._support.guarded import reported
 from accel_core.backend import Backend, Provenance
+from accel_core.detection import Candidate, How, Status, Verdict
+from accel_core.detection.guard import announcing_to
 from accel_core.detection.isolated import decode_candidate, encode_candidate
-from accel_core.detection.records import Candidate, How, Status, Verdict
 from accel_core.detection.select import select
 from accel_core.errors import AcceleratorFallbackWarning, AccelError, BackendUnavailableError
 from accel_core.settings import ACCEL_PROBE, Pin, Settings, normalize_distribution
@@ -188,7 +188,7 @@ def answer_in_child(job: dict[str, Any], stage: Stage) -> dict[str, Any]:
     try:
         fallback: list[tuple[str, bool]] = []
         noting = fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
-        with noting, reported(lambda what: stage(json.dumps([what, ""]))):
+        with noting, announcing_to(lambda what: stage(json.dumps([what, ""]))):
             subject = _subject(job)
         accelerator = subject.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"

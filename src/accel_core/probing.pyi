@@ -3,7 +3,6 @@
 from accel_core._release import require_release as require_release
 from accel_core._support import child as child
 from accel_core._support import forks as forks
-from accel_core._support import guarded as guarded
 from accel_core._support import installed as installed
 from accel_core._support import interpreter as interpreter
 from accel_core._support import log as log
@@ -35,20 +34,21 @@ from accel_core.cli.output import answering as answering
 from accel_core.cli.render import to_text as to_text
 from accel_core.current import exchange as exchange
 from accel_core.current import overriding as overriding
-from accel_core.detection import builtin as builtin
+from accel_core.detection import How as How
+from accel_core.detection import autoload as autoload
+from accel_core.detection import discovery as discovery
+from accel_core.detection import guard as guard
 from accel_core.detection import messages as messages
-from accel_core.detection import plugins as plugins
 from accel_core.detection.autoload import Spoiler as Spoiler
 from accel_core.detection.autoload import spoilers as spoilers
-from accel_core.detection.creation import installed_imports as installed_imports
+from accel_core.detection.device import installed_imports as installed_imports
 from accel_core.detection.discovery import declarers as declarers
 from accel_core.detection.discovery import find as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
-from accel_core.detection.records import How as How
+from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
-from accel_core.detection.survey import Survey as Survey
-from accel_core.detection.survey import survey as survey
+from accel_core.detection.select import survey as survey
 from accel_core.hookspecs import LEVELS as LEVELS
 from accel_core.machine import devices as devices
 from accel_core.machine import host as host
@@ -93,18 +93,19 @@ __all__ = [
     "answer_of",
     "answering",
     "ask_accelerator",
+    "autoload",
     "autoload_is_on",
-    "builtin",
     "child",
     "clean",
     "declarers",
     "devices",
+    "discovery",
     "exchange",
     "fallback_in_words",
     "find_candidates",
     "flag",
     "forks",
-    "guarded",
+    "guard",
     "host",
     "import_torch",
     "installed",
@@ -124,7 +125,6 @@ __all__ = [
     "page",
     "parse_pin",
     "placement",
-    "plugins",
     "printable",
     "providers",
     "read_settings",

@@ -9,9 +9,8 @@ import pytest
 from accel_tests.asking import names
 
 from accel_core.backend import Backend, Provenance
-from accel_core.detection import discovery
+from accel_core.detection import Candidate, discovery
 from accel_core.detection.discovery import discover, rank
-from accel_core.detection.records import Candidate
 
 
 def candidate(

@@ -13,7 +13,7 @@ from accel_tests.layouts import GROUP
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
 from accel_core._support import installed
-from accel_core.detection.plugins import EntryPoint, find_entry_points
+from accel_core.detection.discovery import EntryPoint, find_entry_points
 
 NPU = ("npu", "accel_npu", "accel-npu", "1.0")
 

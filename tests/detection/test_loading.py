@@ -11,9 +11,8 @@ from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
 from accel_core._support import child
-from accel_core.detection import isolated
-from accel_core.detection.plugins import Unimported
-from accel_core.detection.records import Candidate, Status, Unloaded
+from accel_core.detection import Candidate, Status, Unloaded, isolated
+from accel_core.detection.discovery import Unimported
 from accel_core.settings import Pin, Settings, read
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")

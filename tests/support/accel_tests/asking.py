@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 from unittest import mock
 
+from accel_core.detection import Candidate, Choice, Selection, Unloaded, Verdict
 from accel_core.detection.discovery import Load, discover, find, loader
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Candidate, Choice, Selection, Unloaded, Verdict
 from accel_core.detection.select import select
 from accel_core.errors import AccelError
 from accel_core.settings import Pin, Settings, read

@@ -6,7 +6,7 @@ import sys
 from importlib import metadata as reference
 from pathlib import Path
 
-from accel_core.detection.plugins import find_entry_points
+from accel_core.detection.discovery import find_entry_points
 from accel_tests.layouts import GROUP
 
 #: No distribution is there, and the modules that importlib.metadata imports late are.

@@ -10,7 +10,7 @@ from accel_tests.asking import only
 
 from accel_core import OpProvider, is_installed, operators
 from accel_core.backend import Backend
-from accel_core.detection.plugins import find_entry_points
+from accel_core.detection.discovery import find_entry_points
 from accel_train import deepspeed, lightning
 from accel_train.deepspeed import op_builders
 

@@ -17,7 +17,7 @@ from accel_core._support import installed
 from accel_core.errors import CAUGHT, root_cause
 
 if TYPE_CHECKING:
-    from accel_core.detection.records import Verdict
+    from accel_core.detection import Verdict
 
 __all__ = ["BESIDE", "GROUP", "SUMMARIES", "Announced", "announced", "remarks"]
 

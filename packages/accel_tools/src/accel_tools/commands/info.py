@@ -16,7 +16,7 @@ from accel_core.probing import (
     Subject,
     answer_of,
     answering,
-    guarded,
+    guard,
     import_torch,
     options,
     page,
@@ -108,7 +108,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with guarded.preserved(what):
+            with guard.restoring(what):
                 answer = ask()
             return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:

@@ -22,7 +22,7 @@ from accel_core.probing import (
     Subject,
     answer_of,
     answering,
-    guarded,
+    guard,
     options,
     page,
     text,
@@ -129,7 +129,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
         meant = _to_build(operator)
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
-                with guarded.stdout_to_stderr():
+                with guard.quiet():
                     meant.builder_class().load()
             except OpBuildError:
                 raise
