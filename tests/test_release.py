@@ -47,7 +47,7 @@ def tool() -> ModuleType:
 def tree(tmp_path: Path) -> Path:
     """A tree that may be released as 1.2.0, with one plugin and one distribution beside the core."""
     for path, text in {
-        "src/accel_core/_version.py": '__version__ = "1.2.0"\n',
+        "src/accel_core/__init__.py": '__version__ = "1.2.0"\n',
         "pyproject.toml": _CORE,
         "plugins/accel_acme/pyproject.toml": _PLUGIN,
         "packages/accel_train/pyproject.toml": "",

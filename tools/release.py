@@ -44,7 +44,7 @@ def faults(root: Path = ROOT) -> Iterator[str]:
     built = sorted(path.name for path in (root / "dist").iterdir())
     for name in built:
         if f"-{wanted}" not in name:
-            yield f"dist/{name} is not of version {wanted}, as _version.py says: ./dev fix copies it"
+            yield f"dist/{name} is not of version {wanted}, accel_core.__version__: ./dev fix copies it"
     count = len(projects(root))
     for kind in (".whl", ".tar.gz"):
         found = sum(name.endswith(kind) for name in built)
@@ -60,7 +60,7 @@ def faults(root: Path = ROOT) -> Iterator[str]:
     if git(root, "status", "--porcelain"):
         yield "the working tree has changes: commit them, and run ./dev release again"
     if git(root, "tag", "--list", f"v{wanted}"):
-        yield f"the tag v{wanted} exists: raise __version__ in src/accel_core/_version.py, then ./dev fix"
+        yield f"the tag v{wanted} exists: raise __version__ in src/accel_core/__init__.py, then ./dev fix"
 
 
 def git(root: Path, *arguments: str) -> str:

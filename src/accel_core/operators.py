@@ -16,7 +16,7 @@ from accel_core.detection import Candidate, discovery
 from accel_core.detection.discovery import EntryPoint, discover, find_entry_points
 from accel_core.detection.guard import quiet, restoring
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
-from accel_core.ops.providers import OpProvider
+from accel_core.ops import OpProvider
 from accel_core.settings import normalize_distribution, read
 
 __all__ = ["GROUP", "providers"]

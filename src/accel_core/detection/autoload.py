@@ -25,7 +25,6 @@ from accel_core._support.torch_import import (
     namespace_taken_by,
     torch_build,
 )
-from accel_core._text import clean
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.discovery import (
     CPU,
@@ -36,7 +35,14 @@ from accel_core.detection.discovery import (
     find_entry_points,
 )
 from accel_core.detection.guard import announce
-from accel_core.errors import CAUGHT, BackendUnavailableError, DeclinedError, raise_if_users, root_cause
+from accel_core.errors import (
+    CAUGHT,
+    BackendUnavailableError,
+    DeclinedError,
+    clean,
+    raise_if_users,
+    root_cause,
+)
 from accel_core.settings import read
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.installed import is_installed
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import (
     AUTOLOAD,
     FREE_SLOT,
@@ -35,12 +35,13 @@ from accel_core.errors import (
     DeclinedError,
     InvalidAcceleratorError,
     InvalidBackendError,
+    hint_for,
     raise_if_users,
 )
 from accel_core.machine import devices
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
     from accel_core.machine.visible_devices import Hidden
 
 
@@ -91,7 +92,7 @@ def create(
     when the plugin builds something else. What vendors print while they are imported goes to stderr.
     """
     # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
     backend, source = candidate.backend, candidate.provenance
     with quiet():
@@ -143,7 +144,7 @@ def _instance(backend: Backend) -> object:
 
     An adapter wraps a class of another framework.
     """
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
     if not backend.accelerator:
         from accel_core.accelerators.torch_device import TorchAccelerator  # not for a process on the CPU
@@ -333,8 +334,6 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
-    from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
-
     others = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate)}
     others.pop(id(candidate.plugin), None)
     at_hand = (

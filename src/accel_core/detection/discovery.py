@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support import installed
-from accel_core._text import clean, shown
-from accel_core._version import __version__
+from accel_core import __version__
+from accel_core._support import packages
 from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance
 from accel_core.detection import Candidate, Found, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
-from accel_core.errors import CAUGHT, InvalidBackendError, raise_if_users, root, root_cause
+from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
 if TYPE_CHECKING:
@@ -72,9 +71,9 @@ class EntryPoint(NamedTuple):
 
 
 def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of `group`, as `_support.installed.entry_points` finds them."""
+    """The entry points of `group`, as `_support.packages.entry_points` finds them."""
     return tuple(
-        EntryPoint(e.name, e.value, *installed.identity(e.dist)) for e in installed.entry_points(group)
+        EntryPoint(e.name, e.value, *packages.identity(e.dist)) for e in packages.entry_points(group)
     )
 
 

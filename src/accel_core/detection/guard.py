@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support import fork_safe_lock
 from accel_core.errors import raise_if_users
 
 _log = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ def announcing_to(listener: Callable[[str], None]) -> Iterator[None]:
 # `contextlib.redirect_stdout` would do it for the whole process: other threads' output would go astray, and
 # two threads that leave in the wrong order would lose stdout for good.
 
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 #: `target`: gives the stream that takes this thread's output; `None`, or missing, outside every block.
 _thread = threading.local()
 _active = 0
@@ -93,7 +93,8 @@ def _count_again() -> None:
     _active = int(getattr(_thread, "target", None) is not None)
 
 
-after_fork_in_child(_count_again)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_again)
 
 
 # --- Put back ------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
@@ -24,7 +23,7 @@ from accel_core.detection.discovery import (
     unloaded,
 )
 from accel_core.detection.guard import announcing_to
-from accel_core.errors import InvalidBackendError, root_cause, root_place
+from accel_core.errors import InvalidBackendError, clean, root_cause, root_place
 from accel_core.machine import host
 from accel_core.settings import read
 

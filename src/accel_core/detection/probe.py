@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
-from accel_core._text import shown
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, verdict
 from accel_core.detection.device import (
@@ -24,7 +23,7 @@ from accel_core.detection.device import (
     installed_imports,
     plugin_answer,
 )
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
@@ -258,8 +257,7 @@ def _fits_torch(case: Case) -> Outcome | None:
     build = torch_build() if backend.follows_torch else None
     if build is None:  # creation says that torch is missing
         return None
-    from accel_core._support.hints import hint_for  # these here, as few backends come here
-    from accel_core._support.installed import version
+    from accel_core._support.packages import version
 
     for name in backend.follows_torch:
         installed = version(name)
@@ -412,7 +410,7 @@ def _requirement(text: str, backend: Backend) -> Outcome | None:
     from packaging.requirements import Requirement
     from packaging.version import InvalidVersion, Version
 
-    from accel_core._support.installed import version
+    from accel_core._support.packages import version
 
     requirement = Requirement(text)
     if requirement.marker is not None and not requirement.marker.evaluate():

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from accel_core.probing import installed
+from accel_core.toolkit import packages
 from accel_tools.setup import formats, plan, recipes
 from accel_tools.setup.hardware import Hardware
 from accel_tools.setup.machines import ALPINE, MACOS
@@ -301,7 +301,7 @@ def plugins_table(monkeypatch):
         def __init__(self, table):
             self.load = lambda: table
 
-    return lambda table: monkeypatch.setattr(installed, "entry_points", lambda _: (EntryPoint(table),))
+    return lambda table: monkeypatch.setattr(packages, "entry_points", lambda _: (EntryPoint(table),))
 
 
 def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(plugins_table, planned_for):
@@ -338,7 +338,7 @@ def test_a_malformed_table_is_named_and_stops_nothing(plugins_table, planned_for
 
 def test_the_copies_are_what_the_plugins_declare():
     """tools/recipes.py writes them."""
-    declared = {found.name: found.load() for found in installed.entry_points(recipes.GROUP)}
+    declared = {found.name: found.load() for found in packages.entry_points(recipes.GROUP)}
     assert declared == recipes._ours()
     assert declared.keys() >= {"npu", "tpu", "rbln"}
     assert recipes.recipes()[1] == ()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-from accel_core.probing import answering, options, page, text, to_text
+from accel_core.toolkit import answering, options, page, text, to_text
 from accel_tools.setup import environment, installed, machines
 from accel_tools.setup.formats import FORMATS
 from accel_tools.setup.formats import command as line_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 
-from accel_core.probing import vendors
+from accel_core.toolkit import vendors
 from accel_tools.setup import builds
 from accel_tools.setup.plan import Plan
 

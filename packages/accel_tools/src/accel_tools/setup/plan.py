@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from accel_core.probing import vendors
+from accel_core.toolkit import vendors
 from accel_tools.setup.hardware import Hardware
 
 __all__ = ["Part", "Plan", "requirement", "with_plugin"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from packaging.version import Version
 
-from accel_core.probing import host, installed, vendors
+from accel_core.toolkit import host, packages, vendors
 from accel_tools.setup.builds import OLDEST_GLIBC
 from accel_tools.setup.by_build import PYTORCH, by_build
 from accel_tools.setup.by_table import by_table
@@ -50,7 +50,7 @@ def planned(machine: Machine, name: str = "", torch: str = "", python: str = "")
 
 
 def _without_our_installed(plan: Plan) -> Plan:
-    ours = {name for name in vendors.FIRST_PARTY.values() if installed.version(name)}
+    ours = {name for name in vendors.FIRST_PARTY.values() if packages.version(name)}
     return plan._replace(
         packages=tuple(package for package in plan.packages if package not in ours),
         parts=tuple(part for part in plan.parts if part.what not in ours),

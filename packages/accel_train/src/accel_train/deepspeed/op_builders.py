@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
-from accel_core.probing import guard
+from accel_core.toolkit import guard
 from accel_train.deepspeed import _foreign, _installed
 
 __all__ = [

@@ -7,17 +7,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from accel_core.accelerators._devices import Base
+from accel_core.accelerators.devices import Base
 from accel_core.errors import UnsupportedError
 from accel_core.machine.vendors import sourced
 
 if TYPE_CHECKING:
     from accel_core.accelerators.records import OpBuilderLike
     from accel_core.backend import Backend
-    from accel_core.ops.catalogue import Operator
-    from accel_core.ops.providers import OpProvider
-
-__all__ = ["NotImplementedBuilder", "Ops"]
+    from accel_core.ops import Operator, OpProvider
 
 
 #: The next step where nobody has an operator: with those that serve every device, and without them.
@@ -60,7 +57,7 @@ class NotImplementedBuilder:
         raise UnsupportedError(self._missing)
 
 
-class Ops(Base):
+class Operators(Base):
     """Operators that need a build, found by name: plugins', other providers', accel-train's."""
 
     #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
@@ -147,9 +144,9 @@ class Ops(Base):
 
     def _table(self) -> dict[str, Operator]:
         if self._op_table is None:
-            from accel_core.ops import catalogue  # here: most processes never ask for an operator
+            from accel_core import ops  # here: most processes never ask for an operator
 
-            table = catalogue.table(self._providers())
+            table = ops.table(self._providers())
             if self._op_providers is None:  # there was nobody to ask yet
                 return table
             self._op_table = table

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import operator
 import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
 
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
     from accel_core.backend import Backend
-
-__all__ = ["Base", "Devices", "Memo", "missing_defaults"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -261,6 +261,10 @@ class Devices(Base):
             raise self._unsupported("synchronize")
         self._index_or_none(device_index)
 
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        """Run `callback` now, or when the device initialises where the vendor can wait for that."""
+        return callback()
+
     def device_properties(self, device_index: Device = None) -> DeviceProperties:
         """Return the vendor's description of the device, as a frozen record.
 
@@ -306,10 +310,8 @@ class Devices(Base):
         each. (`torch.cuda`'s function of this name tells another thing: `device_properties().capability`.)
         By default each type is tried on the device, with one element.
         """
-        from accel_core.accelerators._trial import held_types
-
         device = self.device(self._index_or_none(device_index))
-        found = held_types(self._torch, device)
+        found = _held_types(self._torch, device)
         if not found:
             raise self._unsupported("get_device_capability", f"no tensor can be made on {device}")
         return {"supported_dtypes": found}
@@ -380,6 +382,37 @@ def _device_number(torch: Any, name: str, device_type: str, device: Any) -> int 
         raise InvalidArgumentError(
             f"{name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
         ) from None
+
+
+def _held_types(torch: Any, device: Any) -> set[Any]:
+    """The data types in which a tensor of one element can be made on `device`, and converted to.
+
+    Each is read back: a queue tells of what failed in it when it is waited for.
+    """
+    found = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of types that it calls experimental
+        for dtype in {value for value in vars(torch).values() if isinstance(value, torch.dtype)}:
+            try:
+                torch.empty(1, dtype=dtype, device=device)
+                torch.ones(1, device=device).to(dtype).cpu()
+            except (RuntimeError, TypeError):  # a type that the device has not, or torch's own packed ones
+                continue
+            found.add(dtype)
+    return found
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
+    """The parameters of `function`; `None` where Python cannot tell, as for some of C's."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def has_parameter(function: Callable[..., Any], name: str) -> bool:
+    """Whether `function` is known to take an argument of that name."""
+    return any(p.name == name for p in parameters(function) or ())
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:

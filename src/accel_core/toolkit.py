@@ -9,25 +9,24 @@ Importing it imports neither torch nor the rest: each name is resolved when it i
 
 from __future__ import annotations
 
-#: The names, by the module that each comes from; tools/public_names.py writes `probing.pyi` from it.
+#: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
 _HOMES = {
     # The question: candidates, what each comes to, what would be chosen.
     "detection": ("How", "autoload", "discovery", "guard", "messages"),
     "detection.autoload": ("Spoiler", "spoilers"),
     "detection.device": ("installed_imports",),
     "detection.discovery": ("declarers", "find as find_candidates", "installed_names"),
-    "detection.isolated": ("IsolatedLoader",),
+    "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
     "detection.select": ("Survey", "select", "survey"),
     "operators": ("providers",),
-    "ops.providers": ("is_host_code",),
-    # An accelerator, asked in a child process; the process's own choice, exchanged.
-    "asking": ("Step", "Subject", "ask as ask_accelerator"),
-    "current": ("exchange", "overriding"),
-    "accelerators._devices": ("missing_defaults",),
-    "accelerators._torch_memory": ("lacks_page_locks",),
+    "ops": ("is_host_code",),
+    # The process's own choice, exchanged.
+    "current": ("exact", "exchange", "named", "overriding"),
+    "accelerators.devices": ("missing_defaults",),
+    "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
-    "_support": ("child", "forks", "installed", "interpreter", "log"),
+    "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
     "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
     # The machine.
     "machine": ("devices", "host", "vendors", "visible_devices"),
@@ -49,12 +48,10 @@ _HOMES = {
     "backend": ("ENTRY_POINT_GROUP", "EXPECTED_PREFIX", "PROJECT", "is_variable_prefix"),
     "hookspecs": ("LEVELS",),
     # What a command prints, and with which options.
-    "_text": ("clean", "printable", "shown"),
+    "errors": ("clean", "printable", "shown"),
     "cli": ("options", "page", "text"),
-    "cli.accelerator": ("answer_of", "fallback_in_words"),
     "cli.output": ("Output", "answering"),
     "cli.render": ("to_text",),
-    "_release": ("require_release",),
 }
 _HOME = {
     shown: (module, name)

@@ -1,22 +1,22 @@
-"""Sections of the interface: streams and events, with stand-ins for devices that have none; graphs."""
+"""Sections of the interface: streams and events, stand-ins for devices without; profiler ranges."""
 
 from __future__ import annotations
 
+import threading
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from accel_core._support.torch_import import import_torch
-from accel_core.accelerators._devices import Base, Devices
+from accel_core.accelerators.devices import Base, Devices
 
 if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators.records import Graph
-
-__all__ = ["Graphs", "HostEvent", "HostStream", "Streams", "torch_stream_class"]
+    from accel_core.backend import Backend
 
 
 class HostEvent:
@@ -160,51 +160,47 @@ class Streams(Devices):
         return self.current_stream(device_index)
 
 
-class Graphs(Base):
-    """Graphs: work captured once and replayed. The default is a device without them."""
+class Ranges(Base):
+    """Ranges in a profiler's timeline."""
 
-    def supports_graphs(self) -> bool:
-        """Whether `create_graph` gives a graph."""
-        return False
+    #: Whether `range_push` and `range_pop` take an NVTX domain.
+    supports_nvtx_domain: bool = False
 
-    #: Whether it was said that this device has no graphs.
-    _said_no_graphs = False
+    def __init__(self, backend: Backend) -> None:
+        super().__init__(backend)
+        self._ranges = threading.local()
 
-    def create_graph(self) -> Graph | None:
-        """A new graph, or `None` where graphs are not supported.
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        """Open a named range in the profiler's timeline; never raises.
 
-        What is captured into `None` runs once and is never replayed, so the first `None` is a `UserWarning`.
+        The default is `torch.profiler.record_function`, at no cost while no profiler runs. `domain`
+        and `category` are for vendors that have them.
         """
-        if not self._said_no_graphs:
-            self._said_no_graphs = True
-            import warnings
+        entered = None
+        if self._torch.autograd._profiler_enabled():
+            entered = self._torch.profiler.record_function(str(msg))
+            entered.__enter__()
+        # A range opened while no profiler ran is kept too, so that its end closes nothing else.
+        self._open_ranges().append(entered)
 
-            warnings.warn(
-                f"{self.name}: graphs are not supported, so create_graph() returns None: "
-                "capture_to_graph(None) runs its work once, and replay_graph(None) runs nothing. Call "
-                "supports_graphs() first; without graphs, do the work itself each time",
-                UserWarning,
-                stacklevel=2,
-            )
-        return None
+    def range_pop(self, domain: str | None = None) -> None:
+        """Close the range that this thread opened last; nothing where there is none; never raises."""
+        ranges = self._open_ranges()
+        if ranges and (entered := ranges.pop()) is not None:
+            entered.__exit__(None, None, None)
 
-    def capture_to_graph(
-        self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
-    ) -> AbstractContextManager[Any]:
-        """A context manager that captures work into `graph`; with `None` the work simply runs.
+    def _open_ranges(self) -> list[Any]:
+        ranges: list[Any] = self._ranges.__dict__.setdefault("stack", [])  # this thread's
+        return ranges
 
-        `pool` is another graph's memory pool to share, `stream` the stream to capture on.
-        """
-        return nullcontext()
-
-    def replay_graph(self, graph: Graph | None) -> None:
-        """Run what `graph` captured; nothing for `None`."""
-        if graph is not None:
-            graph.replay()
-
-    def is_current_stream_capturing(self) -> bool:
-        """Whether the current stream is capturing into a graph."""
-        return False
+    @contextmanager
+    def range(self, msg: str) -> Iterator[None]:
+        """A context manager around `range_push` and `range_pop`."""
+        self.range_push(msg)
+        try:
+            yield
+        finally:
+            self.range_pop()
 
 
 @cache  # registered only as long as somebody holds it

@@ -1,25 +1,20 @@
-"""Sections of the interface: data types, random numbers."""
+"""Section of the interface: data types, the old tensor types, and types tried on the device."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cached_property
-from types import ModuleType
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
-from zlib import crc32
 
-from accel_core.accelerators._devices import Base, Devices
-from accel_core.errors import InvalidArgumentError, InvalidDeviceError
+from accel_core.accelerators.devices import Base
 
 if TYPE_CHECKING:
     import torch
-    from torch.types import Device
     from typing_extensions import Unpack
 
     from accel_core.accelerators.records import GradScalerOptions
-
-__all__ = ["Dtypes", "Random", "TensorType"]
 
 
 class Dtypes(Base):
@@ -77,8 +72,6 @@ class Dtypes(Base):
 
     @cached_property
     def _scales_losses(self) -> bool:
-        from accel_core.accelerators._trial import scales_losses
-
         return scales_losses(self._torch, self._device_type)
 
     def grad_scaler(
@@ -155,89 +148,6 @@ class Dtypes(Base):
         raise self._unsupported("DoubleTensor", "the device has no float64")
 
 
-class Random(Devices):
-    """Random numbers: everything follows from `default_generator`."""
-
-    def random(self) -> ModuleType:
-        """The random module, `torch.random`."""
-        module: ModuleType = self._torch.random
-        return module
-
-    def default_generator(self, device_index: Device) -> torch.Generator:
-        """The generator that torch draws from on that device, also before the device is initialised.
-
-        `None` means the current device.
-        """
-        raise self._unsupported("default_generator")
-
-    def manual_seed(self, seed: int) -> None:
-        """Seed the generator of the current device."""
-        self.default_generator(self.current_device()).manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        """Seed the generators of all devices alike."""
-        for index in range(self.device_count()):
-            self.default_generator(index).manual_seed(seed)
-
-    def initial_seed(self) -> int:
-        """The seed that the current device's generator was started with."""
-        return int(self.default_generator(self.current_device()).initial_seed())
-
-    def get_rng_state(self, device_index: Device = None) -> torch.Tensor:
-        """State of the device's generator, a `torch.ByteTensor` on the host.
-
-        Given back to `set_rng_state` it restores the stream of numbers bit for bit.
-        """
-        return self.default_generator(self._index(device_index)).get_state()
-
-    def set_rng_state(
-        self, new_state: torch.Tensor, device_index: Device = None, strict: bool = True
-    ) -> None:
-        """Restore the device's generator to a state from `get_rng_state`.
-
-        A state that `torch.load(..., map_location=...)` has moved to the device is read back first. Another
-        kind of device has states of another size, which raises `InvalidDeviceError`, a `ValueError`. With
-        `strict=False` such a state seeds the generator, the same state always alike: a run that resumes on
-        another device draws other numbers, and the same ones whenever it is repeated.
-        """
-        state, own = new_state.cpu(), self.get_rng_state(device_index).numel()
-        if state.numel() == own:
-            self._restore_rng_state(state, device_index)
-        elif strict:
-            raise InvalidDeviceError(
-                f"{self.name}: a state of another device: {state.numel()} bytes, this one has {own}. "
-                "Seed anew: set_rng_state(state, strict=False), or manual_seed(seed)"
-            )
-        else:
-            with self.device_guard(self._index(device_index)):
-                self.manual_seed(crc32(bytes(state.tolist())))
-
-    def _restore_rng_state(self, state: torch.Tensor, device_index: Device) -> None:
-        self.default_generator(self._index(device_index)).set_state(state)
-
-    @contextmanager
-    def fork_rng(self, devices: Iterable[Device] | None = None) -> Iterator[None]:
-        """A context manager that restores the generators of the host and of `devices` when it ends.
-
-        `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
-        """
-        torch = self._torch
-        if devices is not None and (isinstance(devices, str) or not isinstance(devices, Iterable)):
-            raise InvalidArgumentError(
-                f"{self.name}: fork_rng() was given {devices!r} ({type(devices).__name__}), expected several "
-                f"devices, or None for all: fork_rng([{devices!r}])"
-            )
-        indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
-        host = torch.get_rng_state()
-        states = [self.get_rng_state(index) for index in indices]
-        try:
-            yield
-        finally:
-            torch.set_rng_state(host)
-            for index, state in zip(indices, states, strict=True):
-                self.set_rng_state(state, index)
-
-
 class TensorType:
     """Stand-in for `torch.<device>.FloatTensor`: called with data or sizes, and a class for `isinstance`.
 
@@ -263,6 +173,7 @@ class TensorType:
         self.dtype = dtype
 
     def __call__(self, *data: Any, **options: Any) -> Any:
+        """Make a tensor."""
         if self._refuse is not None:
             self._refuse()
         torch = self._torch
@@ -289,3 +200,41 @@ class TensorType:
 
     def __repr__(self) -> str:
         return f"{self._device_type}.{self._name}"
+
+
+def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+    """Whether a product in `dtype` comes out right on the current device, which this starts.
+
+    An error that says nothing of the data type is given instead: the device is out of memory, or a product
+    in float32 fails there as well.
+    """
+    answer = _product(torch, device_type, dtype)
+    if isinstance(answer, bool) or _product(torch, device_type, torch.float32) is not True:
+        return answer
+    # The device computes: what had failed in passing succeeds now, and what fails again is the type's fault.
+    answer = _product(torch, device_type, dtype)
+    return answer if isinstance(answer, (bool, torch.OutOfMemoryError)) else False
+
+
+def _product(torch: Any, device_type: str, dtype: Any) -> bool | Exception:
+    try:
+        ones = torch.ones((2, 2), dtype=dtype, device=device_type)
+        return bool((ones @ ones).sum().item() == 8)
+    except (RuntimeError, TypeError) as error:
+        return error
+
+
+def scales_losses(torch: Any, device_type: str) -> bool:
+    """Whether `torch.amp.GradScaler` can divide gradients on the current device, which this starts.
+
+    float16 without it is no training: gradients vanish.
+    """
+    try:
+        weight = torch.ones(1, device=device_type, requires_grad=True)
+        scaler = torch.amp.GradScaler(device_type, init_scale=2.0)
+        scaler.scale(weight.sum()).backward()
+        # In an optimizer's place: making one of torch's imports its compiler, a second or two.
+        scaler.unscale_(SimpleNamespace(param_groups=[{"params": [weight]}]))
+    except (NotImplementedError, TypeError):  # a kernel that the device lacks; a Metal without float64
+        return False
+    return bool(weight.grad.item() == 1.0)

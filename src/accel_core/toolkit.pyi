@@ -1,25 +1,18 @@
-"""The names of accel_core.probing, for type checkers; tools/public_names.py writes them."""
+"""The names of accel_core.toolkit, for type checkers; tools/public_names.py writes them."""
 
-from accel_core._release import require_release as require_release
+from accel_core._support import LOGGER as LOGGER
 from accel_core._support import child as child
-from accel_core._support import forks as forks
-from accel_core._support import installed as installed
-from accel_core._support import interpreter as interpreter
-from accel_core._support import log as log
+from accel_core._support import fork_safe_lock as fork_safe_lock
+from accel_core._support import logged_by as logged_by
+from accel_core._support import packages as packages
 from accel_core._support.torch_import import AUTOLOAD as AUTOLOAD
 from accel_core._support.torch_import import TORCH_GROUP as TORCH_GROUP
 from accel_core._support.torch_import import autoload_is_on as autoload_is_on
 from accel_core._support.torch_import import import_torch as import_torch
 from accel_core._support.torch_import import origin as origin
-from accel_core._text import clean as clean
-from accel_core._text import printable as printable
-from accel_core._text import shown as shown
-from accel_core.accelerators._devices import missing_defaults as missing_defaults
-from accel_core.accelerators._torch_memory import lacks_page_locks as lacks_page_locks
 from accel_core.accelerators.cpu import CPUAccelerator as CPUAccelerator
-from accel_core.asking import Step as Step
-from accel_core.asking import Subject as Subject
-from accel_core.asking import ask as ask_accelerator
+from accel_core.accelerators.devices import missing_defaults as missing_defaults
+from accel_core.accelerators.memory import lacks_page_locks as lacks_page_locks
 from accel_core.backend import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
 from accel_core.backend import EXPECTED_PREFIX as EXPECTED_PREFIX
 from accel_core.backend import PROJECT as PROJECT
@@ -27,12 +20,12 @@ from accel_core.backend import is_variable_prefix as is_variable_prefix
 from accel_core.cli import options as options
 from accel_core.cli import page as page
 from accel_core.cli import text as text
-from accel_core.cli.accelerator import answer_of as answer_of
-from accel_core.cli.accelerator import fallback_in_words as fallback_in_words
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
 from accel_core.cli.render import to_text as to_text
+from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
+from accel_core.current import named as named
 from accel_core.current import overriding as overriding
 from accel_core.detection import How as How
 from accel_core.detection import autoload as autoload
@@ -46,9 +39,14 @@ from accel_core.detection.discovery import declarers as declarers
 from accel_core.detection.discovery import find as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
+from accel_core.detection.isolated import decode_candidate as decode_candidate
+from accel_core.detection.isolated import encode_candidate as encode_candidate
 from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
 from accel_core.detection.select import survey as survey
+from accel_core.errors import clean as clean
+from accel_core.errors import printable as printable
+from accel_core.errors import shown as shown
 from accel_core.hookspecs import LEVELS as LEVELS
 from accel_core.machine import devices as devices
 from accel_core.machine import host as host
@@ -56,7 +54,7 @@ from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
 from accel_core.machine.placement import placement as placement
 from accel_core.operators import providers as providers
-from accel_core.ops.providers import is_host_code as is_host_code
+from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
 from accel_core.settings import ACCEL_PROBE as ACCEL_PROBE
 from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR
@@ -77,6 +75,7 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "EXPECTED_PREFIX",
     "LEVELS",
+    "LOGGER",
     "PROJECT",
     "TORCH_GROUP",
     "CPUAccelerator",
@@ -86,49 +85,46 @@ __all__ = [
     "Pin",
     "Settings",
     "Spoiler",
-    "Step",
-    "Subject",
     "Survey",
     "Variable",
-    "answer_of",
     "answering",
-    "ask_accelerator",
     "autoload",
     "autoload_is_on",
     "child",
     "clean",
     "declarers",
+    "decode_candidate",
     "devices",
     "discovery",
+    "encode_candidate",
+    "exact",
     "exchange",
-    "fallback_in_words",
     "find_candidates",
     "flag",
-    "forks",
+    "fork_safe_lock",
     "guard",
     "host",
     "import_torch",
-    "installed",
     "installed_imports",
     "installed_names",
-    "interpreter",
     "is_host_code",
     "is_variable_prefix",
     "lacks_page_locks",
-    "log",
+    "logged_by",
     "messages",
     "missing_defaults",
+    "named",
     "normalize_distribution",
     "options",
     "origin",
     "overriding",
+    "packages",
     "page",
     "parse_pin",
     "placement",
     "printable",
     "providers",
     "read_settings",
-    "require_release",
     "select",
     "shown",
     "spoilers",
