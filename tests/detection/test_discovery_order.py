@@ -93,17 +93,6 @@ def test_it_stands_before_every_backend_of_that_device_type():
     ) == {("spoof", "xpu.external", "xpu")}
 
 
-def test_chains_of_impersonation_hold_together():
-    assert orders(
-        [
-            candidate("c", 10, impersonates="b"),
-            candidate("b", 20, impersonates="a"),
-            candidate("a", 500),
-            candidate("x", 499),
-        ]
-    ) == {("c", "b", "a", "x")}
-
-
 def test_two_impersonators_keep_their_own_priorities_among_themselves():
     assert orders(
         [

@@ -73,7 +73,8 @@ class Group(NamedTuple):
         for name in (candidate.name for candidate in self.refused()):
             packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
             with contextlib.suppress(InvalidBackendError):  # entry points may be called anything
-                yield Backend(name, 0, name.partition(".")[0], packages)
+                kind = name.partition(".")[0]
+                yield Backend(name=name, priority=0, device_type=kind, vendor_import=packages)
 
 
 # --- The accelerator -----------------------------------------------------------------------------------
