@@ -28,7 +28,7 @@ from accel_core.detection import Selection as Selection
 from accel_core.detection import Status as Status
 from accel_core.detection import Unloaded as Unloaded
 from accel_core.detection import Verdict as Verdict
-from accel_core.detection.discovery import discover as discover
+from accel_core.detection.select import discover as discover
 from accel_core.errors import AcceleratorFallbackWarning as AcceleratorFallbackWarning
 from accel_core.errors import AccelError as AccelError
 from accel_core.errors import BackendConflictError as BackendConflictError

@@ -23,9 +23,8 @@ from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Choice, How, Selection
 from accel_core.detection.device import Group, create
-from accel_core.detection.discovery import discover
 from accel_core.detection.guard import restoring
-from accel_core.detection.select import select
+from accel_core.detection.select import discover, select
 from accel_core.errors import (
     OURS,
     AcceleratorFallbackWarning,

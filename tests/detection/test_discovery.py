@@ -11,7 +11,7 @@ from accel_tests.plugins import arguments, declaring
 
 from accel_core.backend import Provenance
 from accel_core.detection import Status, Unloaded
-from accel_core.detection.discovery import discover
+from accel_core.detection.select import discover
 from accel_core.settings import parse_pin
 
 

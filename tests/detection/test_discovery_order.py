@@ -10,7 +10,8 @@ from accel_tests.asking import names
 
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import Candidate, discovery
-from accel_core.detection.discovery import discover, rank
+from accel_core.detection.discovery import rank
+from accel_core.detection.select import discover
 
 
 def candidate(

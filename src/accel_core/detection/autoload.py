@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from accel_core._support.packages import EntryPoint
 from accel_core._support.torch_import import (
     AUTOLOAD,
     IMPORTED,
@@ -29,10 +30,8 @@ from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.discovery import (
     CPU,
     GENERIC,
-    EntryPoint,
     decode_backend,
     encode_backend,
-    find_entry_points,
 )
 from accel_core.detection.guard import announce
 from accel_core.errors import (
@@ -43,7 +42,7 @@ from accel_core.errors import (
     raise_if_users,
     root_cause,
 )
-from accel_core.settings import read
+from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
     from accel_core.detection import Verdict
@@ -55,11 +54,7 @@ def announced() -> list[EntryPoint]:
     But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
     all the same, and we do not.
     """
-    others = [e for e in find_entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
-    if not others:
-        return []
-    settings = read()
-    return [e for e in others if not settings.bars(e.distribution)]
+    return [e for e in entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
@@ -166,7 +161,7 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
     for package in unclaimed(others):
         announce(f"importing {package.value} ({package.distribution} {package.version})")
         try:
-            package.load()()  # type: ignore[operator]
+            package.load()()
         except CAUGHT as error:  # one vendor's failure leaves the next one its turn
             raise_if_users(error)
             spoiler = _failing(package, error)
@@ -274,7 +269,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
     for index, package in enumerate(EntryPoint(*fields) for fields in job["packages"]):
         stage(_step(package))
         try:
-            package.load()()  # type: ignore[operator]  # as torch calls it, whatever it is
+            package.load()()  # as torch calls it, whatever it is
         except CAUGHT as error:
             wrong[index] = _failing(package, error)
         before, slot = slot, torch._C._get_privateuse1_backend_name()

@@ -7,25 +7,24 @@ exception, so that one broken distribution cannot hide the others.
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from accel_core import __version__
-from accel_core._support import packages
+from accel_core._support.packages import EntryPoint, entry_points
 from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance
-from accel_core.detection import Candidate, Found, Outcome, Status, Unloaded
+from accel_core.detection import Candidate, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
-from accel_core.settings import Pin, Settings, normalize_distribution, read
+from accel_core.settings import Pin, Settings, normalize_distribution
 
 if TYPE_CHECKING:
     import pluggy
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
-Load = Callable[[Sequence["EntryPoint"]], "list[tuple[Candidate | Unloaded, ...]]"]
+Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
 
 CPU = Backend(
     name="cpu",
@@ -46,35 +45,6 @@ GENERIC = Backend(
     install_hint="pip install torch",
     communication_backend="",
 )
-
-
-class EntryPoint(NamedTuple):
-    """One line of a distribution's `entry_points.txt`, and the distribution."""
-
-    name: str
-    value: str
-    distribution: str
-    version: str
-
-    @property
-    def module(self) -> str:
-        """The module that the value names; empty where it names none."""
-        return self.value.partition("[")[0].partition(":")[0].strip()
-
-    def load(self) -> object:
-        """Import what the value names: `"package.module"` or `"package.module:object"`."""
-        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
-        loaded: object = importlib.import_module(self.module)
-        for attribute in filter(None, attributes.split(".")):
-            loaded = getattr(loaded, attribute)
-        return loaded
-
-
-def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of `group`, as `_support.packages.entry_points` finds them."""
-    return tuple(
-        EntryPoint(e.name, e.value, *packages.identity(e.dist)) for e in packages.entry_points(group)
-    )
 
 
 class Unimported:
@@ -98,17 +68,6 @@ class Unimported:
 # --- Candidates ----------------------------------------------------------------------------------------
 
 
-def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
-    """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
-
-    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` refuses is not imported: it comes back unloaded, under its
-    entry point's name. `isolated`, or `ACCEL_PROBE=isolated`: a child process imports the modules, and this
-    one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
-    """
-    settings = read()
-    return Found(find(None, settings, loader(settings, isolated=isolated)))
-
-
 def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | Unloaded, ...]:
     """The candidates that `pin` means, or all of them; imports as few plugin modules as can be.
 
@@ -117,7 +76,7 @@ def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | U
     does not say which, both come back and neither is imported. A built-in name means the built-in one
     unless the pin says otherwise.
     """
-    every = find_entry_points(ENTRY_POINT_GROUP)
+    every = entry_points(ENTRY_POINT_GROUP)
     if pin is None:
         return rank([*builtin_candidates(), *_loaded(every, settings, load)])
     own = tuple(c for c in builtin_candidates() if c.matches([pin]))
@@ -127,28 +86,19 @@ def find(pin: Pin | None, settings: Settings, load: Load) -> tuple[Candidate | U
     if len({normalize_distribution(e.distribution) for e in named}) > 1:
         claim = Outcome(Status.NOT_PROBED, "its plugin was not loaded")
         return tuple(unloaded(e, claim) for e in named)
-    for entry_points in (named, [e for e in every if e not in named]):
-        if candidates := [c for c in _loaded(entry_points, settings, load) if c.matches([pin])]:
+    for plugins in (named, [e for e in every if e not in named]):
+        if candidates := [c for c in _loaded(plugins, settings, load) if c.matches([pin])]:
             return rank(candidates)
     return ()
 
 
-def _loaded(entry_points: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
+def _loaded(plugins: Iterable[EntryPoint], settings: Settings, load: Load) -> list[Candidate | Unloaded]:
     """Load the plugins' declarations; one that is blocked by policy is listed without being imported."""
-    given = list(entry_points)
+    given = list(plugins)
     left = [e for e in given if _may_be_loaded(e, settings)]
     blocked = Outcome(Status.BLOCKED, "blocked by policy; the plugin was not loaded")
     refused = [unloaded(e, blocked) for e in given if e not in left]
     return [*refused, *(candidate for candidates in load(left) for candidate in candidates)]
-
-
-def loader(settings: Settings, *, isolated: bool = False) -> Load:
-    """Return the reader of declarations: in child processes if settings or the caller ask, else here."""
-    if isolated or settings.isolated:
-        from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
-
-        return IsolatedLoader(settings.probe_timeout)
-    return lambda entry_points: [load(e) for e in entry_points]
 
 
 def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
@@ -167,13 +117,13 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
 
 def installed_names() -> list[str]:
     """Names that a pin can have, read from metadata alone."""
-    names = [clean(e.name.lower()) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name]
+    names = [clean(e.name.lower()) for e in entry_points(ENTRY_POINT_GROUP) if e.name]
     return [*dict.fromkeys(sorted(names)), GENERIC.name, CPU.name]
 
 
 def declarers(name: str) -> set[str]:
     """The distributions whose entry point has that name, read from metadata alone."""
-    return {clean(e.distribution) for e in find_entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
+    return {clean(e.distribution) for e in entry_points(ENTRY_POINT_GROUP) if e.name.lower() == name}
 
 
 def builtin_candidates() -> tuple[Candidate, ...]:

@@ -144,7 +144,7 @@ def restoring(who: object) -> Iterator[Kept]:
             if path != left:
                 changed.append("sys.path")
             if torch is not None and not kept.stays and vars(torch).get("cuda") is not cuda:
-                torch.cuda = cuda  # type: ignore[assignment]
+                vars(torch)["cuda"] = cuda
                 changed.append("torch.cuda")
             if warnings.filters != filters:
                 changed.append("the filters of warnings")

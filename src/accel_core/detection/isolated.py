@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from accel_core._support.packages import EntryPoint, entry_points
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.discovery import (
-    EntryPoint,
     Unimported,
     decode_backend,
     encode_backend,
@@ -167,7 +167,7 @@ def _ask(candidate: Candidate, job: dict[str, Any]) -> Outcome:
 
 def _loaded_again(candidate: Candidate) -> Candidate | Outcome:
     """The same candidate with its plugin loaded; or why it is missing here."""
-    installed = discovery.find_entry_points(ENTRY_POINT_GROUP)
+    installed = entry_points(ENTRY_POINT_GROUP)
     entry_point = next((e for e in installed if provenance(e) == candidate.provenance), None)
     for found in discovery.load(entry_point) if entry_point is not None else ():
         if isinstance(found, Unloaded):

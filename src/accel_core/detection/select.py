@@ -1,4 +1,4 @@
-"""Candidates and a judge to a choice: the one place that decides; and every verdict at once, for people.
+"""The three questions: which backends there are, which one is chosen, and what each comes to.
 
 Nothing here looks at the machine: what there is comes from `find`, what it is worth from `judge`. Ranked
 choice goes down the order and stops at the first usable backend, so that a judge who probes when he is asked
@@ -18,6 +18,7 @@ from accel_core.backend import Provenance
 from accel_core.detection import (
     Candidate,
     Choice,
+    Found,
     How,
     Outcome,
     Selection,
@@ -32,7 +33,15 @@ from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
 from accel_core.machine import host
 from accel_core.machine.vendors import missing_plugins
-from accel_core.settings import ACCEL_ALLOW, ACCEL_BLOCK, VARIABLES, Pin, Settings, normalize_distribution
+from accel_core.settings import (
+    ACCEL_ALLOW,
+    ACCEL_BLOCK,
+    VARIABLES,
+    Pin,
+    Settings,
+    normalize_distribution,
+    read,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +51,28 @@ Candidates = tuple[Candidate | Unloaded, ...]
 Find = Callable[[Pin | None], Candidates]
 
 
+def discover(*, isolated: bool = False) -> tuple[Candidate | Unloaded, ...]:
+    """Every backend that is built in or installed, in rank order; imports each plugin's inert module.
+
+    A plugin that `ACCEL_ALLOW` or `ACCEL_BLOCK` refuses is not imported: it comes back unloaded, under its
+    entry point's name. `isolated`, or `ACCEL_PROBE=isolated`: a child process imports the modules, and this
+    one imports a plugin when a hook of it is called. Raises `SettingError` for a malformed setting.
+    """
+    settings = read()
+    return Found(discovery.find(None, settings, loader(settings, isolated=isolated)))
+
+
+def loader(settings: Settings, *, isolated: bool = False) -> Load:
+    """Return the reader of declarations: in child processes if settings or the caller ask, else here."""
+    if isolated or settings.isolated:
+        from accel_core.detection.isolated import IsolatedLoader  # here, as most processes start no child
+
+        return IsolatedLoader(settings.probe_timeout)
+    return lambda plugins: [discovery.load(e) for e in plugins]
+
+
 class _Decision(NamedTuple):
-    """What a choice comes to, before it is put on record."""
+    """Outcome of a choice, before it is put on record."""
 
     how: How
     considered: Candidates
@@ -67,7 +96,7 @@ def select(
     """
     start = time.perf_counter()
     if find is None:
-        load = discovery.loader(settings, isolated=isolated)
+        load = loader(settings, isolated=isolated)
         find = functools.partial(discovery.find, settings=settings, load=load)
     judge = judge or Prober(settings, isolated=isolated)
     decided = (_pinned if settings.pins else _ranked)(settings, find, judge)
@@ -299,7 +328,7 @@ def survey(
     tries what torch's autoload spoils, which takes a process of its own after all others. `load` has read
     declarations before.
     """
-    load = load or discovery.loader(settings, isolated=True)
+    load = load or loader(settings, isolated=True)
     judge = Prober(settings, isolated=True, autoload=autoload)
     candidates = discovery.find(None, settings, load)
     clashes = _conflicts(candidates, settings)

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core import Accelerator, Backend
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.toolkit import ACCEL_ALLOW, ENTRY_POINT_GROUP, discovery, normalize_distribution, shown
+from accel_core.toolkit import (
+    ACCEL_ALLOW,
+    ENTRY_POINT_GROUP,
+    discovery,
+    normalize_distribution,
+    packages,
+    shown,
+)
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
 from accel_testing.fakes import Fake
@@ -229,7 +236,7 @@ def _require_valid(distribution: object, version: object) -> None:
 def _require_free(names: tuple[str, ...], distribution: str, *, isolated: bool) -> None:
     """Raise where a name is built in, or is that of an installed backend which stays to be seen."""
     own = normalize_distribution(distribution)
-    there = [] if isolated else discovery.find_entry_points(ENTRY_POINT_GROUP)
+    there = [] if isolated else packages.entry_points(ENTRY_POINT_GROUP)
     taken = {e.name.lower(): e.distribution for e in there if normalize_distribution(e.distribution) != own}
     taken |= {discovery.CPU.name: "accel-core", discovery.GENERIC.name: "accel-core"}
     for name in names:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance
 from accel_core.errors import CAUGHT, OURS
-from accel_core.toolkit import ENTRY_POINT_GROUP, discovery, guard
+from accel_core.toolkit import ENTRY_POINT_GROUP, discovery, guard, packages
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
@@ -162,7 +162,7 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
     vendors: set[str] = set()
     before = footprint()
     with _Watch() as watch:
-        for entry_point in discovery.find_entry_points(ENTRY_POINT_GROUP):
+        for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.

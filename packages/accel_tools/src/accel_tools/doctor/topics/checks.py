@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import ENTRY_POINT_GROUP, LEVELS, child, clean, discovery, guard
+from accel_core.toolkit import ENTRY_POINT_GROUP, LEVELS, child, clean, discovery, guard, packages
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]
@@ -163,7 +163,7 @@ def check_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[st
 def _checks(asked: list[Any], begin: Callable[[Checked], bool]) -> Iterator[tuple[Checked, Check | None]]:
     """Every check with its row; a row alone says what is wrong with a plugin's answer."""
     wanted = {(name, distribution): backends for name, distribution, backends in asked}
-    for entry_point in discovery.find_entry_points(ENTRY_POINT_GROUP):
+    for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
         backends = wanted.get((entry_point.name, entry_point.distribution))
         if backends is None:
             continue
