@@ -35,7 +35,7 @@ class Communication(Devices):
 
     def _register_staged(self) -> None:
         """Have torch know the process group of that name, which a distribution beside the core brings."""
-        from accel_core._support.installed import entry_points
+        from accel_core.settings import entry_points
 
         brought = [e for e in entry_points(_PROCESS_GROUPS) if e.name == _STAGED]
         if not brought:

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core._support.installed import is_installed
+from accel_core._support.packages import is_installed
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.errors import InvalidDeviceError

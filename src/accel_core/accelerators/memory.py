@@ -7,7 +7,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from accel_core._text import Shown
 from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
 from accel_core.errors import InvalidArgumentError, UnsupportedError
 
@@ -78,7 +77,7 @@ class Memory(Devices):
         except UnsupportedError:
             free = None
         pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
-        return Shown(_summary(self.device_name(index), stats, free, pools))
+        return _Summary(_summary(self.device_name(index), stats, free, pools))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.
@@ -231,6 +230,15 @@ _ROWS = {
 }
 _COLUMNS = {"current": "now", "peak": "peak", "allocated": "ever taken", "freed": "ever freed"}
 _EVENTS = {"num_alloc_retries": "retries after a full device", "num_ooms": "out of memory"}
+
+
+class _Summary(str):
+    """A text that notebooks show with its line ends."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        printer.text(str(self))
 
 
 def _summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: list[str]) -> str:

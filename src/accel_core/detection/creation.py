@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accel_core._support.guarded import begin, stdout_to_stderr
-from accel_core._support.installed import is_installed
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import (
     AUTOLOAD,
     FREE_SLOT,

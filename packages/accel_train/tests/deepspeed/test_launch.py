@@ -135,7 +135,7 @@ def test_ranks_that_would_not_hear_of_it_are_not_started(child, folder, on_cpu):
 
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
-    from accel_core.probing import plugins
+    from accel_core.toolkit import plugins
     from accel_train.deepspeed import _children
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
