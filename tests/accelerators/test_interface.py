@@ -20,7 +20,7 @@ INERT = """
 import sys
 import accel_core, accel_core.accelerators
 import accel_core.accelerators.cpu, accel_core.accelerators.torch_device
-found = {"torch", "psutil", "pluggy", "importlib.metadata"} & set(sys.modules)
+found = {"torch", "psutil", "pluggy"} & set(sys.modules)
 sys.exit(f"imported {found}" if found else 0)
 """
 
