@@ -29,7 +29,7 @@ from accel_core.machine.vendors import sourced
 from accel_core.settings import VARIABLES, entry_points
 
 if TYPE_CHECKING:
-    from accel_core.detection.records import Verdict
+    from accel_core.detection import Verdict
 
 #: Entry points that name a package of commands.
 GROUP = "accel.commands"

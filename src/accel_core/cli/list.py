@@ -8,9 +8,9 @@ from accel_core._support.torch_import import torch_build
 from accel_core.cli import options, remarks, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
+from accel_core.detection import Status, Verdict
 from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.records import Status, Verdict
-from accel_core.detection.survey import Survey, survey
+from accel_core.detection.select import Survey, survey
 from accel_core.settings import Settings
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")

@@ -9,10 +9,9 @@ import click
 from accel_core.cli import options, remarks, text
 from accel_core.cli.output import Output, answering, status_of
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
+from accel_core.detection import How, Selection, Status, Verdict
 from accel_core.detection.messages import not_found
-from accel_core.detection.records import How, Selection, Status, Verdict
-from accel_core.detection.select import select
-from accel_core.detection.survey import Survey, survey
+from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
 
