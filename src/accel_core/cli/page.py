@@ -22,6 +22,8 @@ _Line: TypeAlias = "list[Cell]"
 _GAP = 2
 #: The least width at which a table's last column stands beside the others, and not below them.
 _LAST = 32
+#: A column is never folded to less.
+_COLUMN = 4
 
 
 class Paragraph(NamedTuple):
@@ -96,6 +98,8 @@ class Table(NamedTuple):
         widths = [max(len(printable(row[i][0])) for row in (head, *self.rows)) for i in range(count)]
         room = width - sum(widths) - _GAP * count
         is_wide = room >= _LAST
+        while not is_wide and sum(widths) + _GAP * (count - 1) > width and max(widths) > _COLUMN:
+            widths[widths.index(max(widths))] -= 1  # the widest is folded first
         for row in (head if is_wide else head[:count], *self.rows):
             prose = [cell for cell in row[count:] if cell[0]]
             # A line of it with a word that is longer than the room, a URL, stands below.
@@ -149,7 +153,7 @@ def _wrapped(cells: Row, width: int) -> list[_Line]:
     lines = [
         part
         for line in text.split("\n")
-        for part in textwrap.wrap(line, max(width, 8), break_on_hyphens=False) or [""]
+        for part in textwrap.wrap(line, max(width, _COLUMN), break_on_hyphens=False) or [""]
     ]
     styled: list[_Line] = []
     for part in lines:

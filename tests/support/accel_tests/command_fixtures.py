@@ -7,6 +7,7 @@ import copy
 import importlib
 import json
 import os
+import re
 import sys
 import threading
 import traceback
@@ -77,6 +78,9 @@ FIELDS = {
 }
 
 
+#: What ends a process, holds it up, or prints below Python.
+_DEADLY = re.compile(r"os\.(_exit|abort|kill|write|system)|string_at|sleep\(|while True|atexit|SystemExit")
+
 #: Threads that run children at once take turns: they share this process's modules and variables.
 _turn = threading.RLock()
 
@@ -130,7 +134,7 @@ class Accel:
             *self.world.path,
             *([str(SIMULATED)] if torch and str(SIMULATED) not in self.world.path else []),
         ]
-        if process or watched or cwd:
+        if process or watched or cwd or self._ends_processes():
             code = _RUN.format(arguments=args, watched=watched)
             return children.run(code, path, variables, cwd=cwd)
         with pytest.MonkeyPatch.context() as patch:
@@ -143,6 +147,11 @@ class Accel:
                     command, [*map(str, args)], prog_name="accel", catch_exceptions=False
                 )
         return Ended(done.exit_code, done.stdout, done.stderr, False)
+
+    def _ends_processes(self) -> bool:
+        """Whether something that is installed ends, stops or bypasses the process that it runs in."""
+        sources = self.world.root.rglob("*.py")
+        return any(_DEADLY.search(file.read_text(encoding="utf-8", errors="ignore")) for file in sources)
 
     def _answer(
         self,

@@ -41,7 +41,9 @@ class Known:
 
     @cached_property
     def commands(self) -> dict[str, click.Command]:
-        return dict(accel.commands)
+        context = click.Context(accel)
+        found = {name: accel.get_command(context, name) for name in accel.list_commands(context)}
+        return {name: command for name, command in found.items() if command is not None}
 
     @cached_property
     def options(self) -> set[str]:
