@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from accel_core._support.guarded import begin, stdout_to_stderr
 from accel_core._support.packages import is_installed
@@ -102,13 +102,14 @@ def _made(backend: Backend) -> object:
 
     if not backend.accelerator or backend.accelerator.startswith("accel_core."):
         return _class(backend)(backend)
-    from accel_core.accelerators.adapters import adapted, frameworks_prepared  # here, as ours needs neither
+    from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
 
-    with frameworks_prepared():
-        kind = _class(backend)
-    if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
-        return made
-    return kind(backend)
+    with prepared():
+        kind: Any = _class(backend)
+    if issubclass(kind, Accelerator):
+        return kind._of(backend)
+    made = adapted(kind, backend)
+    return kind(backend) if made is None else made
 
 
 def _class(backend: Backend) -> type:
