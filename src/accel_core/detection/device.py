@@ -157,15 +157,16 @@ def _instance(backend: Backend) -> object:
     from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
 
     with prepared():
-        kind: Any = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
         raise InvalidAcceleratorError(
             f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
         )
     if issubclass(kind, Accelerator):
         return kind._of(backend)
-    made = adapted(kind, backend)
-    return kind(backend) if made is None else made
+    foreign: Any = kind
+    made = adapted(foreign, backend)
+    return foreign(backend) if made is None else made
 
 
 def installed_imports(backend: Backend) -> list[str]:
