@@ -23,7 +23,16 @@ _HOMES = {
         "OpBuilderLike",
     ),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("Backend", "ProbeResult", "Provenance"),
+    "backend": (
+        "Backend",
+        "Environment",
+        "Granted",
+        "Hardware",
+        "InTorch",
+        "ProbeResult",
+        "Provenance",
+        "Visibility",
+    ),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "detection.discovery": ("discover",),
     "errors": (

@@ -10,6 +10,7 @@ import pytest
 from accel_tests import plugins
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
+from accel_core.backend import Environment
 from accel_core.machine import host
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
@@ -140,7 +141,7 @@ def test_a_vendor_that_works_for_longer_than_the_deadline_is_chosen_by_program_a
 def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     """`env` of a login node, `bench` and a device that is named: nobody has to block the one that dies."""
     dying(accel, "import", CRASH)
-    accel.world.backend("card", 900, vendor_import="torch_card", export_envs=("CARD",))
+    accel.world.backend("card", 900, vendor_import="torch_card", environment=Environment(forward=("CARD",)))
     done = accel("env", "card", CARD_LOG="1")
     assert "export CARD_LOG=1" in done.stdout, done.stderr
     assert accel("why", "card").stdout.startswith("card (accel-card 1.0): not installed")

@@ -8,7 +8,7 @@ import random
 import pytest
 from accel_tests.asking import names
 
-from accel_core.backend import Backend, Provenance
+from accel_core.backend import Backend, InTorch, Provenance
 from accel_core.detection import discovery
 from accel_core.detection.discovery import discover, rank
 from accel_core.detection.records import Candidate
@@ -28,7 +28,7 @@ def candidate(
         name=name,
         priority=priority,
         device_type=device_type or name.partition(".")[0],
-        impersonates=impersonates,
+        in_torch=InTorch(impersonates=impersonates),
         provenance=provenance,
     )
     return Candidate(backend, object())
@@ -80,7 +80,11 @@ def test_an_impersonator_stands_before_what_it_impersonates():
 
 def test_an_impersonator_with_the_higher_number_stays_where_it_is():
     assert orders(
-        [candidate("supa", 900, impersonates="cuda"), candidate("cuda", 200), candidate("npu", 700)]
+        [
+            candidate("supa", 900, impersonates="cuda"),
+            candidate("cuda", 200),
+            candidate("npu", 700),
+        ]
     ) == {("supa", "npu", "cuda")}
 
 
@@ -139,7 +143,12 @@ def test_nothing_impersonated_is_there():
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, backwards):
     """USERS 16."""
-    some = [("npu", {}), ("mlu", {}), ("supa", {"priority": 1, "impersonates": "mlu"}), ("sdaa", {})]
+    some = [
+        ("npu", {}),
+        ("mlu", {}),
+        ("supa", {"priority": 1, "in_torch": InTorch(impersonates="mlu")}),
+        ("sdaa", {}),
+    ]
     for name, fields in reversed(some) if backwards else some:
         world.backend(name, **{"priority": 500, **fields})
     world.backend("npu", distribution="zz-npu")

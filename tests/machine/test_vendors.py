@@ -192,7 +192,9 @@ def in_table(name: str) -> set[str]:
 
 
 def in_declaration(backends: Iterable[Backend]) -> set[str]:
-    return {fact for b in backends for fact in (*b.device_nodes, *b.pci_ids, *b.platforms)}
+    return {
+        fact for b in backends for fact in (*b.hardware.nodes, *b.hardware.pci_ids, *b.hardware.platforms)
+    }
 
 
 @pytest.mark.skipif(not PLUGINS.is_dir(), reason="an sdist of accel-core has no plugins")

@@ -115,7 +115,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int,
         if chosen is None:
             continue
         loaded = f"{package.distribution} {package.version}, which torch loads ({package.value}),"
-        if chosen.private_use1 and slot not in (before, chosen.device_type):
+        if chosen.in_torch.private_use1 and slot not in (before, chosen.device_type):
             takes = f"{loaded} takes torch's one PrivateUse1 slot, which {chosen.name} needs"
             wrong[index] = Spoiler(takes, remedies(package, "loads"))
         elif other := impersonator(chosen):

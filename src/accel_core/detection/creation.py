@@ -127,8 +127,8 @@ def _class(backend: Backend) -> type:
 
 
 def taken_over_by(backend: Backend) -> str:
-    """The imported package that `Backend.taken_over_by` names; empty where there is none."""
-    return next((name for name in backend.taken_over_by if name in sys.modules), "")
+    """The imported package that `Backend.in_torch.taken_over_by` names; empty where there is none."""
+    return next((name for name in backend.in_torch.taken_over_by if name in sys.modules), "")
 
 
 def impersonated(backend: Backend, by: str) -> tuple[str, str]:
@@ -146,7 +146,7 @@ def _require_own_namespace(backend: Backend) -> None:
 
 def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
-    if not backend.private_use1:
+    if not backend.in_torch.private_use1:
         return
     holder = import_torch()._C._get_privateuse1_backend_name()
     if holder in (FREE_SLOT, backend.device_type):

@@ -123,7 +123,7 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
     whatever the numbers say: what it impersonates looks usable when it is not.
     """
     items = list(candidates)
-    impersonators = [c for c in items if isinstance(c, Candidate) and c.backend.impersonates]
+    impersonators = [c for c in items if isinstance(c, Candidate) and c.backend.in_torch.impersonates]
     places = {id(c): _place(c, items, ()) for c in impersonators}
 
     def key(candidate: Candidate | Unloaded) -> tuple[object, ...]:
@@ -155,6 +155,6 @@ def _place(
 
 
 def _impersonated(candidate: Candidate, items: Iterable[Candidate | Unloaded]) -> list[Candidate]:
-    target = candidate.backend.impersonates
+    target = candidate.backend.in_torch.impersonates
     others = (other for other in items if isinstance(other, Candidate) and other is not candidate)
     return [other for other in others if target and other.backend.device_type == target]

@@ -57,9 +57,9 @@ def examine(
         outcome = fact()
         if outcome is None:
             continue
-        conjecture = fact.func is _hardware and not candidate.backend.pci_ids
+        conjecture = fact.func is _hardware and not candidate.backend.hardware.pci_ids
         if not (outcome.is_absence and (pinned or conjecture)):
-            sure = pinned and candidate.backend.pci_ids
+            sure = pinned and candidate.backend.hardware.pci_ids
             here = _hardware(candidate.backend, evidence, root) if sure else None
             return (_both(here, outcome) if here else outcome), absence
         absence = absence or outcome
@@ -102,9 +102,9 @@ def _policy(name: str, distribution: str, settings: Settings) -> Outcome | None:
 
 
 def _platform(backend: Backend) -> Outcome | None:
-    if host.platform_matches(backend.platforms):
+    if host.platform_matches(backend.hardware.platforms):
         return None
-    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(backend.platforms)} only")
+    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(backend.hardware.platforms)} only")
 
 
 # --- The vendor's package and torch --------------------------------------------------------------------
@@ -124,12 +124,12 @@ def _follows_torch(backend: Backend) -> Outcome | None:
 
     Some such packages end the process when they are imported beside another torch.
     """
-    build = torch_build() if backend.follows_torch else None
+    build = torch_build() if backend.in_torch.same_version else None
     if build is None:  # creation says that torch is missing
         return None
     from accel_core._support.installed import version
 
-    for name in backend.follows_torch:
+    for name in backend.in_torch.same_version:
         installed = version(name)
         if installed is None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
@@ -164,10 +164,10 @@ def _torch_builds(backend: Backend) -> Outcome | None:
 
     A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
     """
-    build = torch_build() if backend.torch_builds else None
-    if build is None or build.has_any(backend.torch_builds):
+    build = torch_build() if backend.in_torch.builds else None
+    if build is None or build.has_any(backend.in_torch.builds):
         return None
-    needed = _BUILDS_OF.get(backend.device_type, backend.torch_builds)
+    needed = _BUILDS_OF.get(backend.device_type, backend.in_torch.builds)
     lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
     reason = f"torch {build.version} is {build.kind}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
@@ -189,7 +189,7 @@ def impersonator(backend: Backend) -> str:
     other = taken_over_by(backend)
     if other or backend.vendor_imports != ("torch",):
         return other
-    return namespace_taken_by(backend.device_type, ("torch", *backend.wrapped_by))
+    return namespace_taken_by(backend.device_type, ("torch", *backend.in_torch.wrapped_by))
 
 
 # --- The device ----------------------------------------------------------------------------------------
@@ -198,16 +198,16 @@ def impersonator(backend: Backend) -> str:
 def _hardware(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
     if evidence is None or evidence:
         return None
-    sought = ", ".join([*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)])
-    if not backend.pci_ids and (outcome := _no_node(backend, sought, root)):
+    sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
+    if not backend.hardware.pci_ids and (outcome := _no_node(backend, sought, root)):
         return outcome
-    build = torch_build() if backend.torch_builds else None
-    if not backend.hardware or not backend.pci_ids:
+    build = torch_build() if backend.in_torch.builds else None
+    if not backend.hardware.name or not backend.hardware.pci_ids:
         reason = f"this machine has none of {sought}"
-    elif build is not None and build.has_any(backend.torch_builds):
-        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware}"
+    elif build is not None and build.has_any(backend.in_torch.builds):
+        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware.name}"
     else:
-        reason = f"this machine has no {backend.hardware} (none of {sought})"
+        reason = f"this machine has no {backend.hardware.name} (none of {sought})"
     return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, root), devices=0)
 
 
@@ -217,30 +217,32 @@ _SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 def _from_cluster(backend: Backend, root: str) -> str:
     """Return what to request from the scheduler that chose this machine, which lacks the device."""
-    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
+    if not backend.hardware.name or not any(name in os.environ for name in _SCHEDULERS):
         return ""
     from accel_core.machine.placement import placement  # here, as most machines are in no cluster
 
     step = placement(root).schedulers_step(backend)
-    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
+    return f"if the cluster has {_with_article(backend.hardware.name)}, {step}" if step else ""
 
 
 def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
     """Return the likely cause of a missing device node if the bus does not show whether there is a device."""
     from accel_core.machine.placement import placement
 
-    device, place = _with_article(backend.hardware), placement(root)
+    device, place = _with_article(backend.hardware.name), placement(root)
     if place.container and (step := place.step(backend)):
         reason = f"{place.name} has none of {nodes}"
         return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
         reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
+        return Outcome(
+            Status.NO_DEVICE, reason, f"if it has {device}, {backend.hardware.driver_step}", devices=0
+        )
     return None
 
 
 def _hidden(backend: Backend) -> Outcome | None:
-    if not any(name in os.environ for name in backend.visible_devices_filters + backend.visible_devices):
+    if not any(name in os.environ for name in backend.visibility.filters + backend.visibility.variables):
         return None
     from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other facts
 
@@ -264,17 +266,20 @@ def hidden(backend: Backend, variable: Hidden) -> Outcome:
 
 def _driver(backend: Backend, evidence: Evidence | None, root: str) -> Outcome | None:
     """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
-    if not evidence or evidence.nodes or not backend.hardware:
+    if not evidence or evidence.nodes or not backend.hardware.name:
         return None
-    if devices.device_nodes(backend.shared_nodes, root):
+    if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
-    device = _with_article(backend.hardware)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+    device = _with_article(backend.hardware.name)
+    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
+        return Outcome(Status.NO_DEVICE, reason, backend.hardware.driver_step, devices=0)
     from accel_core.machine.placement import placement
 
-    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+    nodes, place = (
+        " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]]),
+        placement(root),
+    )
     if nodes and place.container and (step := place.step(backend)):
         reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
         return Outcome(Status.NO_DEVICE, reason, step, devices=0)

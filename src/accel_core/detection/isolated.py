@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core._support.guarded import reported
 from accel_core._text import clean
-from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
+from accel_core.backend import ENTRY_POINT_GROUP, RECORDS, Backend, Provenance
 from accel_core.detection import plugins
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.plugins import EntryPoint, Unimported, provenance, unloaded
@@ -236,7 +236,9 @@ def encode_backend(backend: Backend) -> dict[str, object]:
 
 def decode_backend(given: Mapping[str, Any]) -> Backend:
     """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
-    return Backend(**{name: _tuples(value) for name, value in given.items()})
+    values = {name: _tuples(value) for name, value in given.items()}
+    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
+    return Backend(**{**values, **records})
 
 
 def _encode_outcome(outcome: Outcome) -> dict[str, object]:

@@ -12,7 +12,7 @@ from accel_core._support import installed
 from accel_core._support.guarded import begin, preserved, stdout_to_stderr
 from accel_core._text import clean, shown
 from accel_core._version import __version__
-from accel_core.backend import PROJECT, Backend, Provenance
+from accel_core.backend import PROJECT, Backend, Provenance, is_unknown_field
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import CAUGHT, InvalidBackendError, raise_if_users, root, root_cause
 from accel_core.settings import normalize_distribution
@@ -194,8 +194,10 @@ def misfit(distribution: str, error: BaseException) -> Outcome | None:
 
 
 def is_of_another_core(error: BaseException) -> bool:
-    """Whether a chain begins with a name or a module that was asked of accel_core, which lacks it."""
+    """Whether a chain begins with a name, a module or a field that accel_core lacks."""
     error = root(error)
+    if is_unknown_field(error):
+        return True
     if isinstance(error, ImportError):
         return (error.name or "").partition(".")[0] == "accel_core"
     return isinstance(error, AttributeError) and error.obj is sys.modules["accel_core"]

@@ -78,7 +78,7 @@ class Prober:
                 outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=pinned)
                 lives = outcome.status is Status.USABLE or (pinned and outcome.status is Status.NO_DEVICE)
                 if lives and not isolated:  # in this process too, but for a count that would start the device
-                    counted = outcome if candidate.backend.count_starts_device else None
+                    counted = outcome if candidate.backend.in_torch.in_child == "count" else None
                     outcome = None
             if outcome is None:
                 outcome = ask_device(candidate, group, pinned=pinned, counted=counted)
@@ -111,8 +111,7 @@ class Prober:
 
     def _is_risky(self, backend: Backend, others: tuple[Backend, ...], pinned: bool) -> bool:
         """Whether a child process comes first: it is asked for, or this process could be spoilt."""
-        asked_for = self._settings.isolated or backend.isolated_probe or backend.count_starts_device
-        if asked_for or builtin.loads_unclaimed(backend, others):
+        if self._settings.isolated or backend.in_torch.in_child or builtin.loads_unclaimed(backend, others):
             return True
         return not pinned and self._takes_the_slot(backend, others)
 
@@ -121,9 +120,9 @@ class Prober:
 
         A package that then counts no device, or fails, would leave this process to nobody.
         """
-        if not backend.private_use1 or not private_use1_is_free():
+        if not backend.in_torch.private_use1 or not private_use1_is_free():
             return False
-        rivals = [b for b in others if b.private_use1 and installed_imports(b)]
+        rivals = [b for b in others if b.in_torch.private_use1 and installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or builtin.unclaimed((*others, backend)))
 
     def _broken(

@@ -6,15 +6,22 @@ import sys
 
 import pytest
 
-from accel_core.backend import Backend
+from accel_core.backend import Backend, Environment, Hardware
 from accel_tools.doctor.evidence import hardware_facts, lost_folders, lying_about, toolkit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the machine is Linux's folders")
 NPU = Backend(
-    name="npu", priority=1, device_type="npu", hardware="Ascend NPU", pci_ids=("19e5:d802",),
-    device_nodes=("/dev/davinci[0-9]*",), driver_file="/sys/module/drv/initstate",
-    export_envs=("ASCEND", "PATH"),
-)  # fmt: skip
+    name="npu",
+    priority=1,
+    device_type="npu",
+    hardware=Hardware(
+        name="Ascend NPU",
+        pci_ids=("19e5:d802",),
+        nodes=("/dev/davinci[0-9]*",),
+        driver_file="/sys/module/drv/initstate",
+    ),
+    environment=Environment(forward=("ASCEND", "PATH")),
+)
 
 
 @pytest.fixture
