@@ -302,7 +302,7 @@ BAD: dict[str, tuple[Any, type[Exception], list[str]]] = {
         InvalidBackendError,
         ["device_type", "accel simulate"],
     ),
-    "unknown field": (lambda: fake("acme", priorty=3), InvalidBackendError, ["'priorty'", "known fields"]),
+    "unknown field": (lambda: fake("acme", priorty=3), TypeError, ["'priorty'"]),
     "no fault": (lambda: fake("acme", "hangs"), InvalidArgumentError, ["'hangs'", "Fault("]),  # type: ignore[arg-type]
     "place": (
         lambda: Fault("synchronise", hangs=True),

@@ -64,7 +64,7 @@ def test_device_driver_and_toolkit_that_are_there(write):
 
 def test_one_name_of_two_makers_has_each_makers_toolkit():
     def of(hardware):
-        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "hardware": hardware}
+        given = {"name": "cuda", "priority": 1, "device_type": "cuda", "hardware": Hardware(hardware)}
         return [*toolkit(Backend(**given), {})]
 
     assert (of("NVIDIA GPU"), of("AMD GPU")) == (["CUDA_HOME", "CUDA_PATH"], ["ROCM_HOME", "ROCM_PATH"])

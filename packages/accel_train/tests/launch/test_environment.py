@@ -50,7 +50,8 @@ def test_a_class_that_exports_the_whole_environment_is_refused(card, monkeypatch
 
 
 def test_what_the_vendor_wants_set_goes_too_unless_it_is_set(torch_world):
-    torch_world.backend("card", **FIELDS, environment=Environment(set=("CARD_LOG=0", "CARD_MODE=a=b")))
+    environment = Environment(("CARD", "CCL"), set=("CARD_LOG=0", "CARD_MODE=a=b"))
+    torch_world.backend("card", **{**FIELDS, "environment": environment})
     card = accelerator("card")
     given = forwarded(card, ENVIRON)
     assert (given["CARD_LOG"], given["CARD_MODE"]) == ("1", "a=b")

@@ -98,7 +98,7 @@ def words(text: str) -> list[bytes]:
 
 @pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
 def test_docker_gets_the_devices_and_every_value():
-    backend = card(granted=Granted(docker="--gpus all --ipc=host, and mount it"))
+    backend = card(granted=Granted(docker="--gpus all --ipc=host"))
     here = {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/opt", "PYTHONPATH": "/home/me"}
     given = {**PLAIN, **ODD, **BYTES}
     flags = words(formats.as_docker({**given, **here}, backend))
@@ -106,18 +106,9 @@ def test_docker_gets_the_devices_and_every_value():
     assert flags == [os.fsencode(word) for word in ("--gpus", "all", "--ipc=host", *expected)]
 
 
-@pytest.mark.parametrize(
-    ("hint", "flags"),
-    [
-        ("", ""),
-        ("ask the vendor", ""),
-        ("start it: docker run --device /dev/nothing0 -e A=b; and so on", "--device /dev/nothing0 -e A=b"),
-        ("docker run --runtime=habana -e HABANA_DEVICES=all", "--runtime=habana -e HABANA_DEVICES=all"),
-        ("docker run --privileged --net=host.", "--privileged --net=host"),
-    ],
-)  # fmt: skip
-def test_the_hint_of_the_declaration_has_the_flags(hint, flags):
-    assert formats.container_flags(card(granted=Granted(docker=hint))) == flags.split()
+@pytest.mark.parametrize("flags", ["", "--runtime=habana -e HABANA_DEVICES=all", "--device /dev/nothing0"])
+def test_the_declaration_has_the_flags(flags):
+    assert formats.container_flags(card(granted=Granted(docker=flags))) == flags.split()
 
 
 def test_every_device_of_this_host_stands_for_the_first(tmp_path):
