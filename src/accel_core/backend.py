@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from accel_core._text import clean, shown
-from accel_core.errors import InvalidBackendError
+from accel_core.errors import InvalidBackendError, clean, shown
 
 __all__ = [
     "ENTRY_POINT_GROUP",

@@ -14,7 +14,7 @@ from accel_tests.plugins import hook
 
 import accel_core
 from accel_core.backend import InTorch
-from accel_core.detection.records import How, Status
+from accel_core.detection import How, Status
 from accel_core.errors import BackendConflictError
 from accel_core.machine import devices, vendors
 

@@ -8,7 +8,7 @@ import pytest
 from accel_tests.asking import counting, judge
 
 from accel_core.backend import InTorch
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 

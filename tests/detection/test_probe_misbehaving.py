@@ -9,7 +9,7 @@ from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import hook
 
 from accel_core.backend import Visibility
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 
 BROKEN = {
     "ImportError": (

@@ -12,7 +12,7 @@ import click
 
 from accel_core import Backend, Candidate, Unloaded
 from accel_core.errors import BackendNotFoundError
-from accel_core.probing import (
+from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     answering,
@@ -130,7 +130,7 @@ def _described(kind: type, defaults: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {}
     for name, default in defaults.items():
         if hasattr(default, "_asdict"):
-            form = _object(_described(type(default), default._asdict()))
+            form: dict[str, Any] = _object(_described(type(default), default._asdict()))
         else:
             form = _FIELDS.get(name) or _TYPES[type(default)]
         described[name] = {"description": " ".join(words[name].split()), **form}
