@@ -29,7 +29,12 @@ _TEXTS = {"type": "array", "items": _TEXT}
 _PAIRS = {"type": "array", "items": {**_TEXTS, "minItems": 2, "maxItems": 2}}
 #: How JSON holds a field, by the type of its default; and fields of which that says too little.
 _TYPES: dict[type, dict[str, Any]] = {str: _TEXT, bool: {"type": "boolean"}, tuple: _TEXTS}
-_FIELDS = {"name": _TEXT, "priority": {"type": "integer"}, "device_type": _TEXT, "hints": _PAIRS}
+_FIELDS: dict[str, dict[str, Any]] = {
+    "name": _TEXT,
+    "priority": {"type": "integer"},
+    "device_type": _TEXT,
+    "hints": _PAIRS,
+}
 #: 2: the fields stand in their records, as in a declaration.
 _VERSION = 2
 #: What is known besides the fields, each a text.
@@ -130,7 +135,7 @@ def _described(kind: type, defaults: dict[str, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {}
     for name, default in defaults.items():
         if hasattr(default, "_asdict"):
-            form: dict[str, Any] = _object(_described(type(default), default._asdict()))
+            form = _object(_described(type(default), default._asdict()))
         else:
             form = _FIELDS.get(name) or _TYPES[type(default)]
         described[name] = {"description": " ".join(words[name].split()), **form}
