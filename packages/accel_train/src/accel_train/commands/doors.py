@@ -102,7 +102,7 @@ def _named(name: Pin, settings: Settings) -> Asked:
 
 
 def _asked(backend: Backend, device_type: str) -> Asked:
-    return Asked(backend.name, backend.distribution, device_type, backend.impersonates)
+    return Asked(backend.name, backend.distribution, device_type, backend.in_torch.impersonates)
 
 
 # --- one door ------------------------------------------------------------------------------------------
