@@ -254,7 +254,7 @@ def verdict(
     `broken`: what else does not work, though the outcome remains: no mended package brings a device.
     """
     backend = candidate.backend if isinstance(candidate, Candidate) else None
-    texts = ("device_type", "description", "url", "hardware")
+    texts = ("device_type", "description", "url")
     declared: dict[str, Any] = {name: getattr(backend, name, "") for name in texts}
     found = Verdict(
         name=candidate.name,
@@ -267,12 +267,13 @@ def verdict(
         ms=ms,
         priority=candidate.priority,
         vendor_import=backend.vendor_imports if backend else (),
+        hardware=backend.hardware.name if backend else "",
         provenance=candidate.provenance,
         builtin=candidate.builtin,
         error=outcome.error,
         **declared,
         absent=(evidence is not None and not evidence)
-        or not (backend is None or platform_matches(backend.platforms)),
+        or not (backend is None or platform_matches(backend.hardware.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
     if broken is None:

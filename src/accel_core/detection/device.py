@@ -182,7 +182,7 @@ def impersonated(backend: Backend, by: str) -> Outcome:
 
 def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
-    if not backend.private_use1:
+    if not backend.in_torch.private_use1:
         return
     holder = import_torch()._C._get_privateuse1_backend_name()
     if holder in (FREE_SLOT, backend.device_type):
