@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from accel_core import _support
+from accel_core import Environment, Visibility, _support
 from accel_core._support import child, torch_import
 from accel_core._support.child import ChildReport
 from accel_core.cli import accel as command
@@ -72,8 +72,8 @@ class Card(Accelerator):
 """
 FIELDS = {
     "accelerator": "card_device:Card",
-    "visible_devices": ("CARD_VISIBLE_DEVICES",),
-    "export_envs": ("CARD", "CCL"),
+    "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
+    "environment": Environment(("CARD", "CCL")),
     "description": "somebody's card",
 }
 

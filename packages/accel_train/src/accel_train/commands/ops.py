@@ -51,12 +51,11 @@ def command(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """List the operators of the chosen accelerator, or of the backend NAME, and who provides each.
+    """List the accelerator's operators, or NAME's, and who provides each.
 
     With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): all who provide it, in
     the order in which they are asked, and which of them is used. The exit status is then 0 when one can be
-    used, and 1 when not. Needs torch; imports DeepSpeed if that is
-    installed and has operators for the device.
+    used, and 1 when not. Needs torch; imports DeepSpeed if that is installed and has operators.
 
     A CPU operator that needs compiling is used after OPERATOR --build has built it.
     """
