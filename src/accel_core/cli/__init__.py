@@ -116,7 +116,7 @@ class _Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names."""
-        return list(announced())
+        return [*announced()]  # `list` means the command's module here, once that is imported
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported now; raises `click.UsageError` where it is not installed."""
@@ -190,7 +190,7 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
     accel run train.py            one rank for each device on this host
     DS_ACCELERATOR=cpu accel why  try a setting: accel help variables
 
-    Exit status of every command: 0 it is so, 1 it is not, 2 bad usage, a bad setting, or an unknown name.
+    Exit status: 0 it is so, 1 it is not, 2 bad usage or unknown name.
     """
     if verbose:
         ctx.with_resource(logged_by(logging.StreamHandler()))

@@ -51,7 +51,7 @@ def command(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """List the accelerator's operators, or NAME's, and who provides each.
+    """List the operators of a backend, and who provides each.
 
     With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): all who provide it, in
     the order in which they are asked, and which of them is used. The exit status is then 0 when one can be
