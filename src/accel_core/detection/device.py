@@ -14,30 +14,13 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from accel_core import errors
+from accel_core._support import torch_import
 from accel_core._support.packages import is_installed
-from accel_core._support.torch_import import (
-    AUTOLOAD,
-    FREE_SLOT,
-    autoload_is_on,
-    autoload_restored,
-    cause_and_step,
-    import_torch,
-    imported_by_us,
-)
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery
 from accel_core.detection.discovery import Unimported
 from accel_core.detection.guard import announce, quiet, restoring
-from accel_core.errors import (
-    CAUGHT,
-    AccelError,
-    BackendUnavailableError,
-    DeclinedError,
-    InvalidAcceleratorError,
-    InvalidBackendError,
-    hint_for,
-    raise_if_users,
-)
 from accel_core.machine import devices
 
 if TYPE_CHECKING:
@@ -72,7 +55,7 @@ class Group(NamedTuple):
         """
         for name in (candidate.name for candidate in self.refused()):
             packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
-            with contextlib.suppress(InvalidBackendError):  # entry points may be called anything
+            with contextlib.suppress(errors.InvalidBackendError):  # entry points may be called anything
                 kind = name.partition(".")[0]
                 yield Backend(name=name, priority=0, device_type=kind, vendor_import=packages)
 
@@ -98,16 +81,16 @@ def create(
     backend, source = candidate.backend, candidate.provenance
     with quiet():
         step("importing torch")
-        torch = import_torch()
+        torch = torch_import.import_torch()
         _require_private_use1(backend, others)
         failure: BaseException | None = None
-        with autoload_restored():
+        with torch_import.autoload_restored():
             for name in installed_imports(backend) or backend.vendor_imports[:1]:
                 step(f"importing {name} ({source})")
                 try:
                     importlib.import_module(name)
-                except CAUGHT as error:
-                    raise_if_users(error)
+                except errors.CAUGHT as error:
+                    errors.raise_if_users(error)
                     failure = failure or error
                 else:
                     failure = None
@@ -117,7 +100,7 @@ def create(
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)
-            raise DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
+            raise errors.DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
         if candidate.builtin:
             built = autoload.create(backend, others)
         else:
@@ -133,7 +116,7 @@ def create(
 
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
-        raise InvalidAcceleratorError(
+        raise errors.InvalidAcceleratorError(
             f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, or "
             "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
         )
@@ -159,7 +142,7 @@ def _instance(backend: Backend) -> object:
     with frameworks_prepared():
         kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
-        raise InvalidAcceleratorError(
+        raise errors.InvalidAcceleratorError(
             f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
         )
     if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
@@ -182,10 +165,10 @@ def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None
     """A process has one PrivateUse1 slot, and it can be named once only."""
     if not backend.private_use1:
         return
-    holder = import_torch()._C._get_privateuse1_backend_name()
-    if holder in (FREE_SLOT, backend.device_type):
+    holder = torch_import.import_torch()._C._get_privateuse1_backend_name()
+    if holder in (torch_import.FREE_SLOT, backend.device_type):
         return
-    raise BackendUnavailableError(
+    raise errors.BackendUnavailableError(
         f"torch's one PrivateUse1 slot is held by {holder} in this process",
         hint=f"set DS_ACCELERATOR={backend.name} {_before(holder, others)}",
     )
@@ -196,8 +179,10 @@ def _before(holder: str, others: tuple[Backend, ...]) -> str:
     holders = [b for b in others if b.device_type == holder]
     tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
     loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
-    if loaded and autoload_is_on() and not imported_by_us():
-        return f"and {AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+        return (
+            f"and {torch_import.AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
+        )
     return f"before Python starts, and import nothing of {holder}'s"
 
 
@@ -226,7 +211,7 @@ def ask_device(
 
     try:
         step("importing torch")
-        import_torch()  # before the state is noted: what torch sets is not the vendor's
+        torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
             accelerator = create(candidate, group.beside(candidate), step)
             if (known := answer or counted) is not None:
@@ -236,7 +221,7 @@ def ask_device(
             with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
-    except CAUGHT as error:
+    except errors.CAUGHT as error:
         announce(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
@@ -257,14 +242,14 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
             try:
                 with restoring(candidate.provenance):
                     _ = plugin.imported
-            except CAUGHT as error:
+            except errors.CAUGHT as error:
                 return discovery.failure(plugin.entry_point, error)
         step = f"accel_probe() of {candidate.provenance}"
         announce(step)
         try:
             with quiet(), restoring(candidate.provenance):
                 answers = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
-        except CAUGHT as error:
+        except errors.CAUGHT as error:
             return _failed(candidate, error, group, step)
         answer = answers[0] if answers else None
     if answer is None:
@@ -302,23 +287,23 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
 
     What a signal handler of the program's raised is raised anew.
     """
-    raise_if_users(error)
+    errors.raise_if_users(error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
     own = at.startswith(_OF_THE_PLUGIN)
     if own and (unfit := discovery.unfit(candidate.distribution, error, at)):
         return unfit
-    if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
+    if isinstance(error, errors.DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
-    known = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
+    known = getattr(error, "hint", "") if isinstance(error, errors.AccelError) else ""
     _, what, hint, *_ = ProbeResult(False, hint=known) if known else explain(candidate, error, group)
-    if isinstance(error, BackendUnavailableError):
+    if isinstance(error, errors.BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
-    cause, step = cause_and_step(error)
+    cause, step = torch_import.cause_and_step(error)
     hint = hint or step or report_to(candidate, at)
-    if isinstance(error, InvalidAcceleratorError):
+    if isinstance(error, errors.InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
     failed = at if own else " or ".join(candidate.backend.vendor_imports)
     return Outcome(Status.BROKEN, f"{what or f'{failed} failed'}: {cause}", hint, error=error)
@@ -342,7 +327,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
     )
     if own := _explained([candidate.plugin], candidate.backend, error):
         return own
-    if hint := hint_for(error, candidate.backend.hints):
+    if hint := errors.hint_for(error, candidate.backend.hints):
         return ProbeResult(False, hint=hint)
     return _explained(at_hand, candidate.backend, error) or ProbeResult(False)
 
@@ -353,8 +338,8 @@ def _explained(plugins: Iterable[object], backend: Backend, error: BaseException
         try:
             with quiet(), restoring(getattr(plugin, "__name__", plugin)):
                 answers = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
-        except CAUGHT as another:
-            raise_if_users(another)
+        except errors.CAUGHT as another:
+            errors.raise_if_users(another)
             continue
         for answer in filter(None, answers):
             given = ProbeResult(False, hint=answer) if isinstance(answer, str) else answer

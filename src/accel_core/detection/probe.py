@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, verdict
-from accel_core.detection.device import (
-    Group,
-    ask_device,
-    hidden,
-    impersonated,
-    installed_imports,
-    plugin_answer,
-)
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, verdict
 from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
@@ -80,7 +72,7 @@ class Prober:
         outcome, doubt = examine(case)
         broken: Verdict | None = None
         if outcome is None:
-            outcome = self._ask(case, Group(among), doubt, isolated=isolated)
+            outcome = self._ask(case, device.Group(among), doubt, isolated=isolated)
             if doubt and not pinned and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
                 outcome = doubt  # the vendor counts none either, or fails as one does without its device
         if pinned and outcome.is_absence:
@@ -104,12 +96,12 @@ class Prober:
             return ()
         return autoload.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
-    def _ask(self, case: Case, group: Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
+    def _ask(self, case: Case, group: device.Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
         """Ask the plugin and its device, in the way that the case needs."""
         candidate, counted = case.candidate, None
         assert isinstance(candidate, Candidate)
         # What is built in answers without importing anything, and needs no child for that.
-        if candidate.builtin and (answer := plugin_answer(candidate, group)):
+        if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
         way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
         if way is not Way.HERE:
@@ -120,7 +112,7 @@ class Prober:
             if way is Way.CHILD or not lives:
                 return outcome
             counted = outcome if case.backend.count_starts_device else None
-        return ask_device(candidate, group, pinned=case.pinned, counted=counted)
+        return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
 
     def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
         """A child comes first if it is asked for, if no device is expected, or to spare this process."""
@@ -137,7 +129,7 @@ class Prober:
         """
         if not backend.private_use1 or not private_use1_is_free():
             return False
-        rivals = [b for b in others if b.private_use1 and installed_imports(b)]
+        rivals = [b for b in others if b.private_use1 and device.installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
     def _broken(
@@ -153,7 +145,10 @@ class Prober:
 
 def can_be_broken(candidate: Candidate | Unloaded) -> bool:
     """Whether a vendor's package is installed, which need not work."""
-    return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
+    return isinstance(candidate, Candidate) and device.installed_imports(candidate.backend) not in (
+        [],
+        ["torch"],
+    )
 
 
 # --- Steps that import nothing, the cheapest first -----------------------------------------------------
@@ -240,7 +235,7 @@ def _platform(case: Case) -> Outcome | None:
 
 def _vendor_installed(case: Case) -> Outcome | None:
     backend = case.backend
-    if installed_imports(backend):
+    if device.installed_imports(backend):
         return None
     reason = f"{' or '.join(backend.vendor_imports)} is not installed"
     if case.evidence:
@@ -282,7 +277,7 @@ def _minor(text: str) -> str:
 
 def _own_namespace(case: Case) -> Outcome | None:
     other = autoload.impersonator(case.backend)
-    return impersonated(case.backend, other) if other else None
+    return device.impersonated(case.backend, other) if other else None
 
 
 def _on_the_machine(case: Case) -> Outcome | None:
@@ -360,7 +355,7 @@ def _not_hidden(case: Case) -> Outcome | None:
     hides = hiding(backend, os.environ)
     if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
         return None
-    return hidden(backend, hides)
+    return device.hidden(backend, hides)
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
