@@ -11,16 +11,16 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core import errors
 from accel_core._support import torch_import
 from accel_core._support.packages import is_installed
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery, no_device
 from accel_core.detection.discovery import Unimported
-from accel_core.detection.guard import announce, quiet, restoring
+from accel_core.detection.guard import announce, last_step, quiet, restoring
 from accel_core.machine import devices
 
 if TYPE_CHECKING:
@@ -63,12 +63,10 @@ class Group(NamedTuple):
 # --- The accelerator -----------------------------------------------------------------------------------
 
 
-def create(
-    candidate: Candidate, others: tuple[Backend, ...], step: Callable[[str], None] = announce
-) -> Accelerator:
+def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
-    `step` announces each step before it is taken, so that a step that fails, hangs or crashes is named.
+    Each step is announced before it is taken, so that a step that fails, hangs or crashes is named.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
     `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
@@ -80,13 +78,13 @@ def create(
 
     backend, source = candidate.backend, candidate.provenance
     with quiet():
-        step("importing torch")
+        announce("importing torch")
         torch = torch_import.import_torch()
         _require_private_use1(backend, others)
         failure: BaseException | None = None
         with torch_import.autoload_restored():
             for name in installed_imports(backend) or backend.vendor_imports[:1]:
-                step(f"importing {name} ({source})")
+                announce(f"importing {name} ({source})")
                 try:
                     importlib.import_module(name)
                 except errors.CAUGHT as error:
@@ -104,12 +102,12 @@ def create(
         if candidate.builtin:
             built = autoload.create(backend, others)
         else:
-            step(f"accel_create() of {source}")
+            announce(f"accel_create() of {source}")
             answers = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
             built = answers[0] if answers else None
         if built is None:
             if backend.accelerator and not candidate.builtin:
-                step(f"accelerator={backend.accelerator!r} of {source}")
+                announce(f"accelerator={backend.accelerator!r} of {source}")
             built = _instance(backend)
         if not isinstance(built, Accelerator):
             from accel_core.accelerators.adapters import adapted  # here, as nearly every plugin builds ours
@@ -202,28 +200,20 @@ def ask_device(
     forgiven = answer is not None and pinned and answer.is_absence
     if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
-    at = ""
-
-    def step(text: str) -> None:
-        nonlocal at
-        at = text
-        announce(text)
-
     try:
-        step("importing torch")
+        announce("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
-            accelerator = create(candidate, group.beside(candidate), step)
+            accelerator = create(candidate, group.beside(candidate))
             if (known := answer or counted) is not None:
                 kept.stays = True
                 return known
-            step(f"device_count() of {candidate.provenance}")
+            announce(f"device_count() of {candidate.provenance}")
             with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
     except errors.CAUGHT as error:
-        announce(f"{at}, and what its error means")  # plugins are asked for that
-        return _failed(candidate, error, group, at)
+        return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
         return _invalid(candidate, f"device_count() gave {count!r}", count, "an int of 0 or more")
@@ -244,13 +234,12 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
                     _ = plugin.imported
             except errors.CAUGHT as error:
                 return discovery.failure(plugin.entry_point, error)
-        step = f"accel_probe() of {candidate.provenance}"
-        announce(step)
+        announce(f"accel_probe() of {candidate.provenance}")
         try:
             with quiet(), restoring(candidate.provenance):
                 answers = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
         except errors.CAUGHT as error:
-            return _failed(candidate, error, group, step)
+            return _failed(candidate, error, group)
         answer = answers[0] if answers else None
     if answer is None:
         return None
@@ -282,14 +271,16 @@ def _invalid(candidate: Candidate, said: str, answer: object, expected: str) -> 
 _OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accelerator=")
 
 
-def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -> Outcome:
-    """The outcome of an error that was raised in the step `at`, which tells whose it is.
+def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
+    """The outcome of an error that was raised in the step announced last, which tells whose it is.
 
     What a signal handler of the program's raised is raised anew.
     """
     errors.raise_if_users(error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
+    at = last_step.get()
+    announce(f"{at}, and what its error means")  # plugins are asked for that
     own = at.startswith(_OF_THE_PLUGIN)
     if own and (unfit := discovery.unfit(candidate.distribution, error, at)):
         return unfit
@@ -353,13 +344,30 @@ def _explained(plugins: Iterable[object], backend: Backend, error: BaseException
 
 def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
-    from accel_core.machine.visible_devices import hiding  # here, as whoever has a device never comes here
+    # These here, as whoever has a device never comes here.
+    from accel_core.machine.placement import denied_nodes, permission_step, placement
+    from accel_core.machine.visible_devices import beyond, counting_variables, hiding
 
-    hides = hiding(backend, os.environ)
-    if hides is not None:
+    if (hides := hiding(backend, os.environ)) is not None:
         return hidden(backend, hides)
-    reason, hint = _why(backend, root)
-    return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
+    seen = devices.evidence(backend, root)
+    nodes = seen.nodes if seen else ()
+    if absent := beyond(backend, os.environ, nodes):
+        return no_device(*absent)
+    place = placement(root)
+    if denied := denied_nodes(nodes, root):
+        reason = f"this process may not open {devices.enumerated(denied)}"
+        if place.withheld(backend):
+            reason += f"; Slurm gave the job {place.slurm_job} none"
+        return no_device(reason, place.step(backend) or permission_step(denied[0], root))
+    reason = "the vendor's runtime counts no device"
+    # How the container gets the vendor's libraries with the nodes, which are there.
+    if nodes and place.container not in ("", "container") and (step := place.step(backend)):
+        return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
+    if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
+        hint = f"unset {variable}, or name in it devices that exist"
+        return no_device(f"{reason} with {variable}={os.environ[variable]!r}", hint)
+    return no_device(reason)
 
 
 def hidden(backend: Backend, variable: Hidden) -> Outcome:
@@ -369,30 +377,5 @@ def hidden(backend: Backend, variable: Hidden) -> Outcome:
     place = placement()
     if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
         reason = f"{variable}; Slurm gave the job {place.slurm_job} none"
-        return Outcome(Status.NO_DEVICE, reason, place.schedulers_step(backend), devices=0)
-    hint = f"unset {variable.variable}, or name in it the devices to use"
-    return Outcome(Status.NO_DEVICE, str(variable), hint, devices=0)
-
-
-def _why(backend: Backend, root: str) -> tuple[str, str]:
-    from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import beyond, counting_variables
-
-    seen = devices.evidence(backend, root)
-    nodes = seen.nodes if seen else ()
-    if absent := beyond(backend, os.environ, nodes):
-        return absent
-    place = placement(root)
-    if denied := denied_nodes(nodes, root):
-        reason = f"this process may not open {devices.enumerated(denied)}"
-        if place.withheld(backend):
-            reason += f"; Slurm gave the job {place.slurm_job} none"
-        return reason, place.step(backend) or permission_step(denied[0], root)
-    reason = "the vendor's runtime counts no device"
-    # How the container gets the vendor's libraries with the nodes, which are there.
-    if nodes and place.container not in ("", "container") and (step := place.step(backend)):
-        return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
-    if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"unset {variable}, or name in it devices that exist"
-        return f"{reason} with {variable}={os.environ[variable]!r}", hint
-    return reason, ""
+        return no_device(reason, place.schedulers_step(backend))
+    return no_device(str(variable), f"unset {variable.variable}, or name in it the devices to use")

@@ -24,8 +24,13 @@ def _is_uninstalled(verdict: Verdict) -> bool:
     return verdict.status is Status.NOT_INSTALLED and not verdict.evidence
 
 
+def _is_missing(verdict: Verdict) -> bool:
+    """Whether all that can be said is that a device is missing."""
+    return verdict.status is Status.NO_DEVICE and not verdict.evidence and not verdict.broken
+
+
 def _is_absent(verdict: Verdict) -> bool:
-    return verdict.absent and verdict.status is Status.NO_DEVICE and not verdict.broken
+    return verdict.absent and _is_missing(verdict)
 
 
 def merely_absent(verdict: Verdict) -> bool:
@@ -59,8 +64,8 @@ def reason(verdict: Verdict) -> str:
     return text.replace("[0-9]*", "0")  # a pattern as one of the nodes that it means
 
 
-def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
-    """The verdicts with a row of their own, their reasons in plain words, and those that share one line.
+def folded(verdicts: Iterable[Verdict], *, in_full: bool = False) -> tuple[list[Verdict], list[Verdict]]:
+    """The verdicts with a row of their own, and those that share one line; in plain words, or `in_full`.
 
     What is only not installed shares the line, unless it is so few that each can say what to do. Each cause
     stands in full where it is first: it may be long, and a broken torch breaks all.
@@ -74,8 +79,10 @@ def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
         if first in shared:
             continue
         group = [first, *others]
-        absent = none_found(v.hardware for v in group) if _is_absent(first) else ""
-        why = absent or _joined(map(reason, group))
+        if in_full or not _is_absent(first):
+            why = _joined(v.reason if in_full else reason(v) for v in group)
+        else:
+            why = none_found(v.hardware for v in group)
         if same := told.get(first.cause):
             why = why.replace(f": {first.cause}", f", for the same reason as {same}")
         told.setdefault(first.cause, first.name)
@@ -87,15 +94,14 @@ def folded(verdicts: Iterable[Verdict]) -> tuple[list[Verdict], list[Verdict]]:
 def _declarations(verdicts: Sequence[Verdict]) -> Iterable[list[Verdict]]:
     """The verdicts in groups that are told as one: CUDA and ROCm are two declarations of one `cuda`.
 
-    Those of one distribution with one status and one next step are one group. A device that is merely absent
-    is no news beside a declaration of the same backend that says more.
+    Those of one distribution with one status and one next step are one group. That the device of one is
+    missing is no news beside another declaration of the same backend that says more.
     """
     groups: dict[object, list[Verdict]] = {}
     for v in verdicts:
-        if _is_absent(v):
-            alike = (w for w in verdicts if _key(w) == _key(v))
-            if not all(_is_absent(w) or _is_uninstalled(w) for w in alike):
-                continue
+        alike = (w for w in verdicts if _key(w) == _key(v))
+        if _is_missing(v) and not all(_is_missing(w) or _is_uninstalled(w) for w in alike):
+            continue
         groups.setdefault((_key(v), v.status, "" if _is_absent(v) else v.hint), []).append(v)
     return groups.values()
 
@@ -145,7 +151,7 @@ def _in_one_line(news: Sequence[Verdict]) -> str:
 def reasons(verdicts: Iterable[Verdict], missing: Iterable[str]) -> str:
     """Why each accelerator that is installed or present is not used, a line each; what is here first."""
     news = sorted((v for v in verdicts if v.is_news), key=lambda v: (not v.evidence, not v.needs_mending))
-    rows, uninstalled = folded(news)
+    rows, uninstalled = folded(news, in_full=True)
     return _lines([*missing, *rows, *_uninstalled(uninstalled)])
 
 

@@ -14,14 +14,27 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, device, verdict
+from accel_core.detection import (
+    Candidate,
+    Outcome,
+    Status,
+    Unloaded,
+    Verdict,
+    autoload,
+    device,
+    no_device,
+    verdict,
+)
 from accel_core.errors import BackendUnavailableError, hint_for, shown
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
     from accel_core.detection.autoload import Spoiler
+    from accel_core.machine.placement import Placement
 
 _log = logging.getLogger(__name__)
 
@@ -282,12 +295,18 @@ def _own_namespace(case: Case) -> Outcome | None:
 
 def _on_the_machine(case: Case) -> Outcome | None:
     """Whether there are signs of the device. Before torch's build, as no other build brings a device."""
-    backend = case.backend
+    backend, root = case.backend, case.root
     if case.evidence is None or case.evidence or case.is_running:
         return None
+    named = _with_article(backend.hardware)
     sought = ", ".join([*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)])
-    if not backend.pci_ids and (outcome := _no_node(backend, sought, case.root)):
-        return outcome
+    if not backend.pci_ids:  # then the bus does not show whether there is a device
+        place = _placement(root)
+        if place.container and (step := place.step(backend)):
+            return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
+        if backend.driver_file and not host.path_exists(backend.driver_file, root):
+            reason = f"this machine has none of {sought}, and the driver of {named} is not loaded"
+            return no_device(reason, f"if it has {named}, {backend.driver_hint}")
     build = torch_build() if backend.torch_builds else None
     if not backend.hardware or not backend.pci_ids:
         reason = f"this machine has none of {sought}"
@@ -295,35 +314,20 @@ def _on_the_machine(case: Case) -> Outcome | None:
         reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware}"
     else:
         reason = f"this machine has no {backend.hardware} (none of {sought})"
-    return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, case.root), devices=0)
+    # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
+    in_cluster = backend.hardware and any(name in os.environ for name in _SCHEDULERS)
+    step = _placement(root).schedulers_step(backend) if in_cluster else ""
+    return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
 
 
 #: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
 _SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 
-def _from_cluster(backend: Backend, root: str) -> str:
-    """Return what to request from the scheduler that chose this machine, which lacks the device."""
-    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
-        return ""
-    from accel_core.machine.placement import placement  # here, as most machines are in no cluster
+def _placement(root: str) -> Placement:
+    from accel_core.machine.placement import placement  # here, as few processes come here
 
-    step = placement(root).schedulers_step(backend)
-    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
-
-
-def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
-    """Return the likely cause of a missing device node if the bus does not show whether there is a device."""
-    from accel_core.machine.placement import placement
-
-    device, place = _with_article(backend.hardware), placement(root)
-    if place.container and (step := place.step(backend)):
-        reason = f"{place.name} has none of {nodes}"
-        return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
-        reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
-    return None
+    return placement(root)
 
 
 #: What brings a device type into torch, where that is one of several builds.
@@ -365,16 +369,13 @@ def _driver_loaded(case: Case) -> Outcome | None:
         return None
     if devices.device_nodes(backend.shared_nodes, root):
         return None
-    device = _with_article(backend.hardware)
+    named = _with_article(backend.hardware)
     if backend.driver_file and not host.path_exists(backend.driver_file, root):
-        reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
-    from accel_core.machine.placement import placement
-
-    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+        reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
+        return no_device(reason, backend.driver_hint)
+    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), _placement(root)
     if nodes and place.container and (step := place.step(backend)):
-        reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
-        return Outcome(Status.NO_DEVICE, reason, step, devices=0)
+        return no_device(f"the host has {named} ({evidence}), but {place.name} has no {nodes}", step)
     return None  # some drivers make their nodes at the first use
 
 
@@ -389,39 +390,36 @@ def _requirements(case: Case) -> Outcome | None:
 
     Last, for reading version ranges costs more than all the rest together.
     """
-    for text in case.backend.requires:
+    backend = case.backend
+    for text in backend.requires:
+        from packaging.requirements import Requirement
+
+        from accel_core._support.packages import version
+
         try:
-            outcome = _requirement(text, case.backend)
+            requirement = Requirement(text)
+            applies = requirement.marker is None or requirement.marker.evaluate()
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
             reason = f"its requirement {shown(text)} is malformed: {error}"
             return Outcome(Status.INVALID, reason, error=error)
-        if outcome is not None:
-            return outcome
+        name, installed = requirement.name, version(requirement.name)
+        if applies and installed is None:
+            hint = backend.install_hint or f"pip install '{text}'"
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
+        if applies and not _lies_in(requirement.specifier, str(installed)):
+            reason = f"it needs {text} and {name} {installed} is installed"
+            return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
     return None
 
 
-def _requirement(text: str, backend: Backend) -> Outcome | None:
-    from packaging.requirements import Requirement
+def _lies_in(versions: SpecifierSet, installed: str) -> bool:
     from packaging.version import InvalidVersion, Version
 
-    from accel_core._support.packages import version
-
-    requirement = Requirement(text)
-    if requirement.marker is not None and not requirement.marker.evaluate():
-        return None
-    installed = version(requirement.name)
-    if installed is None:
-        hint = backend.install_hint or f"pip install '{text}'"
-        return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
     try:
-        fits = requirement.specifier.contains(Version(installed), prereleases=True)
+        return versions.contains(Version(installed), prereleases=True)
     except InvalidVersion:  # a private build's own scheme lies in no range
-        fits = not requirement.specifier
-    if fits:
-        return None
-    reason = f"it needs {text} and {requirement.name} {installed} is installed"
-    return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+        return not versions
 
 
 #: In this order; each rules the candidate out, or passes with `None`.
