@@ -294,22 +294,29 @@ def _clause(text: str) -> str:
 
 
 class How(str, enum.Enum):
-    """How a backend came to be chosen, and the same as a clause."""
+    """How a backend came to be chosen."""
 
-    words: str
-    PINNED = "pinned", "pinned by DS_ACCELERATOR"
-    PREFERRED = "preferred", "the first usable one of DS_ACCELERATOR's list"
-    RANKED = "ranked", "the highest-ranking usable one"
-    FALLBACK = "fallback", "the fall-back, as nothing that ranks higher is usable"
-    SET = "set", "set by the program"
-
-    def __new__(cls, value: str, words: str) -> How:
-        """Make one member."""
-        how = str.__new__(cls, value)
-        how._value_, how.words = value, words
-        return how
+    PINNED = "pinned"
+    PREFERRED = "preferred"
+    RANKED = "ranked"
+    FALLBACK = "fallback"
+    SET = "set"
 
     __str__ = str.__str__
+
+    @property
+    def words(self) -> str:
+        """The same as a clause."""
+        return _HOW[self.value]
+
+
+_HOW = {
+    "pinned": "pinned by DS_ACCELERATOR",
+    "preferred": "the first usable one of DS_ACCELERATOR's list",
+    "ranked": "the highest-ranking usable one",
+    "fallback": "the fall-back, as nothing that ranks higher is usable",
+    "set": "set by the program",
+}
 
 
 class Selection(NamedTuple):

@@ -166,7 +166,8 @@ def _directory() -> str | None:
 
 def _put_back(environ: Any, before: dict[Any, Any]) -> bool:
     """Make `environ` the environment again, with the variables of `before`; whether it was another."""
-    if os.environ is environ and environ._data == before:
+    now: dict[Any, Any] = environ._data
+    if os.environ is environ and now == before:
         return False
     os.environ = environ  # noqa: B003 - the very object that was there
     environ.clear()
