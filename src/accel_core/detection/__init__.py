@@ -157,7 +157,7 @@ class Found(tuple[Candidate | Unloaded, ...]):
 
 
 #: Texts of the declaration.
-_DECLARED = ("device_type", "description", "url", "hardware")
+_DECLARED = ("device_type", "description", "url")
 _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
@@ -268,9 +268,10 @@ def verdict(
         evidence=clean(str(evidence or "")),
         ms=ms,
         vendor_import=backend.vendor_imports if backend else (),
+        hardware=backend.hardware.name if backend else "",
         error=outcome.error,
         absent=(evidence is not None and not evidence)
-        or not (backend is None or platform_matches(backend.platforms)),
+        or not (backend is None or platform_matches(backend.hardware.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
     if broken is None:
@@ -368,7 +369,8 @@ class Selection(NamedTuple):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+            origin = f" ({self.provenance})" if self.provenance else ""  # a class that no plugin declares
+            lines = [f"{self.chosen}{origin}: {self.how.words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:
