@@ -10,6 +10,7 @@ from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.detection import Status, Verdict
 from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
 from accel_core.settings import Settings
 
@@ -100,7 +101,7 @@ def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
     def is_idle(verdict: Verdict) -> bool:
         return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
 
-    rows, missing = text.folded(v for v in surveyed.verdicts if v is marked or not is_idle(v))
+    rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
     rows.sort(key=place)  # stable: the order of rank within each
     cells = [[_name(v, marked=is_marked(v)), _status(v), (_remark(v), ""), _hint(v)] for v in rows]
     parts: list[Part] = [Table(_TITLES, cells)] if rows else []

@@ -10,7 +10,7 @@ from accel_core.cli import options, remarks, text
 from accel_core.cli.output import Output, answering, status_of
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
 from accel_core.detection import How, Selection, Status, Verdict
-from accel_core.detection.messages import not_found
+from accel_core.detection.messages import folded, not_found
 from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
@@ -60,7 +60,7 @@ def _choice_page(selection: Selection) -> list[Part]:
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
-        rows, missing = text.folded(others)
+        rows, missing = folded(others)
         bullets = [Paragraph(_in_words(verdict)) for verdict in rows]
         if missing:
             bullets.append(paragraph((f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")))
