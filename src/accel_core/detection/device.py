@@ -42,7 +42,7 @@ from accel_core.machine import devices
 
 if TYPE_CHECKING:
     from accel_core.accelerators import Accelerator
-    from accel_core.machine.visible_devices import Hidden
+    from accel_core.machine.visible_devices import Mask
 
 
 class Group(NamedTuple):
@@ -368,35 +368,31 @@ def _explained(plugins: Iterable[object], backend: Backend, error: BaseException
 
 def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
-    from accel_core.machine.visible_devices import hiding  # here, as whoever has a device never comes here
+    from accel_core.machine.visible_devices import masks  # here, as whoever has a device never comes here
 
-    hides = hiding(backend, os.environ)
-    if hides is not None:
-        return hidden(backend, hides)
-    reason, hint = _why(backend, root)
+    seen = devices.evidence(backend, root)
+    nodes = seen.nodes if seen else ()
+    mask = masks(backend, os.environ, nodes)
+    if mask.nothing:
+        return hidden(backend, mask)
+    reason, hint = (str(mask), mask.step) if mask.missing else _why(backend, mask, nodes, root)
     return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
 
 
-def hidden(backend: Backend, variable: Hidden) -> Outcome:
+def hidden(backend: Backend, mask: Mask) -> Outcome:
     """`no_device` where a variable hides every device of `backend`."""
     from accel_core.machine.placement import placement
 
     place = placement()
     if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
-        reason = f"{variable}; Slurm gave the job {place.slurm_job} none"
+        reason = f"{mask}; Slurm gave the job {place.slurm_job} none"
         return Outcome(Status.NO_DEVICE, reason, place.schedulers_step(backend), devices=0)
-    hint = f"unset {variable.variable}, or name in it the devices to use"
-    return Outcome(Status.NO_DEVICE, str(variable), hint, devices=0)
+    return Outcome(Status.NO_DEVICE, str(mask), mask.step, devices=0)
 
 
-def _why(backend: Backend, root: str) -> tuple[str, str]:
+def _why(backend: Backend, mask: Mask, nodes: tuple[str, ...], root: str) -> tuple[str, str]:
     from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import beyond, counting_variables
 
-    seen = devices.evidence(backend, root)
-    nodes = seen.nodes if seen else ()
-    if absent := beyond(backend, os.environ, nodes):
-        return absent
     place = placement(root)
     if denied := denied_nodes(nodes, root):
         reason = f"this process may not open {devices.enumerated(denied)}"
@@ -407,7 +403,7 @@ def _why(backend: Backend, root: str) -> tuple[str, str]:
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
-    if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"unset {variable}, or name in it devices that exist"
-        return f"{reason} with {variable}={os.environ[variable]!r}", hint
+    if mask.value:
+        hint = f"unset {mask.variable}, or name in it devices that exist"
+        return f"{reason} with {mask.variable}={mask.value!r}", hint
     return reason, ""

@@ -359,12 +359,11 @@ def _not_hidden(case: Case) -> Outcome | None:
     names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other steps
+    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
 
-    hides = hiding(backend, os.environ)
-    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
-        return None
-    return hidden(backend, hides)
+    mask = masks(backend, os.environ)
+    # What a runtime makes of a malformed value, it must tell.
+    return hidden(backend, mask) if mask.nothing and not mask.malformed else None
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
