@@ -291,7 +291,7 @@ def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str
 def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
     check = wants_check(__doc__, arguments)
     wanted, faults = texts(shipped(), root)
-    said = f"{len(wanted)} files tell of the backends as they are declared"
+    said = f"checked {len(wanted)} files against the backends' declarations"
     return settled(wanted, faults, root, said, check=check)
 
 
