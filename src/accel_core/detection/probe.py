@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from accel_core import machine
 from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, verdict
@@ -24,7 +25,7 @@ from accel_core.detection.device import (
     plugin_answer,
 )
 from accel_core.errors import BackendUnavailableError, hint_for, shown
-from accel_core.machine import devices, host
+from accel_core.machine import devices
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
@@ -233,7 +234,7 @@ def _unread(case: Case) -> Outcome | None:
 
 
 def _platform(case: Case) -> Outcome | None:
-    if host.platform_matches(case.backend.hardware.platforms):
+    if machine.platform_matches(case.backend.hardware.platforms):
         return None
     return Outcome(
         Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
@@ -327,7 +328,7 @@ def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
     if place.container and (step := place.step(backend)):
         reason = f"{place.name} has none of {nodes}"
         return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
-    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
+    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
         return Outcome(
             Status.NO_DEVICE, reason, f"if it has {device}, {backend.hardware.driver_step}", devices=0
@@ -374,7 +375,7 @@ def _driver_loaded(case: Case) -> Outcome | None:
     if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
     device = _with_article(backend.hardware.name)
-    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
+    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
         return Outcome(Status.NO_DEVICE, reason, backend.hardware.driver_step, devices=0)
     from accel_core.machine.placement import placement
