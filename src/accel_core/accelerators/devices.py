@@ -56,6 +56,15 @@ class Base:
         self._names = Memo(self._make_name)
         self._devices = Memo(self._make_device)
 
+    @classmethod
+    def _of(cls, backend: Backend) -> Any:
+        """Make one for a plugin's declaration, which the class may take or not."""
+        if inspect.signature(cls).parameters:
+            return cls(backend)
+        made = cls()
+        made._is_declared, made.backend, made.name = True, backend, backend.name
+        return made
+
     @property
     def _name(self) -> str:
         """The device type, as callers of the interface read it, and subclasses state it."""
@@ -163,7 +172,7 @@ class Base:
         """The error to raise where the device cannot do `member`."""
         why = f": {reason}" if reason else ""
         if not self._is_declared:
-            advice = why or f"; override {member}() in the class"
+            advice = why or "; override it"
             return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
         return UnsupportedError(

@@ -369,7 +369,8 @@ class Selection(NamedTuple):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+            origin = f" ({self.provenance})" if self.provenance else ""  # a class that no plugin declares
+            lines = [f"{self.chosen}{origin}: {self.how.words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:
