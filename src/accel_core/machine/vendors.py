@@ -73,7 +73,8 @@ VENDORS = (
     # https://docs.nvidia.com/cuda/wsl-user-guide/
     Vendor(
         "NVIDIA GPU", "cuda", pci=("10de/03",), toolkit=("CUDA_HOME", "CUDA_PATH"), nodes=(
-            "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*", "/usr/lib/wsl/lib/libcuda.so.1",
+            "/dev/nvidia[0-9]*", "/dev/nvhost-ctrl-gpu", "/dev/nvgpu/igpu[0-9]*",
+            "/usr/lib/wsl/lib/libcuda.so.1",
         ),
     ),
     # /dev/kfd: Linux, drivers/gpu/drm/amd/amdkfd/kfd_chardev.c. Of pci.ids' 1002 display controllers (Radeon)

@@ -55,7 +55,7 @@ class Mask(NamedTuple):
         return self.ids == ()
 
     def __str__(self) -> str:
-        """What is wrong, in a sentence; empty where nothing is known to be."""
+        """Describe what is wrong in a sentence; empty where nothing is known to be."""
         said = f"{self.variable}={self.value!r}"
         if self.malformed:
             return f"{said} is not valid: {self.note}"
