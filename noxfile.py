@@ -27,6 +27,7 @@ from environments import (  # noqa: E402
     PROJECTS,
     WINDOWS,
     changed,
+    compiled,
     differing,
     for_deepspeed,
     group,
@@ -285,6 +286,7 @@ def simulated(session: nox.Session) -> None:
     if session.posargs:
         pytest(session, *session.posargs, env=CLEAN)
         return
+    compiled(session, "acme", "cuda", "hpu", "mps", "xpu")  # one of each kind
     tests = "packages/accel_simulated/tests/device"
     staged = f"{tests}/test_staged.py"
     pytest(session, *SEVERAL, *BY_DAY, tests, f"--ignore={staged}", env=CLEAN)
