@@ -125,7 +125,12 @@ SHARED = ("tests", "touched", "fuzz", "faults", "simulated", "docs")
 # Sessions that need the same packages, torch among them, use one environment.
 shared(dict.fromkeys(SHARED, "tests") | {name: row.home for name, row in ROWS.items()})
 for name, row in ROWS.items():
-    nox.session(row.run, name=name, venv_backend="shared")
+
+    def of_row(session: nox.Session, row: Row = row) -> None:
+        row.run(session)
+
+    of_row.__doc__ = row.about  # which `nox --list` prints
+    nox.session(of_row, name=name, venv_backend="shared")
 # The sessions of the distributions, which `tests` runs at once.
 PARTS = ("core", "train", "tools", "testing", "plugins")
 EVERYTHING = Row("", [folder for part in PARTS for folder in ROWS[part].tests])
