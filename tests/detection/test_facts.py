@@ -340,6 +340,11 @@ class TestDriver:
         reason = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
         assert machine.said() == (reason, "install Acme's driver", 0)
 
+    @pytest.mark.parametrize("name", ["an NVIDIA GPU", "an AMD GPU", "a TPU", "a Biren GPU", "an Intel GPU"])
+    def test_a_name_has_its_article(self, machine, name):
+        card = replace(ACME, hardware=ACME.hardware._replace(name=name.partition(" ")[2]))
+        assert machine.said(card)[0].startswith(f"{name} is on the bus")
+
     @pytest.mark.parametrize(
         ("mark", "variable", "name", "step"),
         [

@@ -11,7 +11,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from accel_core.backend import Provenance
@@ -146,19 +146,14 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> _Decision:
     spoiled = _spoiled(judge, chosen, verdicts, fallback=fallback)
     decided = _Decision(how, candidates, verdicts, chosen, missing, spoiled)
     more = (*missing, *spoiled)
-    if chosen is not None and not (fallback and _refuses_cpu(settings, verdicts, more)):
+    mending = more or any(v.needs_mending for v in verdicts)
+    refused = settings.strict == "always" or (settings.strict and mending)
+    if chosen is not None and not (fallback and refused):
         return decided
     from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
     why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
     return decided.refused(BackendUnavailableError(why))
-
-
-def _refuses_cpu(settings: Settings, verdicts: Iterable[Verdict], more: tuple[str, ...]) -> bool:
-    """Whether `ACCEL_STRICT` forbids the CPU: always, or where something needs mending."""
-    if settings.strict == "always":
-        return True
-    return bool(settings.strict) and bool(more or any(v.needs_mending for v in verdicts))
 
 
 def _spoiled(
