@@ -122,7 +122,7 @@ def test_json_and_help_need_no_rich(accel):
 
 # --- exit statuses -------------------------------------------------------------------------------------
 
-#: Where `npu` works, `off` has no device, and nothing is called `npx`: 0 it is so, 1 it is not, 2 misuse.
+#: Where `card` works, `off` has no device, and nothing is called `npx`: 0 it is so, 1 it is not, 2 misuse.
 STATUSES = [
     *(
         (name, "npu", 0)

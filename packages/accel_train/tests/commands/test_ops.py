@@ -164,7 +164,7 @@ def test_what_would_be_compiled_waits_until_it_is_built(accel, tmp_path):
     assert accel("ops", "FusedLion", **built).stdout.startswith("FusedLionBuilder on card: accel-card 1.0 is")
     nothing = accel("ops", "--build")
     assert nothing.returncode == 2
-    assert "--build needs the name of an operator: `accel ops FusedAdam --build`." in nothing.stderr
+    assert "--build needs an operator: `accel ops FusedAdam --build`." in nothing.stderr
 
 
 def test_an_unknown_operator_is_bad_usage_with_close_matches(card):
