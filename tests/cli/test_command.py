@@ -125,7 +125,7 @@ def test_json_and_help_need_no_rich(accel):
 #: Where `card` works, `off` has no device, and nothing is called `npx`: 0 it is so, 1 it is not, 2 misuse.
 STATUSES = [
     *(
-        (name, "npu", 0)
+        (name, "card", 0)
         for name in ("why", "info", "env", "ops", "doors", "facts", "doctor --topic candidates")
     ),
     *((name, "off", 1) for name in ("why", "info", "bench", "verify --check interface.answers.identity")),
