@@ -257,6 +257,24 @@ def test_an_override_may_call_up_to_a_default(without: Build) -> None:
         without("memory_allocated", kind=Vendor).memory_allocated()
 
 
+@pytest.mark.slow
+def test_a_compiled_program_may_ask_members_that_are_bound_and_overridden(
+    vendor: Any, backend: Callable[..., Backend]
+) -> None:
+    class Vendor(TorchAccelerator):
+        def device_count(self) -> int:
+            return super().device_count() + 10
+
+    accelerator = Vendor(backend())
+    vendor.current = 1
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def asked(x: torch.Tensor) -> torch.Tensor:
+        return x + accelerator.device_count() + accelerator.current_device()
+
+    assert asked(torch.zeros(1)).item() == 13
+
+
 def test_constructing_has_no_effects(
     vendor: Any, backend: Callable[..., Backend], nothing_changes: None
 ) -> None:
