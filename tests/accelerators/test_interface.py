@@ -334,9 +334,9 @@ def test_the_declaration_says_what_a_launcher_needs(small: Small, backend: Calla
 
 def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend: Callable[..., Backend]) -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "7"}
-    Small(backend(visibility=Visibility(grammar="ascending"))).set_visible_devices_envs(
-        current_env=environment, local_accelerator_ids=[3, 1]
-    )
+    Small(
+        backend(visibility=Visibility(("SIM_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"), grammar="ascending"))
+    ).set_visible_devices_envs(current_env=environment, local_accelerator_ids=[3, 1])
     assert environment == {"CUDA_VISIBLE_DEVICES": "7", "SIM_VISIBLE_DEVICES": "1,3"}
 
 
