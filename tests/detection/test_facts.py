@@ -97,7 +97,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr("accel_core.machine.host.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
     return Machine(tmp_path, monkeypatch)

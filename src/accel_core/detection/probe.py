@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from accel_core import machine
 from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import (
@@ -26,7 +27,7 @@ from accel_core.detection import (
     verdict,
 )
 from accel_core.errors import BackendUnavailableError, hint_for, shown
-from accel_core.machine import devices, host
+from accel_core.machine import devices
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
@@ -241,7 +242,7 @@ def _unread(case: Case) -> Outcome | None:
 
 
 def _platform(case: Case) -> Outcome | None:
-    if host.platform_matches(case.backend.hardware.platforms):
+    if machine.platform_matches(case.backend.hardware.platforms):
         return None
     return Outcome(
         Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
@@ -306,7 +307,7 @@ def _on_the_machine(case: Case) -> Outcome | None:
         place = _placement(root)
         if place.container and (step := place.step(backend)):
             return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
-        if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
+        if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
             reason = f"this machine has none of {sought}, and the driver of {named} is not loaded"
             return no_device(reason, f"if it has {named}, {backend.hardware.driver_step}")
     build = torch_build() if backend.in_torch.builds else None
@@ -356,12 +357,11 @@ def _not_hidden(case: Case) -> Outcome | None:
     names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other steps
+    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
 
-    hides = hiding(backend, os.environ)
-    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
-        return None
-    return device.hidden(backend, hides)
+    mask = masks(backend, os.environ)
+    # What a runtime makes of a malformed value, it must tell.
+    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
@@ -372,7 +372,7 @@ def _driver_loaded(case: Case) -> Outcome | None:
     if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
     named = _with_article(backend.hardware.name)
-    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
+    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
     nodes, place = (

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Provenance
 from accel_core.detection import (
     Candidate,
@@ -31,7 +32,6 @@ from accel_core.detection import (
 from accel_core.detection.discovery import Load
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
-from accel_core.machine import host
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import (
     ACCEL_ALLOW,
@@ -337,7 +337,7 @@ def survey(
     if unsettled:
         from accel_core._support import child  # here, as on most machines nothing is left to probe
 
-        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, host.usable_cores())
+        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, machine.usable_cores())
         verdicts |= zip(unsettled, probed, strict=True)
 
     def find(pin: Pin | None) -> Candidates:
