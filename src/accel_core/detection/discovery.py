@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from accel_core import __version__
 from accel_core._support.packages import EntryPoint, entry_points
@@ -19,9 +19,6 @@ from accel_core.detection import Candidate, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
 from accel_core.settings import Pin, Settings, normalize_distribution
-
-if TYPE_CHECKING:
-    import pluggy
 
 #: Reads the declarations of plugins; gives what each entry point declares, in their order.
 Load = Callable[[Sequence[EntryPoint]], "list[tuple[Candidate | Unloaded, ...]]"]
@@ -56,6 +53,7 @@ class Unimported:
     @functools.cached_property
     def imported(self) -> object:
         """The module; raises whatever its import raises. What it prints goes to stderr."""
+        announce(import_step(self.entry_point))
         with quiet():
             return self.entry_point.load()
 
@@ -218,24 +216,22 @@ def declarations(plugin: object) -> list[Backend]:
 
 def _checked(declared: object) -> list[Backend]:
     several = isinstance(declared, Sequence) and not isinstance(declared, str)
-    items: list[object] = list(declared) if several else [declared]  # type: ignore[call-overload]
+    items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
     if not items:
         raise InvalidBackendError(
             "accel_backends() returned an empty sequence, expected at least one Backend"
         )
-    for item in items:
-        kind = type(item)
-        if kind is not Backend and (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
+    for kind, item in ((type(item), item) for item in items if not isinstance(item, Backend)):
+        if (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
             raise InvalidBackendError(
                 "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
                 hint="start Python again, or import the plugin's modules anew as well",
             )
-        if not isinstance(item, Backend):
-            raise InvalidBackendError(
-                f"accel_backends() returned {shown(item)} ({kind.__name__}), "
-                "expected accel_core.Backend or a sequence of them"
-            )
-    return [item for item in items if isinstance(item, Backend)]
+        raise InvalidBackendError(
+            f"accel_backends() returned {shown(item)} ({kind.__name__}), "
+            "expected accel_core.Backend or a sequence of them"
+        )
+    return items
 
 
 def encode_backend(backend: Backend) -> dict[str, object]:
@@ -287,10 +283,10 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
 
     It asks accel_core for a name, or has a hook or an argument of one, that this accel_core lacks.
     """
-    first = root(error)
-    asked = first.name or "" if isinstance(first, ImportError) else ""
-    lacking = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
-    if lacking or is_unknown_field(first) or asked.partition(".")[0] == "accel_core":
+    first: Any = root(error)
+    module = str(first.name).partition(".")[0] if isinstance(first, ImportError) else ""
+    attribute = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
+    if module == "accel_core" or attribute or is_unknown_field(first):
         reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
         return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
     from pluggy import PluginValidationError
@@ -305,7 +301,7 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
 
 
 @functools.cache
-def _hooks(plugin: object) -> pluggy.HookRelay:
+def _hooks(plugin: object) -> Any:
     """The hooks of one plugin: a manager each, so that a plugin that raises does not end the others' turn.
 
     Raises pluggy's `PluginValidationError` for a plugin that does not fit our hooks.
@@ -321,20 +317,14 @@ def _hooks(plugin: object) -> pluggy.HookRelay:
     return manager.hook
 
 
-def caller(plugin: object, hook: str) -> pluggy.HookCaller:
+def caller(plugin: object, hook: str) -> Any:
     """The caller of `hook` for this plugin alone; imports an `Unimported` one, which may raise anything."""
-    module = plugin.imported if isinstance(plugin, Unimported) else plugin
-    found: pluggy.HookCaller = getattr(_hooks(module), hook)
-    return found
+    return getattr(_hooks(plugin.imported if isinstance(plugin, Unimported) else plugin), hook)
 
 
-def ask(plugin: object, hook: str, **arguments: object) -> list[Any]:
-    """Return what one plugin answers but `None`; at most one answer of a `firstresult` hook.
+def ask(plugin: object, hook: str, **arguments: object) -> Any:
+    """Return what one plugin answers: of a `firstresult` hook its answer or `None`, else a list.
 
     Raises what the import of an `Unimported` plugin and its hook raise.
     """
-    calling = caller(plugin, hook)
-    answer: Any = calling(**arguments)
-    if calling.spec is not None and calling.spec.opts["firstresult"]:
-        return [] if answer is None else [answer]
-    return list(answer)
+    return caller(plugin, hook)(**arguments)
