@@ -92,6 +92,11 @@ def test_everything_that_stands_against_it_is_said_at_once(tool: ModuleType, tre
         assert words in told
 
 
+def test_a_section_without_a_date_stands_against_it(tool: ModuleType, tree: Path) -> None:
+    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 1.2.0 (unreleased)\n")
+    assert "CHANGELOG.md calls 1.2.0 unreleased: write the date into that heading" in tool.faults(tree)
+
+
 def test_version_pins_and_addresses_are_copied_from_one_place(tree: Path) -> None:
     wanted = _METADATA.wanted(tree)
     core, plugin = (wanted[tree / path / "pyproject.toml"] for path in (".", "plugins/accel_acme"))

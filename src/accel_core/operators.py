@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from accel_core._support.guarded import preserved, stdout_to_stderr
+from accel_core._support.packages import EntryPoint
 from accel_core.backend import Backend, Provenance
-from accel_core.detection import plugins
-from accel_core.detection.discovery import discover
-from accel_core.detection.plugins import EntryPoint, find_entry_points
-from accel_core.detection.records import Candidate
+from accel_core.detection import Candidate, discovery
+from accel_core.detection.guard import quiet, restoring
+from accel_core.detection.select import discover
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.ops import OpProvider
-from accel_core.settings import normalize_distribution, read
+from accel_core.settings import entry_points
 
 __all__ = ["GROUP", "providers"]
 
@@ -49,18 +48,16 @@ def _plugins(backend: Backend) -> Iterator[OpProvider]:
 
 
 def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
-    settings = read()
-    entry_points = [e for e in find_entry_points(GROUP) if not settings.bars(e.distribution)]
-    for entry_point in sorted(entry_points, key=lambda e: (e.name, normalize_distribution(e.distribution))):
+    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
         yield from _load_and_ask(entry_point, backend)
 
 
 def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
     provenance = Provenance(entry_point.distribution, entry_point.version)
     try:
-        with stdout_to_stderr(), preserved(provenance):
+        with quiet(), restoring(provenance):
             plugin = entry_point.load()
-        if not plugins.implements(plugin, _HOOK):
+        if not discovery.caller(plugin, _HOOK).get_hookimpls():
             raise AttributeError(
                 f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
             )
@@ -73,8 +70,8 @@ def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]
 def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
     """Give one distribution's answer, named after it; its output goes to stderr."""
     try:
-        with stdout_to_stderr(), preserved(provenance):
-            answers = plugins.ask(plugin, _HOOK, backend=backend)
+        with quiet(), restoring(provenance):
+            answers = discovery.ask(plugin, _HOOK, backend=backend)
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(provenance), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:

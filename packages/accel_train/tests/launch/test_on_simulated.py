@@ -71,7 +71,13 @@ def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
     assert said == [[rank, f"acme:{rank}", "accl", "acme", 2, [3.0, 3.0], None] for rank in range(2)]
 
 
-@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "alone",
+    [
+        False,
+        pytest.param(True, marks=pytest.mark.nightly(reason="two more ranks; by day both see all devices")),
+    ],
+)
 def test_mlu_with_all_devices_and_with_one_a_rank(tmp_path, alone):
     pytest.importorskip("accel_mlu", reason="the plugin is not installed")
     plugin = ROOT / "plugins" / "accel_mlu" / "src"
