@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import tomllib
 from accel_steps.collect import HOLE, said
 from accel_steps.world import followed, may_mount
 from accel_tests.tools import TREE
@@ -30,7 +30,9 @@ LISTED = Counter(
 
 def test_every_step_of_a_message_is_in_the_table():
     missing = [f"{found.file}:{found.line}: {step}" for step, found in SAID.items() if step not in LISTED]
-    assert not missing, "Add each to tests/steps/steps.toml, with the way it is followed:\n" + "\n".join(missing)
+    assert not missing, "Add each to tests/steps/steps.toml, with the way it is followed:\n" + "\n".join(
+        missing
+    )
 
 
 def test_every_step_of_the_table_is_in_a_message_and_there_once():

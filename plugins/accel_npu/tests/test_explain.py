@@ -30,11 +30,11 @@ SEEN = [
     ("ASCEND_OPP_PATH environment variable is not set. Please check", "set_env.sh"),
     ("ASCEND_RUNTIME_PATH : /x/runtime does not exist.", "set_env.sh"),
     ("ASCEND_COMPILER_PATH : /x/compiler does not exist.", "set_env.sh"),
-    ("Two accelerators cannot be used at the same time in PyTorch: npu and cuda.", "CPU build of torch"),
+    ("Two accelerators cannot be used at the same time in PyTorch: npu and cuda.", "accel setup npu"),
     ("torch.register_privateuse1_backend() has already been set! Current backend: mlu", "another vendor"),
     ("/x/libtorch_npu.so: undefined symbol: aclAppLog", "does not fit torch_npu"),
-    ("/x/libtorch_npu.so: undefined symbol: _ZN3c1010TensorImpl", "install torch-npu=="),
-    ("module 'torch_npu' has no attribute '_autoload'", "install torch-npu=="),
+    ("/x/libtorch_npu.so: undefined symbol: _ZN3c1010TensorImpl", "accel setup npu"),
+    ("module 'torch_npu' has no attribute '_autoload'", "accel setup npu"),
     ("Cannot re-initialize NPU in forked subprocess. To use NPU with multiprocessing", "spawn"),
     ("NPU out of memory. Tried to allocate 2.00 GiB (NPU 0; 1.00 GiB total capacity", "npu-smi info"),
     ("Invalid device ID. Check whether the device ID is valid.", "device_count()"),
@@ -49,7 +49,7 @@ def test_known_errors(message, hint):
 def test_what_torch_npu_refuses_is_told_before_what_it_also_says():
     """Its refusal names `_autoload` too, which elsewhere means that versions do not fit."""
     message = "Two accelerators cannot be used at the same time in PyTorch (raised in torch_npu._autoload)"
-    assert "install the CPU build of torch" in explained(RuntimeError(message))
+    assert "accel setup npu" in explained(RuntimeError(message))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_it_says_nothing_of_others_errors(message):
 def test_the_versions_that_do_not_fit_are_named(monkeypatch):
     monkeypatch.setattr(accel_npu, "torch_build", lambda: type("Build", (), {"version": "2.12.1+cpu"}))
     hint = explained(ImportError("undefined symbol: _ZN3c10"))
-    assert "torch 2.12.1: install torch-npu==2.12.1" in hint
+    assert "torch 2.12.1: accel setup npu" in hint
 
 
 def test_the_script_beside_cann_is_named(monkeypatch, tmp_path):

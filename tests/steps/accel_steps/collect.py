@@ -14,12 +14,13 @@ __all__ = ["Said", "said", "sources"]
 HOLE = "{}"
 #: A next step begins with one of these, where a clause does.
 _VERBS = (
-    "accel add ask call change choose compare compile correct declare enable export fix give hide import "
-    "install join keep leave let load make mend mount move name pass pip pin put raise rebuild reinstall "
-    "remove repair report run say see set show source start take uninstall unset update upgrade use wait write"
-).split()
+    "accel|add|ask|call|change|choose|compare|compile|correct|declare|enable|export|fix|give|hide|import|install"
+    "|join|keep|leave|let|load|make|mend|mount|move|name|pass|pip|pin|put|raise|rebuild|reinstall|remove|repair"
+    "|report|run|say|see|set|show|source|start|take|uninstall|unset|update|upgrade|use|wait|write"
+)
 _CLAUSE = re.compile(
-    rf"(?:^|[:.;?] |, or,? |, and |Or |`|Next(?: step)?: )((?:{'|'.join(_VERBS)}) .*)", re.IGNORECASE | re.DOTALL
+    rf"(?:^|[:.;?] |, or,? |, and |Or |`|Next(?: step)?: )((?:{_VERBS}) .*)",
+    re.IGNORECASE | re.DOTALL,
 )
 #: Arguments that a command's help prints, and calls whose texts name what is done.
 _HELP = {"help", "metavar", "short_help", "epilog", "description", "title"}

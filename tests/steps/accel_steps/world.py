@@ -54,7 +54,7 @@ def followed(
     program = ["unshare", "--mount", "bash", script] if machine else ["bash", script]
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_"))}
     environ |= {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}/usr/local/bin{os.pathsep}/usr/bin{os.pathsep}/bin",
+        "PATH": f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
         "COLUMNS": "1000",
         "HOME": str(folder),
         "PYTHON": sys.executable,
@@ -66,7 +66,7 @@ def followed(
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     first, mark, second = done.stdout.partition(_MARK)
@@ -81,7 +81,9 @@ def _mounts(folder: Path, machine: str) -> list[str]:
     lines = [
         "set -e",
         f"mkdir -p {nodes} && mount -t tmpfs tmpfs {nodes} && mkdir {nodes}/shm",
-        f"for name in {' '.join(_USUAL)}; do touch {nodes}/$name; mount --bind /dev/$name {nodes}/$name; done",
+        f"for name in {' '.join(_USUAL)}; do",
+        f"  touch {nodes}/$name; mount --bind /dev/$name {nodes}/$name",
+        "done",
         f"mount --bind /dev/shm {nodes}/shm; ln -s /proc/self/fd {nodes}/fd",
         f"mount --rbind {nodes} /dev",
         "for place in /sys/bus/pci /sys/module /proc/driver; do mount -t tmpfs tmpfs $place; done",

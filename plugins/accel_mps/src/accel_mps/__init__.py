@@ -30,7 +30,7 @@ BACKEND = Backend(
     accelerator="accel_mps.accelerator:MPSAccelerator",
     description="GPUs of Apple silicon, through Metal",
     url="https://pytorch.org/docs/stable/mps.html",
-    install_hint="pip install torch, with a Python for arm64",
+    install_hint="accel setup mps",
     requires=("torch>=2.6",),
     # Metal has neither device nodes nor PCI ids. An x86_64 Python under Rosetta has no Metal in its torch.
     platforms=("darwin-arm64",),
