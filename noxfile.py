@@ -292,6 +292,10 @@ def simulated(session: nox.Session) -> None:
     measured(session, (*SEVERAL, *BY_DAY, staged), CLEAN, f"--include={STAGING}/*", "--fail-under=85")
 
 
+#: How-tos from DeepSpeed's interface to ours.
+OF_DEEPSPEED = ("howto/from-deepspeed", "howto/from-deepspeeds-abstract-accelerator")
+
+
 @nox.session
 def deepspeed(session: nox.Session) -> None:
     """Train with DeepSpeed on our accelerators: a simulated device nobody has heard of, and others by night.
@@ -312,7 +316,7 @@ def deepspeed(session: nox.Session) -> None:
         return
     measured(session, (*SEVERAL, *BY_DAY, *own, NAMED), env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", "tutorial/deepspeed", "howto/from-deepspeed")]
+    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", "tutorial/deepspeed", *OF_DEEPSPEED)]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
 

@@ -244,7 +244,7 @@ def fill(
     wheels = editables(content) if project else []
     ours = [str(wheel) for wheel in wheels[: None if plugins else 1 + len(PACKAGES)]]
     if wanted or ours:
-        what = f"{len(wanted)} packages and what they need" if wanted else "our packages"
+        what = f"what session {session.name} needs"
         installing(session, what, "-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
     if ours:
         # Of an environment that had the same versions the first command has left the old ones.

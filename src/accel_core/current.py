@@ -111,7 +111,7 @@ def selection() -> Selection:
 def set_accelerator(new: object) -> None:
     """Use `new`, an accelerator or a backend's name, from now on; `None` forgets the choice.
 
-    An object or a class of DeepSpeed's interface, `DeepSpeedAccelerator`, is adapted.
+    A class is called without arguments. An object or a class of DeepSpeed's interface is adapted.
 
     Raises `InvalidAcceleratorError` for anything else, and what `accelerator(name)` raises for a name.
     """
@@ -313,6 +313,8 @@ def _count_override(step: int) -> None:
 
 
 def _resolve(new: object) -> Accelerator:
+    if isinstance(new, type) and issubclass(new, Accelerator):
+        new = new()
     if isinstance(new, Accelerator):
         new._op_providers = new._op_providers or _op_providers
         return new

@@ -9,6 +9,7 @@ from accel_tests.asking import chosen, error, statuses
 from accel_tests.plugins import NO_DEVICE
 
 import accel_core
+from accel_core.backend import InTorch
 from accel_core.detection.select import select
 from accel_core.errors import BackendUnavailableError, SettingError
 from accel_core.machine import devices, vendors
@@ -121,7 +122,7 @@ def test_isolated_probing_survives_what_a_vendor_does(several):
 @pytest.mark.skipif(sys.platform == "win32", reason="sessions")
 def test_the_timeout_is_the_users(several):
     several.module("torch_npu", "import time; time.sleep(60)")
-    several.backend("npu", 700, vendor_import="torch_npu", isolated_probe=True)
+    several.backend("npu", 700, vendor_import="torch_npu", in_torch=InTorch(in_child="import"))
     found = chosen(ACCEL_PROBE_TIMEOUT="1.5")
     assert statuses(found)["npu"] == "timed_out"
     assert found.verdicts[0].reason.startswith("no answer within 1.5 s")

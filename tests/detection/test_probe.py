@@ -9,6 +9,7 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring
 
+from accel_core.backend import Hardware, InTorch
 from accel_core.detection import Outcome, Status, Unloaded, verdict
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
@@ -27,9 +28,8 @@ def test_usable(torch_world):
 def test_a_candidate_is_judged_by_the_cheapest_question(torch_world):
     """A blocked plugin for another platform with a broken vendor: policy comes first."""
     fields = {
-        "platforms": ("nowhere",),
         "requires": ("absent>1",),
-        "device_nodes": ("/dev/no-npu",),
+        "hardware": Hardware(nodes=("/dev/no-npu",), platforms=("nowhere",)),
     }
     vendor(torch_world, "raise ImportError", **fields)
     assert judge(settings=Settings(block=(Pin("npu"),))).status is Status.BLOCKED
@@ -55,7 +55,7 @@ def test_blocked_and_not_allowed_say_so(torch_world):
 
 
 def test_another_platform_has_no_device(torch_world):
-    torch_world.backend("npu", platforms=("plan9", "amiga-m68k"))
+    torch_world.backend("npu", hardware=Hardware(platforms=("plan9", "amiga-m68k")))
     found = judge()
     assert (found.status, found.reason) == (Status.NO_DEVICE, "this device exists on plan9, amiga-m68k only")
 
@@ -74,7 +74,7 @@ def test_a_vendor_package_that_is_not_installed(torch_world):
 
 def test_hardware_without_its_package_is_told(torch_world, monkeypatch):
     monkeypatch.setattr(devices, "evidence", lambda backend: devices.Evidence(nodes=("/dev/davinci0",)))
-    torch_world.backend("npu", vendor_import="torch_npu", device_nodes=("/dev/davinci[0-9]*",))
+    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/davinci[0-9]*",)))
     found = judge()
     assert found.reason == "torch_npu is not installed, though the hardware is there: /dev/davinci0"
     assert found.evidence == "/dev/davinci0"
@@ -145,8 +145,7 @@ def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(to
     vendor(
         torch_world,
         "raise ImportError('libhccl.so')",
-        device_nodes=("/dev/no-such-npu[0-9]*",),
-        pci_ids=("fffe",),
+        hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",), pci_ids=("fffe",)),
     )
     found = judge()
     assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
@@ -158,7 +157,7 @@ def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(to
 def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch, count):
     """A driver may name its nodes otherwise; a container may show others."""
     monkeypatch.setattr(host, "on_linux", lambda: True)
-    counting(torch_world, f"return {count}", device_nodes=("/dev/no-such-npu[0-9]*",))
+    counting(torch_world, f"return {count}", hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",)))
     found = judge()
     assert found.devices == count
     if count:
@@ -174,7 +173,7 @@ def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch
 @pytest.mark.parametrize("ends", ["raise ImportError('libhccl.so')", "import os; os._exit(7)"])
 def test_a_vendor_that_fails_where_no_node_is_has_no_device(torch_world, monkeypatch, ends):
     monkeypatch.setattr(host, "on_linux", lambda: True)
-    vendor(torch_world, ends, device_nodes=("/dev/no-such-npu[0-9]*",))
+    vendor(torch_world, ends, hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",)))
     found = judge()
     assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
     assert found.reason == "this machine has none of /dev/no-such-npu[0-9]*"
@@ -191,20 +190,20 @@ def test_a_pin_may_be_usable_without_a_device(torch_world):
 
 def test_a_pin_does_not_look_for_hardware(torch_world, monkeypatch):
     monkeypatch.setattr(host, "on_linux", lambda: True)
-    torch_world.backend("npu", device_nodes=("/dev/no-such-npu",))
+    torch_world.backend("npu", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert (judge(pinned=True).status, judge(pinned=True).devices) == (Status.USABLE, 2)
 
 
 def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, monkeypatch):
     monkeypatch.setattr(host, "on_linux", lambda: True)
-    vendor(torch_world, "raise ImportError", device_nodes=("/dev/no-such-npu",))
+    vendor(torch_world, "raise ImportError", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert judge(pinned=True).status is Status.BROKEN
 
 
 def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_needed(torch_world):
     torch_world.backend("npu", vendor_import="torch_npu")
     assert judge(pinned=True).status is Status.NOT_INSTALLED
-    torch_world.backend("mlu", platforms=("plan9",))
+    torch_world.backend("mlu", hardware=Hardware(platforms=("plan9",)))
     assert judge("mlu", pinned=True).status is Status.NO_DEVICE
 
 
@@ -213,7 +212,7 @@ def test_a_pin_is_not_usable_where_the_vendor_is_missing_or_another_platform_is_
 
 def test_a_taken_private_use1_slot_says_who_holds_it(torch_world, simulated_torch):
     """USERS 42: torch has one such slot a process."""
-    torch_world.backend("npu", private_use1=True)
+    torch_world.backend("npu", in_torch=InTorch(private_use1=True))
     assert judge().usable
     simulated_torch._C.private_use1 = "npu"
     assert judge().usable

@@ -8,6 +8,7 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import hook
 
+from accel_core.backend import Visibility
 from accel_core.detection import Status
 
 BROKEN = {
@@ -113,7 +114,7 @@ def test_a_device_count_that_raises_is_broken(torch_world, body):
 
 def test_no_device_names_the_variable_that_hides_them(torch_world, monkeypatch):
     """USERS 19."""
-    counting(torch_world, "return 0", visible_devices=("NPU_VISIBLE",))
+    counting(torch_world, "return 0", visibility=Visibility(variables=("NPU_VISIBLE",)))
     assert judge().reason == "the vendor's runtime counts no device"
     monkeypatch.setenv("NPU_VISIBLE", "")
     assert "NPU_VISIBLE" in judge().reason

@@ -254,7 +254,7 @@ def verdict(
     `broken`: what else does not work, though the outcome remains: no mended package brings a device.
     """
     backend = candidate.backend if isinstance(candidate, Candidate) else None
-    texts = ("device_type", "description", "url", "hardware")
+    texts = ("device_type", "description", "url")
     declared: dict[str, Any] = {name: getattr(backend, name, "") for name in texts}
     found = Verdict(
         name=candidate.name,
@@ -267,12 +267,13 @@ def verdict(
         ms=ms,
         priority=candidate.priority,
         vendor_import=backend.vendor_imports if backend else (),
+        hardware=backend.hardware.name if backend else "",
         provenance=candidate.provenance,
         builtin=candidate.builtin,
         error=outcome.error,
         **declared,
         absent=(evidence is not None and not evidence)
-        or not (backend is None or platform_matches(backend.platforms)),
+        or not (backend is None or platform_matches(backend.hardware.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
     if broken is None:
@@ -368,7 +369,8 @@ class Selection(NamedTuple):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+            origin = f" ({self.provenance})" if self.provenance else ""  # a class that no plugin declares
+            lines = [f"{self.chosen}{origin}: {self.how.words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:

@@ -78,12 +78,12 @@ def impersonator(backend: Backend) -> str:
     other = taken_over_by(backend)
     if other or backend.vendor_imports != ("torch",):
         return other
-    return namespace_taken_by(backend.device_type, ("torch", *backend.wrapped_by))
+    return namespace_taken_by(backend.device_type, ("torch", *backend.in_torch.wrapped_by))
 
 
 def taken_over_by(backend: Backend) -> str:
-    """The imported package that `Backend.taken_over_by` names; empty where there is none."""
-    return next((name for name in backend.taken_over_by if name in sys.modules), "")
+    """The imported package that `Backend.in_torch.taken_over_by` names; empty where there is none."""
+    return next((name for name in backend.in_torch.taken_over_by if name in sys.modules), "")
 
 
 # --- What is built in, in the place of a plugin's hooks ------------------------------------------------
@@ -275,7 +275,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:
             continue
-        if chosen.private_use1 and slot not in (before, chosen.device_type):
+        if chosen.in_torch.private_use1 and slot not in (before, chosen.device_type):
             wrong[index] = _taking(package, f"takes torch's one PrivateUse1 slot, which {chosen.name} needs")
         elif other := impersonator(chosen):
             wrong[index] = _taking(package, f"puts {other} in the place of torch.{chosen.device_type}")

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import (
@@ -154,17 +154,19 @@ def _instance(backend: Backend) -> object:
     module, _, name = backend.accelerator.partition(":")
     if module.startswith("accel_core."):
         return getattr(importlib.import_module(module), name)(backend)
-    from accel_core.accelerators.adapters import adapted, frameworks_prepared  # here, as ours needs neither
+    from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
 
-    with frameworks_prepared():
+    with prepared():
         kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
         raise InvalidAcceleratorError(
             f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
         )
-    if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
-        return made
-    return kind(backend)
+    if issubclass(kind, Accelerator):
+        return kind._of(backend)
+    foreign: Any = kind
+    made = adapted(foreign, backend)
+    return foreign(backend) if made is None else made
 
 
 def installed_imports(backend: Backend) -> list[str]:
@@ -180,7 +182,7 @@ def impersonated(backend: Backend, by: str) -> Outcome:
 
 def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
-    if not backend.private_use1:
+    if not backend.in_torch.private_use1:
         return
     holder = import_torch()._C._get_privateuse1_backend_name()
     if holder in (FREE_SLOT, backend.device_type):

@@ -119,13 +119,13 @@ class Prober:
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
             if way is Way.CHILD or not lives:
                 return outcome
-            counted = outcome if case.backend.count_starts_device else None
+            counted = outcome if case.backend.in_torch.in_child == "count" else None
         return ask_device(candidate, group, pinned=case.pinned, counted=counted)
 
     def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
         """A child comes first if it is asked for, if no device is expected, or to spare this process."""
         backend = case.backend
-        asked_for = self._settings.isolated or backend.isolated_probe or backend.count_starts_device
+        asked_for = self._settings.isolated or backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(backend, others))
         child_first = asked_for or doubtful or autoload.loads_unclaimed(backend, others)
         return Way.CHILD_FIRST if child_first else Way.HERE
@@ -135,9 +135,9 @@ class Prober:
 
         A package that then counts no device, or fails, would leave this process to nobody.
         """
-        if not backend.private_use1 or not private_use1_is_free():
+        if not backend.in_torch.private_use1 or not private_use1_is_free():
             return False
-        rivals = [b for b in others if b.private_use1 and installed_imports(b)]
+        rivals = [b for b in others if b.in_torch.private_use1 and installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
     def _broken(
@@ -199,11 +199,11 @@ def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
         outcome = step(case)
         if outcome is None:
             continue
-        conjecture = step is _on_the_machine and not case.backend.pci_ids
+        conjecture = step is _on_the_machine and not case.backend.hardware.pci_ids
         if outcome.is_absence and (case.pinned or conjecture):
             doubt = doubt or outcome
             continue
-        sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.pci_ids
+        sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.hardware.pci_ids
         missing = _on_the_machine(case) if sure else None
         return (_both(missing, outcome) if missing else outcome), doubt
     return None, doubt
@@ -233,9 +233,11 @@ def _unread(case: Case) -> Outcome | None:
 
 
 def _platform(case: Case) -> Outcome | None:
-    if host.platform_matches(case.backend.platforms):
+    if host.platform_matches(case.backend.hardware.platforms):
         return None
-    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.platforms)} only")
+    return Outcome(
+        Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
+    )
 
 
 def _vendor_installed(case: Case) -> Outcome | None:
@@ -254,12 +256,12 @@ def _fits_torch(case: Case) -> Outcome | None:
     Some such packages end the process when they are imported beside another torch.
     """
     backend = case.backend
-    build = torch_build() if backend.follows_torch else None
+    build = torch_build() if backend.in_torch.same_version else None
     if build is None:  # creation says that torch is missing
         return None
     from accel_core._support.packages import version
 
-    for name in backend.follows_torch:
+    for name in backend.in_torch.same_version:
         installed = version(name)
         if installed is None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
@@ -290,16 +292,16 @@ def _on_the_machine(case: Case) -> Outcome | None:
     backend = case.backend
     if case.evidence is None or case.evidence or case.is_running:
         return None
-    sought = ", ".join([*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)])
-    if not backend.pci_ids and (outcome := _no_node(backend, sought, case.root)):
+    sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
+    if not backend.hardware.pci_ids and (outcome := _no_node(backend, sought, case.root)):
         return outcome
-    build = torch_build() if backend.torch_builds else None
-    if not backend.hardware or not backend.pci_ids:
+    build = torch_build() if backend.in_torch.builds else None
+    if not backend.hardware.name or not backend.hardware.pci_ids:
         reason = f"this machine has none of {sought}"
-    elif build is not None and build.has_any(backend.torch_builds):
-        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware}"
+    elif build is not None and build.has_any(backend.in_torch.builds):
+        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware.name}"
     else:
-        reason = f"this machine has no {backend.hardware} (none of {sought})"
+        reason = f"this machine has no {backend.hardware.name} (none of {sought})"
     return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, case.root), devices=0)
 
 
@@ -309,25 +311,27 @@ _SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 def _from_cluster(backend: Backend, root: str) -> str:
     """Return what to request from the scheduler that chose this machine, which lacks the device."""
-    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
+    if not backend.hardware.name or not any(name in os.environ for name in _SCHEDULERS):
         return ""
     from accel_core.machine.placement import placement  # here, as most machines are in no cluster
 
     step = placement(root).schedulers_step(backend)
-    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
+    return f"if the cluster has {_with_article(backend.hardware.name)}, {step}" if step else ""
 
 
 def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
     """Return the likely cause of a missing device node if the bus does not show whether there is a device."""
     from accel_core.machine.placement import placement
 
-    device, place = _with_article(backend.hardware), placement(root)
+    device, place = _with_article(backend.hardware.name), placement(root)
     if place.container and (step := place.step(backend)):
         reason = f"{place.name} has none of {nodes}"
         return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
         reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
+        return Outcome(
+            Status.NO_DEVICE, reason, f"if it has {device}, {backend.hardware.driver_step}", devices=0
+        )
     return None
 
 
@@ -341,10 +345,10 @@ def _torch_built_for_it(case: Case) -> Outcome | None:
     A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
     """
     backend = case.backend
-    build = torch_build() if backend.torch_builds else None
-    if build is None or build.has_any(backend.torch_builds):
+    build = torch_build() if backend.in_torch.builds else None
+    if build is None or build.has_any(backend.in_torch.builds):
         return None
-    needed = _BUILDS_OF.get(backend.device_type, backend.torch_builds)
+    needed = _BUILDS_OF.get(backend.device_type, backend.in_torch.builds)
     lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
     reason = f"torch {build.version} is {build.kind}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
@@ -352,7 +356,7 @@ def _torch_built_for_it(case: Case) -> Outcome | None:
 
 def _not_hidden(case: Case) -> Outcome | None:
     backend = case.backend
-    names = backend.visible_devices_filters + backend.visible_devices
+    names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
     from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other steps
@@ -366,17 +370,20 @@ def _not_hidden(case: Case) -> Outcome | None:
 def _driver_loaded(case: Case) -> Outcome | None:
     """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
     backend, evidence, root = case.backend, case.evidence, case.root
-    if not evidence or evidence.nodes or not backend.hardware or case.is_running:
+    if not evidence or evidence.nodes or not backend.hardware.name or case.is_running:
         return None
-    if devices.device_nodes(backend.shared_nodes, root):
+    if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
-    device = _with_article(backend.hardware)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+    device = _with_article(backend.hardware.name)
+    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
         reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
+        return Outcome(Status.NO_DEVICE, reason, backend.hardware.driver_step, devices=0)
     from accel_core.machine.placement import placement
 
-    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+    nodes, place = (
+        " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]]),
+        placement(root),
+    )
     if nodes and place.container and (step := place.step(backend)):
         reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
         return Outcome(Status.NO_DEVICE, reason, step, devices=0)

@@ -255,7 +255,7 @@ def _environ(considered: Candidates) -> dict[str, str]:
     names += [name for name in os.environ if name.startswith("ACCEL_")]  # a plugin's own too
     for candidate in considered:
         if isinstance(candidate, Candidate):
-            names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
+            names += candidate.backend.visibility.filters + candidate.backend.visibility.variables
     return {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
 
 
@@ -292,7 +292,7 @@ def _without_its_device(settings: Settings, decided: _Decision) -> list[str]:
     if decided.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
         return []
     backend = decided.candidate.backend
-    names = backend.visible_devices_filters + backend.visible_devices
+    names = backend.visibility.filters + backend.visibility.variables
     if not (chosen.evidence or any(name in os.environ for name in names)):
         return []
     step = f" Next step: {chosen.hint}." if chosen.hint else ""

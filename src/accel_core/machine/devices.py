@@ -67,11 +67,11 @@ def evidence(backend: Backend, root: str = "/") -> Evidence | None:
     `None` means "cannot tell": the backend declares neither device nodes nor PCI ids, or this is not Linux. A
     false `Evidence` means "looked, and there is nothing".
     """
-    if not host.on_linux() or not (backend.device_nodes or backend.pci_ids):
+    if not host.on_linux() or not (backend.hardware.nodes or backend.hardware.pci_ids):
         return None
-    bus = pci_devices(root) if backend.pci_ids else ()
-    functions = tuple(str(device) for device in bus if matches_pci(device, backend.pci_ids))
-    return Evidence(device_nodes(backend.device_nodes, root), functions)
+    bus = pci_devices(root) if backend.hardware.pci_ids else ()
+    functions = tuple(str(device) for device in bus if matches_pci(device, backend.hardware.pci_ids))
+    return Evidence(device_nodes(backend.hardware.nodes, root), functions)
 
 
 # --- The PCI bus ---------------------------------------------------------------------------------------

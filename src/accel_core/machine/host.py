@@ -80,7 +80,7 @@ def on_linux() -> bool:
 
 
 def platform_matches(platforms: tuple[str, ...]) -> bool:
-    """Whether this is one of `Backend.platforms`: `"linux"`, `"darwin-arm64"`; none given means any."""
+    """Whether this is one of `Hardware.platforms`: `"linux"`, `"darwin-arm64"`; none given means any."""
     wanted = tuple(platform.lower() for platform in platforms)
     if not wanted or sys.platform.startswith(wanted):
         return True

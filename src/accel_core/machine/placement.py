@@ -50,7 +50,7 @@ class Placement(NamedTuple):
 
     def withheld(self, backend: Backend) -> bool:
         """Whether Slurm started the job without a device: so it says of GPUs, and of nothing else."""
-        return bool(self.slurm_job) and not self.given_gpus and _granted(backend, "slurm") == "gpu"
+        return bool(self.slurm_job) and not self.given_gpus and backend.granted.slurm == "gpu"
 
     def step(self, backend: Backend) -> str:
         """Say how a process in such a container or job gets devices of `backend`; empty if unknown."""
@@ -60,7 +60,7 @@ class Placement(NamedTuple):
     def schedulers_step(self, backend: Backend) -> str:
         """Give the request to Slurm, else to Kubernetes; empty outside of both."""
         if self.slurm_job:
-            word = _granted(backend, "slurm")
+            word = backend.granted.slurm
             names = "" if word else "; `sinfo -o %G` lists the names"
             return (
                 f"ask Slurm for it: #SBATCH --gres={word or 'gpu'}:1, or srun --gres={word or 'gpu'}:1{names}"
@@ -69,30 +69,28 @@ class Placement(NamedTuple):
 
     def _start(self, backend: Backend) -> str:
         """How such a container is given devices."""
-        word = _granted(backend, self.container)
+        granted = backend.granted
         if self.container == "kubernetes":
-            if not word:
+            if not granted.kubernetes:
                 return (
                     "ask for it under the container's resources.limits in the pod's spec; "
                     "`kubectl describe node` lists the names"
                 )
-            return f"ask for it in the pod's spec, under the container: resources: {{limits: {{{word}: 1}}}}"
+            limits = f"{{limits: {{{granted.kubernetes}: 1}}}}"
+            return f"ask for it in the pod's spec, under the container: resources: {limits}"
         if self.container == "apptainer":
             nodes = [
-                pattern.replace("[0-9]*", "0") for pattern in backend.device_nodes + backend.shared_nodes
+                pattern.replace("[0-9]*", "0")
+                for pattern in backend.hardware.nodes + backend.hardware.shared_nodes
             ]
-            flags = word or (f"--bind {nodes[0]}" if nodes else "")
+            flags = granted.apptainer or (f"--bind {nodes[0]}" if nodes else "")
             return f"start it with the host's devices: {self.command} exec {flags}" if flags else ""
         if self.container == "podman":
-            # podman takes docker's flags, but for what it has of its own.
-            own = f"start it with its devices: podman run {word}" if word else ""
-            return own or backend.container_hint.replace("docker run", "podman run")
-        return backend.container_hint if self.container else ""
-
-
-def _granted(backend: Backend, by: str) -> str:
-    """Give the device's name for `by`: a resource, or flags."""
-    return dict(backend.granted_by).get(by, "")
+            flags = granted.podman or granted.docker
+            return f"start it with its devices: podman run {flags}" if flags else ""
+        if not self.container or not granted.docker:
+            return ""
+        return f"start it with its devices: docker run {granted.docker}"
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:

@@ -123,7 +123,7 @@ def hiding(backend: Backend, environ: Mapping[str, str]) -> Hidden | None:
         if value is None:
             continue
         try:
-            visible = parse_visible_devices(backend.visible_devices_grammar, value)
+            visible = parse_visible_devices(backend.visibility.grammar, value)
         except SettingError as error:
             return Hidden(variable, value, malformed=str(error))
         if visible.nothing:
@@ -145,8 +145,8 @@ def hidden_by(backend: Backend, environ: Mapping[str, str]) -> str | None:
 
 def counting_variables(backend: Backend, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Those that count: every filter, and the first that is set of the others."""
-    first = [name for name in backend.visible_devices if name in environ][:1]
-    return (*backend.visible_devices_filters, *first)
+    first = [name for name in backend.visibility.variables if name in environ][:1]
+    return (*backend.visibility.filters, *first)
 
 
 def choices(variable: str, count: int) -> str:
@@ -162,12 +162,12 @@ def beyond(backend: Backend, environ: Mapping[str, str], nodes: tuple[str, ...])
     """
     numbered = [node for node in nodes if node[-1:].isdigit()]
     # Gaudi's modules are numbered by their places in the server, not one by one.
-    if not numbered or backend.visible_devices_grammar == "modules":
+    if not numbered or backend.visibility.grammar == "modules":
         return None
     for variable in counting_variables(backend, environ):
         value = environ.get(variable)
         try:
-            ids = parse_visible_devices(backend.visible_devices_grammar, value).ids
+            ids = parse_visible_devices(backend.visibility.grammar, value).ids
         except SettingError:
             continue
         missing = [str(i) for i in ids or () if isinstance(i, int) and i >= len(numbered)]
