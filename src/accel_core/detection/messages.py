@@ -206,7 +206,7 @@ def pin_not_honoured(settings: Settings, verdicts: Sequence[Verdict], others: Se
 
 
 def _instead(asked: str, others: Sequence[str]) -> str:
-    """What else is usable: a command or a call that names its backend heeds no variable."""
+    """The other usable backends: a command or a call that names its own heeds no variable."""
     if others and not asked.startswith("DS_ACCELERATOR="):
         return f"Usable here: {', '.join(others)}."
     if len(others) == 1:
