@@ -13,20 +13,6 @@ from typing import Any, NamedTuple
 
 from accel_core.errors import InvalidBackendError, clean, shown
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "PROJECT",
-    "Backend",
-    "Environment",
-    "Granted",
-    "Hardware",
-    "InTorch",
-    "ProbeResult",
-    "Provenance",
-    "Visibility",
-    "shown",
-]
-
 #: The entry-point group that discovery reads.
 ENTRY_POINT_GROUP = "accel.backends"
 #: pluggy's project name.

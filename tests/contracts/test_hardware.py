@@ -24,7 +24,7 @@ def each(backends):
 @pytest.fixture(autouse=True)
 def _anything_is_installed(monkeypatch):
     """A machine with every vendor's package and build, and no variable: the hardware alone tells."""
-    monkeypatch.setattr(probe, "installed_imports", lambda backend: list(backend.vendor_imports))
+    monkeypatch.setattr(probe.device, "installed_imports", lambda backend: list(backend.vendor_imports))
     monkeypatch.setattr(probe, "torch_build", lambda: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     for backend in EVERY:

@@ -97,7 +97,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr("accel_core.machine.host.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
     return Machine(tmp_path, monkeypatch)
@@ -339,6 +339,11 @@ class TestDriver:
     def test_not_loaded(self, machine):
         reason = f"an Acme XLA card is on the bus ({CARD}), but its driver is not loaded"
         assert machine.said() == (reason, "install Acme's driver", 0)
+
+    @pytest.mark.parametrize("name", ["an NVIDIA GPU", "an AMD GPU", "a TPU", "a Biren GPU", "an Intel GPU"])
+    def test_a_name_has_its_article(self, machine, name):
+        card = replace(ACME, hardware=ACME.hardware._replace(name=name.partition(" ")[2]))
+        assert machine.said(card)[0].startswith(f"{name} is on the bus")
 
     @pytest.mark.parametrize(
         ("mark", "variable", "name", "step"),

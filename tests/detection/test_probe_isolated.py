@@ -10,8 +10,9 @@ from accel_tests import plugins
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring, hook
 
+from accel_core._support import child
 from accel_core.backend import InTorch
-from accel_core.detection import Status
+from accel_core.detection import Status, isolated
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
 from accel_core.settings import Settings
@@ -32,6 +33,21 @@ def test_a_good_vendor_is_usable_in_a_child_and_then_here(torch_world):
     found = judge(settings=ISOLATED)
     assert (found.status, found.devices) == (Status.USABLE, 2)
     assert "torch" in sys.modules
+
+
+@posix
+def test_one_judge_asks_once(torch_world, monkeypatch):
+    ran = []
+    real = child.run
+    monkeypatch.setattr(child, "run", lambda *args, **more: ran.append(args[0]) or real(*args, **more))
+    torch_world.backend("npu")
+    candidates = discover()
+    prober = Prober(Settings(), isolated=True)
+    first, again = [
+        [prober.probe(c, candidates) for c in candidates if c.name == "npu"] for _ in ("one", "two")
+    ]
+    assert first == again
+    assert ran == [isolated._probe_in_child]
 
 
 @posix

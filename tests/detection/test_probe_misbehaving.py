@@ -61,6 +61,12 @@ def test_an_explanation_that_fails_explains_nothing(torch_world, body, capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_vendor_package_that_deletes_torch_leaves_it_where_it_was(torch_world):
+    vendor(torch_world, "import sys; del sys.modules['torch']")
+    assert judge().usable
+    assert "torch" in sys.modules
+
+
 def test_the_first_vendor_import_that_works_is_taken(torch_world):
     torch_world.module("new_npu", "raise ImportError('too new')")
     torch_world.module("old_npu", "")

@@ -39,8 +39,8 @@ def test_the_bus_and_each_folder_are_read_once(machine, monkeypatch):
     machine.pci(H200.address, H200.vendor, H200.device, H200.class_code)
     machine.write("dev/nvidia0")
     listed = []
-    real = devices.host.names_in
-    monkeypatch.setattr(devices.host, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
+    real = devices.machine.names_in
+    monkeypatch.setattr(devices.machine, "names_in", lambda *asked: listed.append(asked[0]) or real(*asked))
     assert len(known_hardware(machine.path)) == 1
     assert sorted(listed) == ["/dev", "/dev/biren", "/dev/nvgpu", "/sys/bus/pci/devices", "/usr/lib/wsl/lib"]
 
