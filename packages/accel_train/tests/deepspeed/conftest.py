@@ -16,6 +16,7 @@ from accel_tests.children import Ended, clean_environment, run_python
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "training")]
 
+from accel_tests.on_disk import install_real_plugin  # noqa: E402 - found by the line above
 from accel_tests.on_simulated import environment  # noqa: E402 - found by the line above
 from ds_training import table as training  # noqa: E402
 from patched import copied  # noqa: E402
@@ -42,6 +43,29 @@ from accel_core import Backend, hookimpl
 def accel_backends():
     return [Backend(name="plain", priority=950, device_type="plain", vendor_import="torch_plain",
                     private_use1=True, export_envs=("ACCEL_SIMULATE",))]
+"""
+
+
+RANK = """
+import json, os, sys, time
+import torch, deepspeed
+import accel_core
+theirs = deepspeed.get_accelerator()
+# Not deepspeed.init_distributed(): on CPU it compiles an operator first.
+torch.distributed.init_process_group(theirs.communication_backend_name())
+total = torch.ones(1, device=theirs.current_device_name())
+torch.distributed.all_reduce(total)
+answer = json.dumps(dict(
+    rank=int(os.environ["RANK"]), node=os.environ.get("CROSS_RANK"), name=theirs.name,
+    same=theirs is accel_core.get_accelerator(), total=total.item(), arguments=sys.argv[1:],
+    backend=torch.distributed.get_backend(), visible=os.environ.get("ACME_VISIBLE_DEVICES"),
+    others="CUDA_VISIBLE_DEVICES" in os.environ, activated="accel_train" in sys.modules,
+    timeout=os.environ.get("ACCEL_PROBE_TIMEOUT"),
+))
+sys.stdout.write(f"ANSWER {answer}\\n")  # one write, for the other rank writes too
+torch.distributed.destroy_process_group()
+# gloo's threads drop the last tensors with Python's lock; while Python ends this aborts (pytorch#190489).
+time.sleep(0.2)
 """
 
 
@@ -87,24 +111,38 @@ def on_cpu() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def asked(on_cpu: dict[str, str]) -> dict[str, str]:
-    """The same for what wants DeepSpeed's compiled operators, built or not."""
-    return {**on_cpu, "ACCEL_COMPILE": "1"}
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+    """`simulated(device, *path, plugin=False, **more)`: a process with the device, and the real plugin."""
+
+    def variables(device: str, *path: Path, plugin: bool = False, **more: str) -> dict[str, str]:
+        try:
+            build(DEVICES[device].kind)
+        except CannotBuildError as error:
+            pytest.skip(str(error))
+        folder = tmp_path_factory.mktemp(device)
+        if plugin:
+            install_real_plugin(folder, device)
+        chosen = {"DS_ACCELERATOR": device, "OMP_NUM_THREADS": "1", **more}
+        return _as_users_have_it(environment(device, chosen, path=[folder, *path]))
+
+    return variables
 
 
 @pytest.fixture(scope="session")
-def on_acme(acme_plugin: Path) -> dict[str, str]:
+def on_acme(acme_plugin: Path, simulated: Callable[..., dict[str, str]]) -> dict[str, str]:
     """Variables of a process that has the simulated device and its plugin, pinned."""
-    return _on_device("acme", acme_plugin)
+    return simulated("acme", acme_plugin)
 
 
 @pytest.fixture(scope="session")
-def on_plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def on_plain(
+    tmp_path_factory: pytest.TempPathFactory, simulated: Callable[..., dict[str, str]]
+) -> dict[str, str]:
     """The same for the simulated device without streams, events, page-locked memory and collectives."""
-    folder = tmp_path_factory.mktemp("plain")
+    folder = tmp_path_factory.mktemp("plain-plugin")
     groups = {layouts.GROUP: {"plain": "accel_plain"}}
     layouts.dist_info(folder, "accel-plain", "1.0", groups, {"accel_plain": PLAIN})
-    return _on_device("plain", folder)
+    return simulated("plain", folder)
 
 
 @pytest.fixture(scope="session")
@@ -113,18 +151,23 @@ def deepspeed_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
     return functools.cache(lambda patch: copied(patch, tmp_path_factory.mktemp("patched")))
 
 
-def _on_device(name: str, plugin: Path) -> dict[str, str]:
-    try:
-        build(DEVICES[name].kind)
-    except CannotBuildError as error:
-        pytest.skip(str(error))
-    variables = {"DS_ACCELERATOR": name, "OMP_NUM_THREADS": "1"}
-    return _as_users_have_it(environment(name, variables, path=[plugin]))
-
-
 def _as_users_have_it(variables: dict[str, str]) -> dict[str, str]:
     """Torch's autoload on, whatever the session that runs the tests was given."""
     return {name: value for name, value in variables.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
+
+
+@pytest.fixture
+def rank_program(tmp_path: Path) -> Path:
+    """A script that starts a process group, adds up, and answers what it has and was given."""
+    program = tmp_path / "rank.py"
+    program.write_text(RANK)
+    return program
+
+
+@pytest.fixture(scope="session")
+def imports() -> str:
+    """What takes most of the time of `import deepspeed`, which itself chooses an accelerator."""
+    return "import pytest, torch, torch._inductor.select_algorithm, pydantic, einops, hjson, msgpack"
 
 
 @pytest.fixture(scope="session")

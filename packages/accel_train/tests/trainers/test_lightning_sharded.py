@@ -6,10 +6,6 @@ and two: each goes on from the other's checkpoints, of either device.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -18,9 +14,8 @@ pytest.importorskip("sklearn")
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = "sharded_lightning.py"
+SCRIPT = "digits_lightning.py"
 CPU = {"own": True, "environ": {"DS_ACCELERATOR": "cpu"}}
-Answers = list[dict[str, Any]]
 DDP = {"strategy": "ddp"}
 FSDP = {"strategy": "fsdp"}
 FSDP2 = {"strategy": "model_parallel"}
@@ -30,32 +25,35 @@ IN_SHARDS = {"sharded": True}
 class Runs:
     """Trainings by where they ran: answers of every rank, and their checkpoints."""
 
-    def __init__(self, folder: Path, start: Callable[..., Any]) -> None:
-        self._folder, self._start = folder, start
-        self.answers: dict[str, Answers] = {}
+    def __init__(self, folder, start):
+        self._folder, self._start, self.answers = folder, start, {}
 
-    def run(self, where: str, jobs: dict[str, Any], **how: Any) -> None:
+    def run(self, where, jobs, **how):
         """Train in a process, or in two where the name ends so."""
-        folder = self._folder / where
-        folder.mkdir()
-        torchrun = {"torchrun": True} if "2" in where else {}
-        self.answers[where] = self._start(SCRIPT, folder=str(folder), jobs=jobs, **torchrun, **how)
+        count = 2 if "2" in where else 1
+        jobs = {name: {"devices": count, **job} for name, job in jobs.items()}
+        folder = str(self._folder / where)
+        self.answers[where] = self._start(SCRIPT, folder=folder, jobs=jobs, torchrun=count == 2, **how)
 
-    def saved(self, where: str, job: str) -> dict[str, str]:
+    def saved(self, where, job):
         """The argument that goes on from a checkpoint."""
         return {"resume": str(self._folder / where / job / "saved")}
 
-    def of(self, where: str, job: str) -> Answers:
+    def of(self, where, job):
         """What each rank saw, but for the device."""
-        return [{k: v for k, v in answer[job].items() if k != "devices"} for answer in self.answers[where]]
+        unlike = ("devices", "backend")
+        return [{k: v for k, v in answer[job].items() if k not in unlike} for answer in self.answers[where]]
 
-    def devices(self, where: str) -> list[set[str]]:
-        """Each rank's devices in all its trainings."""
-        return [{d for job in answer.values() for d in job["devices"]} for answer in self.answers[where]]
+    def places(self, where):
+        """Each rank's devices and communication backends in all its trainings."""
+        found = [
+            [(job["backend"], *job["devices"]) for job in answer.values()] for answer in self.answers[where]
+        ]
+        return [sorted(set(each)) for each in found]
 
 
 @pytest.fixture(scope="module")
-def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(ranks, tmp_path_factory):
     """All trainings; later ones go on from checkpoints of earlier ones."""
     runs = Runs(tmp_path_factory.mktemp("sharded"), ranks)
     saved = runs.saved
@@ -119,27 +117,27 @@ def runs(ranks: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) ->
     return runs
 
 
-def test_each_rank_has_its_device(runs: Runs) -> None:
-    assert runs.devices("acme 2") == [{"acme:0"}, {"acme:1"}]
-    assert runs.devices("acme 1") == [{"acme:0"}]
-    assert runs.devices("cpu 2") == [{"cpu"}, {"cpu"}]
+def test_each_rank_has_its_device(runs):
+    assert runs.places("acme 2") == [[("accl", "acme:0")], [("accl", "acme:1")]]
+    assert runs.places("acme 1") == [[("accl", "acme:0")]]
+    assert runs.places("cpu 2") == [[("gloo", "cpu")]] * 2
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
 @pytest.mark.parametrize("count", [1, 2])
-def test_an_epoch_equals_the_cpus(strategy: str, count: int, runs: Runs) -> None:
+def test_an_epoch_equals_the_cpus(strategy, count, runs):
     expected = runs.of(f"cpu {count}", "ddp")
     assert runs.of(f"acme {count}", strategy) == expected
     assert expected[0]["accuracy"] > 0.8
 
 
-def test_lightnings_own_ddp_and_fsdp2_agree_on_the_cpu(runs: Runs) -> None:
+def test_lightnings_own_ddp_and_fsdp2_agree_on_the_cpu(runs):
     """So DDP is a fair reference."""
     assert runs.of("cpu 2", "fsdp2") == runs.of("cpu 2", "ddp")
 
 
 @pytest.mark.parametrize("strategy", ["fsdp", "fsdp2"])
-def test_fabric_equals_the_cpus(strategy: str, runs: Runs) -> None:
+def test_fabric_equals_the_cpus(strategy, runs):
     assert runs.of("acme 2", f"fabric {strategy}") == runs.of("cpu 2", "fabric ddp")
 
 
@@ -147,11 +145,11 @@ def test_fabric_equals_the_cpus(strategy: str, runs: Runs) -> None:
     ("job", "reference"),
     [("fsdp over a mesh", "ddp"), ("fabric fsdp over a mesh", "fabric ddp"), ("fsdp by string", "ddp")],
 )
-def test_each_way_to_ask_for_fsdp_equals_the_cpus(job: str, reference: str, runs: Runs) -> None:
+def test_each_way_to_ask_for_fsdp_equals_the_cpus(job, reference, runs):
     assert runs.of("acme 2", job) == runs.of("cpu 2", reference)
 
 
-def test_mixed_precision_is_the_devices(runs: Runs) -> None:
+def test_mixed_precision_is_the_devices(runs):
     assert runs.of("acme 2", "fsdp2 bf16") == runs.of("cpu 2", "fsdp2 bf16")
     for job, dtype in (("fsdp bf16", "bfloat16"), ("fsdp fp16", "float16")):
         (first, second) = runs.of("acme 2", job)
@@ -176,7 +174,34 @@ def test_mixed_precision_is_the_devices(runs: Runs) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_training_goes_on_from_the_others_checkpoints(
-    where: str, job: str, reference: tuple[str, str], runs: Runs
-) -> None:
+def test_training_goes_on_from_the_others_checkpoints(where, job, reference, runs):
     assert runs.of(where, job) == runs.of(*reference)
+
+
+# --- DDP, from each launcher ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("how", "devices", "places"),
+    [
+        ({"environ": {"DS_ACCELERATOR": "cpu"}}, 2, [["gloo", "cpu"]] * 2),
+        ({}, "auto", [["accl", "acme:0"], ["accl", "acme:1"]]),
+        ({"torchrun": True, "environ": {"ACCEL_SIMULATE": "acme:1"}}, 2, [["accl", "acme:0"]] * 2),
+    ],
+    ids=["cpu", "acme", "acme by torchrun that shows each rank one device"],
+)
+def test_two_ranks_equal_lightnings_own(how, devices, places, runs, ranks, tmp_path):
+    answers = ranks(SCRIPT, folder=str(tmp_path), jobs={"ddp": {"devices": devices}}, **how)
+    found = [answer["ddp"] for answer in answers]
+    assert [[answer.pop("backend"), *answer.pop("devices")] for answer in found] == places
+    assert found == runs.of("cpu 2", "ddp")
+
+
+def test_two_ranks_of_fabric_equal_lightnings_own(runs, ranks, tmp_path):
+    jobs = {"ddp": {"devices": 2, "fabric": True}}
+    found = [answer["ddp"] for answer in ranks(SCRIPT, folder=str(tmp_path), jobs=jobs)]
+    assert [[answer.pop("backend"), *answer.pop("devices")] for answer in found] == [
+        ["accl", "acme:0"], ["accl", "acme:1"],
+    ]  # fmt: skip
+    assert found == runs.of("cpu 2", "fabric ddp")
+    assert [answer["mean"] for answer in found] == [0.5, 0.5]
