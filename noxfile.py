@@ -433,7 +433,7 @@ def trainers(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", *PYTEST, *session.posargs, env=env)
         return
-    pages = ("README.md", "docs/howto/trainers.md", "docs/howto/hugging-face.md")
+    pages = ("README.md", "docs/howto/trainers.md")
     session.run("python", "tools/run_documents.py", *pages, env=CLEAN)
     ours = INTEGRATIONS.removeprefix(f"{TRAIN}/deepspeed/*,")
     found = [*SEVERAL, *BY_DAY, "packages/accel_train/tests/trainers", NAMED]

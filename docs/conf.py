@@ -17,7 +17,8 @@ from accel_testing.conformance.groups import LEVELS
 HERE = Path(__file__).parent
 
 project = "accel"
-author = "the accel developers"
+author = "The accel-core developers"
+project_copyright = author
 release = __version__
 
 extensions = [
@@ -31,6 +32,8 @@ smartquotes = False
 html_theme = "furo"
 html_title = "accel"
 html_theme_options = {"navigation_with_keys": True}
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 html_show_sourcelink = False
 html_copy_source = False
 exclude_patterns = ["backends/notes"]

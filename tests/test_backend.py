@@ -8,8 +8,8 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import pytest
 
+from accel_core import __version__
 from accel_core import backend as backend_module
-from accel_core._version import __version__
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, InvalidBackendError
 

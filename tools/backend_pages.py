@@ -227,23 +227,28 @@ def page(name: str, family: list[Shipped], notes: str) -> str:
 
 
 def all_of_them(all_shipped: list[Shipped]) -> str:
-    head = (
-        "backend", "plugin", "priority", "vendor import", "device type", "communication",
-        "visible devices",
-    )  # fmt: skip
-    lines = [
+    """Two tables of every backend: one would be wider than the page."""
+    links = [f"[`{s.backend.name}`](../backends/{s.page}.md)" for s in all_shipped]
+    asked = [
+        [link, str(s.backend.priority), s.backend.description, f"`{s.distribution}`"]
+        for link, s in zip(links, all_shipped, strict=True)
+    ]
+    names = [
         [
-            f"[`{s.backend.name}`](../backends/{s.page}.md)",
-            f"`{s.distribution}`",
-            str(s.backend.priority),
+            link,
+            ", ".join(dict.fromkeys((device_type(s.backend), communication(s.backend)))),
             code(s.backend.vendor_imports),
-            device_type(s.backend),
-            communication(s.backend),
             code(s.backend.visible_devices),
         ]
-        for s in all_shipped
+        for link, s in zip(links, all_shipped, strict=True)
     ]
-    return table(head, lines)
+    return f"""\
+{table(("backend", "priority", "drives", "plugin"), asked)}
+
+The names that torch has for each (device type, communication backend), the vendor's module, and the
+variables that select devices:
+
+{table(("backend", "in torch", "imports", "visible devices"), names)}"""
 
 
 def texts(all_shipped: list[Shipped], root: Path = ROOT) -> tuple[dict[Path, str], list[str]]:

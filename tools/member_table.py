@@ -14,7 +14,7 @@ from typing import Any
 from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.accelerators._binding import ROWS, Needs
+from accel_core.accelerators.torch_device import ROWS, Needs
 from accel_core.detection.plugins import declarations
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,9 +11,8 @@ from dataclasses import InitVar, dataclass, fields
 from inspect import Signature, signature
 from typing import Any, NamedTuple
 
-from accel_core._text import clean, shown
-from accel_core._version import __version__
-from accel_core.errors import InvalidBackendError
+from accel_core import __version__
+from accel_core.errors import InvalidBackendError, clean, shown
 
 __all__ = [
     "ENTRY_POINT_GROUP",

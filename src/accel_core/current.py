@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support import fork_safe_lock
 from accel_core._support.guarded import preserved
 from accel_core._support.torch_import import failed_before, import_torch
-from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
 from accel_core.detection import creation
 from accel_core.detection.device import Group
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from accel_core.ops.providers import OpProvider
+    from accel_core.ops import OpProvider
 
     #: What a choice leaves here: the accelerator, its record, what is built, and whether there was a warning.
     Made = tuple[
@@ -66,7 +66,7 @@ _built: dict[Backend, Accelerator] = {}
 _by_pin: dict[Pin, Accelerator] = {}
 _overrides = 0
 _override: ContextVar[_Override | None] = ContextVar("accel_core_override", default=None)
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _choosing = False
 _warned = False
 
@@ -408,6 +408,7 @@ def _after_fork_in_child() -> None:
     _choosing = False
 
 
-after_fork_in_child(_after_fork_in_child)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+    )

@@ -18,7 +18,7 @@ from accel_core.detection.discovery import discover
 from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.detection.records import Candidate
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
-from accel_core.ops.providers import OpProvider
+from accel_core.ops import OpProvider
 from accel_core.settings import normalize_distribution, read
 
 __all__ = ["GROUP", "providers"]

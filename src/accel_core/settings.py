@@ -157,7 +157,7 @@ ACCEL_PROBE_TIMEOUT = Variable(
     "ACCEL_PROBE_TIMEOUT",
     _seconds,
     60.0,
-    "Seconds without output or CPU time, after which a probe is stopped.",
+    "Seconds after which a probe is stopped.",
 )
 ACCEL_IMPORT: Variable[tuple[str, ...]] = Variable(
     "ACCEL_IMPORT",
@@ -189,7 +189,7 @@ class Settings(NamedTuple):
     #: When the CPU is refused as the fall-back: `""` never, `"1"` over what is broken or present, `"always"`.
     strict: str = ""
     isolated: bool = False
-    #: Seconds that a child process may sleep; one that uses CPU time has `child.LONGEST` times as many.
+    #: Seconds after which a child process that probes is stopped.
     probe_timeout: float = 60.0
     #: Variables that look like ours and are none, each with the one that may be meant.
     misspelt: tuple[tuple[str, str], ...] = ()

@@ -18,7 +18,7 @@ from accel_core.accelerators.cpu import CPUAccelerator
 
 INERT = """
 import sys
-import accel_core, accel_core.accelerators.interface
+import accel_core, accel_core.accelerators
 import accel_core.accelerators.cpu, accel_core.accelerators.torch_device
 found = {"torch", "psutil", "pluggy", "importlib.metadata"} & set(sys.modules)
 sys.exit(f"imported {found}" if found else 0)

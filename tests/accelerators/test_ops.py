@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from accel_core import Accelerator, Backend, OpProvider, UnsupportedError
-from accel_core.accelerators.interface import NotImplementedBuilder
+from accel_core.accelerators.operators import NotImplementedBuilder
 from accel_train.deepspeed import op_builders as deepspeed
 from accel_train.ops.provided import accel_op_builders as ours
 

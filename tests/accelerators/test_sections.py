@@ -12,9 +12,9 @@ from collections.abc import Callable
 import pytest
 
 from accel_core import Accelerator, Backend, TorchAccelerator
-from accel_core.accelerators._devices import Base, Devices
-from accel_core.accelerators._torch_graphs import TorchGraphs
-from accel_core.accelerators._torch_memory import TorchRuntime
+from accel_core.accelerators.devices import Base, Devices
+from accel_core.accelerators.graphs import TorchGraphs
+from accel_core.accelerators.memory import TorchRuntime
 
 #: All that `Accelerator` and `TorchAccelerator` are made of.
 SECTIONS = [*Accelerator.__bases__, TorchGraphs, TorchRuntime]
@@ -103,7 +103,7 @@ import sys
 from accel_core import Backend
 from accel_core.accelerators.cpu import CPUAccelerator
 CPUAccelerator(Backend(name="cpu", priority=0, device_type="cpu"))
-ours = {f"accel_core.accelerators.{name}" for name in ("records", "torch_device", "_binding", "_host")}
+ours = {f"accel_core.accelerators.{name}" for name in ("records", "torch_device")}
 early = (ours | {"psutil"}) & set(sys.modules)
 sys.exit(f"imported {early}" if early else 0)
 """

@@ -20,7 +20,7 @@ from accel_core import (
     TorchAccelerator,
     UnsupportedError,
 )
-from accel_core.accelerators._streams import HostEvent, HostStream
+from accel_core.accelerators.streams import HostEvent, HostStream
 
 Build = Callable[..., TorchAccelerator]
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from accel_core import Backend, TorchAccelerator, UnsupportedError
-from accel_core.accelerators._torch_memory import lacks_page_locks
-from accel_core.accelerators._trial import computes_in
+from accel_core.accelerators.dtypes import computes_in
+from accel_core.accelerators.memory import lacks_page_locks
 
 Build = Callable[..., TorchAccelerator]
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core.accelerators._streams import HostStream
+from accel_core.accelerators import Accelerator
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.accelerators.interface import Accelerator
 from accel_core.accelerators.records import read_properties
+from accel_core.accelerators.streams import HostStream
 
 
 def test_vendor_defaults_are_set_when_asked_for_and_the_users_values_stay(backend, monkeypatch):

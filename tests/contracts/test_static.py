@@ -9,7 +9,7 @@ from accel_contracts.plugins import PLUGINS, ROOT, declared, everything
 from accel_contracts.static import Report, Use, scan
 from accel_tests import surfaces
 
-from accel_core.accelerators._binding import ROWS
+from accel_core.accelerators.torch_device import ROWS
 
 ACCELERATORS = ROOT / "src" / "accel_core" / "accelerators"
 

@@ -7,7 +7,7 @@ from accel_tests import plugins
 from accel_tests.asking import only
 from accel_tests.plugins import arguments, declaring
 
-from accel_core._version import __version__
+from accel_core import __version__
 from accel_core.detection.discovery import discover
 from accel_core.detection.records import Candidate, Unloaded
 from accel_core.errors import InvalidBackendError, root_cause

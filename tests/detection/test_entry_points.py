@@ -12,7 +12,7 @@ from accel_tests import layouts
 from accel_tests.layouts import GROUP
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
-from accel_core._support import installed
+from accel_core._support import packages
 from accel_core.detection.plugins import EntryPoint, find_entry_points
 
 NPU = ("npu", "accel_npu", "accel-npu", "1.0")
@@ -112,9 +112,9 @@ def test_nothing_is_read_again_while_nothing_changed(only, tmp_path):
     layouts.dist_info(site(tmp_path), "accel-npu", "1.0", ONE)
     only([tmp_path / "site"])
     assert find_entry_points(GROUP) == find_entry_points("other") + find_entry_points(GROUP)
-    before = installed._listed.cache_info().misses
+    before = packages._listed.cache_info().misses
     find_entry_points(GROUP)
-    assert installed._listed.cache_info().misses == before
+    assert packages._listed.cache_info().misses == before
 
 
 def test_an_installation_and_a_removal_are_noticed(only, tmp_path):
@@ -157,7 +157,7 @@ def test_the_version_of_a_distribution_that_is_missing_or_broken_is_none(world):
     layouts.dist_info(world.site, "broken", "1.0")
     (world.site / "broken-1.0.dist-info" / "METADATA").write_bytes(b"Name: broken\nVersion: \xff\n")
     world.set_path([world.site])
-    assert installed.version("good") == "1.5"
-    assert installed.version("absent-distribution") is None
-    assert installed.version("") is None
-    assert installed.version("broken") is None or isinstance(installed.version("broken"), str)
+    assert packages.version("good") == "1.5"
+    assert packages.version("absent-distribution") is None
+    assert packages.version("") is None
+    assert packages.version("broken") is None or isinstance(packages.version("broken"), str)

@@ -6,7 +6,7 @@ import pytest
 from accel_tests.asking import judge, only
 from accel_tests.plugins import arguments, declaring
 
-from accel_core._version import __version__
+from accel_core import __version__
 from accel_core.detection.records import Candidate, Status, Unloaded
 
 UPGRADE = "pip install --upgrade accel-core"

@@ -11,7 +11,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core._support import child
-from accel_core._text import clean, printable
+from accel_core.errors import clean, printable
 from accel_tools.bench import document
 from accel_train.launch import agreement
 from accel_train.launch.line import Line

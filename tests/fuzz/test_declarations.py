@@ -11,12 +11,11 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
-from accel_core._support.hints import hint_for
 from accel_core.backend import GRAMMARS, GRANTORS, TORCH_BUILDS, Provenance
 from accel_core.detection import facts
 from accel_core.detection.plugins import declarations
 from accel_core.detection.records import Candidate, Outcome, Status, verdict
-from accel_core.errors import InvalidBackendError
+from accel_core.errors import InvalidBackendError, hint_for
 from accel_core.machine import devices
 from accel_core.machine.placement import Placement
 from accel_core.settings import Settings

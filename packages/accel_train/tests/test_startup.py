@@ -10,7 +10,7 @@ import pytest
 from accel_tests.asking import chosen
 
 import accel_train_startup as startup
-from accel_core._support import installed
+from accel_core._support import packages
 from accel_core.detection import builtin
 
 
@@ -38,7 +38,7 @@ def test_importing_it_imports_only_the_root(world):
 def test_the_named_integration_is_prepared_and_nothing_is_chosen(world):
     code = """
 import json, sys
-from accel_core._support import installed
+from accel_core._support import packages
 import accel_train_startup as startup
 startup.autoload()
 startup.autoload()
@@ -77,7 +77,7 @@ def test_a_name_that_cannot_be_followed_is_a_warning(world, monkeypatch, name):
 
 
 def test_where_none_is_announced_the_next_step_is_named(world, monkeypatch):
-    monkeypatch.setattr(installed, "entry_points", lambda group: [])
+    monkeypatch.setattr(packages, "entry_points", lambda group: [])
     assert "(known: none; install accel-train again)" in prepared(monkeypatch, "deepspeed")
 
 
@@ -107,7 +107,7 @@ def test_metadata_that_cannot_be_read_is_a_warning(world, monkeypatch):
     def entry_points(group):
         raise OSError("stale file handle")
 
-    monkeypatch.setattr(installed, "entry_points", entry_points)
+    monkeypatch.setattr(packages, "entry_points", entry_points)
     assert "OSError: stale file handle" in prepared(monkeypatch, "deepspeed")
 
 

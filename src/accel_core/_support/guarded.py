@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from accel_core._support.forks import ForkSafeLock, after_fork_in_child
+from accel_core._support import fork_safe_lock
 from accel_core.errors import raised_by
 
 __all__ = ["Kept", "begin", "captured_stdout", "preserved", "reported", "stdout_to_stderr"]
@@ -55,7 +55,7 @@ def reported(listener: Callable[[str], None]) -> Iterator[None]:
 # `contextlib.redirect_stdout` would do it for the whole process: other threads' output would go astray, and
 # two threads that leave in the wrong order would lose stdout for good.
 
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 #: `target`: gives the stream that takes this thread's output; `None`, or missing, outside every block.
 _thread = threading.local()
 _active = 0
@@ -113,7 +113,8 @@ def _count_again() -> None:
     _active = int(getattr(_thread, "target", None) is not None)
 
 
-after_fork_in_child(_count_again)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_again)
 
 
 # --- Changes -------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 
-from accel_core._support.forks import ForkSafeLock
-from accel_core._support.installed import entry_points, package_folders
+from accel_core._support import fork_safe_lock
+from accel_core._support.packages import entry_points, package_folders
 from accel_core.errors import CAUGHT, AccelError, BackendUnavailableError, raise_if_users, root_cause
 
 __all__ = [
@@ -35,7 +35,7 @@ IMPORTED = "ACCEL_IMPORT"
 TORCH_GROUP = "torch.backends"
 #: The one of them that is ours, accel-train's: it follows what a parent process activated.
 OWN_ENTRY_POINT = "accel_train"
-_lock = ForkSafeLock()
+_lock = fork_safe_lock()
 _ours = False
 
 

@@ -13,15 +13,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support import installed
+from accel_core._support import packages
 from accel_core.errors import InvalidAcceleratorError
 from accel_core.settings import read
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
     from accel_core.backend import Backend
-
-__all__ = ["GROUP", "adapted", "frameworks_prepared"]
 
 #: Entry points that name such a module.
 GROUP = "accel.adapters"
@@ -32,7 +30,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
     What the adapter raises comes out as it is; `InvalidAcceleratorError` where it gives something else.
     """
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
     for entry_point in _adapters():
         adapter = entry_point.load()
@@ -40,7 +38,7 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
         if isinstance(made, Accelerator):
             return made
         if made is not None:
-            owner = installed.identity(entry_point.dist)[0]
+            owner = packages.identity(entry_point.dist)[0]
             raise InvalidAcceleratorError(
                 f"the adapter {entry_point.value} ({owner}) made {made!r} of {foreign!r}, "
                 "expected an accel_core.Accelerator, or None where it does not know it"
@@ -50,9 +48,9 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
 
 def _adapters() -> list[Any]:
     """The entry points that are installed, but for what is blocked as a whole distribution."""
-    found = installed.entry_points(GROUP)
+    found = packages.entry_points(GROUP)
     settings = read() if found else None
-    return [e for e in found if settings and not settings.bars(installed.identity(e.dist)[0])]
+    return [e for e in found if settings and not settings.bars(packages.identity(e.dist)[0])]
 
 
 @contextlib.contextmanager

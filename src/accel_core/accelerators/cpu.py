@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sys
 import threading
 import warnings
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from accel_core._support.installed import is_installed
-from accel_core.accelerators._streams import HostEvent, HostStream
-from accel_core.accelerators.interface import Accelerator
+from accel_core._support.packages import is_installed
+from accel_core.accelerators import Accelerator
+from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.errors import InvalidDeviceError
 from accel_core.machine import host
 from accel_core.settings import Variable, whole_number
@@ -21,11 +24,8 @@ if TYPE_CHECKING:
     import torch
     from torch.types import Device
 
-    from accel_core.accelerators._host import PeakMemory
     from accel_core.accelerators.records import DeviceProperties
     from accel_core.backend import Backend
-
-__all__ = ["CPUAccelerator"]
 
 #: Set by launchers: the ranks on this host, and which of them this is.
 LOCAL_SIZE = Variable("LOCAL_SIZE", whole_number, 0)
@@ -172,8 +172,6 @@ class CPUAccelerator(Accelerator):
 
     @cached_property
     def _memory(self) -> PeakMemory:
-        from accel_core.accelerators._host import PeakMemory  # here, as most programs never ask a CPU
-
         return PeakMemory()
 
     def memory_allocated(self, device_index: Device = None) -> int:
@@ -194,16 +192,12 @@ class CPUAccelerator(Accelerator):
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
         self._index_or_none(device_index)
-        from accel_core.accelerators._host import memory
-
         total, limit = memory()[0], host.cgroup_memory_limit()
         return total if limit is None else min(total, limit)
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
         self._index_or_none(device_index)
-        from accel_core.accelerators._host import memory
-
         free, left = memory()[1], host.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 
@@ -263,3 +257,96 @@ class CPUAccelerator(Accelerator):
                     stacklevel=2,
                 )
         return self.communication_backend_name()
+
+
+# --- this process's memory, as the operating system reports it -------------------------------------
+
+_STATUS = Path("/proc/self/status")
+_MEMORY = Path("/proc/meminfo")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    try:
+        return _counted(_STATUS)["VmRSS"]
+    except (OSError, KeyError):  # not Linux
+        return int(_process(os.getpid()).memory_info().rss)
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of memory that this machine has, and those that are available without swapping."""
+    try:
+        counted = _counted(_MEMORY)
+        return counted["MemTotal"], counted["MemAvailable"]
+    except (OSError, KeyError):
+        import psutil
+
+        found = psutil.virtual_memory()
+        return int(found.total), int(found.available)
+
+
+def _counted(file: Path) -> dict[str, int]:
+    """The lines `Name:  123 kB` of a file of Linux's /proc, in bytes."""
+    lines = (line.split() for line in file.read_text().splitlines() if line.endswith(" kB"))
+    return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
+
+
+@functools.lru_cache(maxsize=1)
+def _process(pid: int) -> Any:
+    import psutil  # a dependency where the system has no /proc
+
+    return psutil.Process(pid)
+
+
+def high_water() -> int:
+    """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
+    try:
+        return _counted(_STATUS)["VmHWM"]
+    except (OSError, KeyError):
+        pass  # not Linux; some containers' kernels do not count it
+    peak = getattr(_process(os.getpid()).memory_info(), "peak_wset", None)  # Windows
+    return _maximum_resident() if peak is None else int(peak)
+
+
+def _maximum_resident() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 0
+    # macOS counts bytes, the others kibibytes.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+class PeakMemory:
+    """The peak of resident memory since the process began, or since `reset`.
+
+    Linux keeps a high-water mark and lets a process start it again, which catches peaks between two
+    questions. Where it may not be started again, a peak above the old mark is still seen exactly, and
+    one below it only as far as somebody asked at the time.
+    """
+
+    def __init__(self) -> None:
+        self._floor = 0
+        self._sampled = 0
+
+    def sample(self) -> int:
+        """Bytes in memory now, noted for the peak."""
+        now = resident()
+        self._sampled = max(self._sampled, now)
+        return now
+
+    def peak(self) -> int:
+        """The peak in bytes."""
+        self.sample()
+        mark = high_water()
+        return max(mark, self._sampled) if mark > self._floor else self._sampled
+
+    def reset(self) -> None:
+        """Start again from what is in memory now."""
+        try:
+            _CLEAR.write_text("5")  # man 5 proc: resets the peak resident set size
+            self._floor = 0
+        except OSError:  # not Linux, or not permitted here
+            self._floor = high_water()
+        self._sampled = resident()

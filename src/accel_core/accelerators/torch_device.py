@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from enum import Enum, auto
 from functools import cached_property, wraps
 from inspect import isclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core.accelerators._binding import (
-    ROWS,
-    Call,
-    Needs,
-    Row,
-    accepts,
-    by_index,
-    context_class,
-    delegate,
-    natively,
-)
-from accel_core.accelerators._streams import torch_stream_class
-from accel_core.accelerators._torch_graphs import TorchGraphs
-from accel_core.accelerators._torch_memory import TorchMemory, TorchRuntime
-from accel_core.accelerators.interface import Accelerator
+from accel_core.accelerators import Accelerator
+from accel_core.accelerators.devices import has_parameter, parameters
+from accel_core.accelerators.dtypes import computes_in
+from accel_core.accelerators.graphs import TorchGraphs
+from accel_core.accelerators.memory import TorchMemory, TorchRuntime
+from accel_core.accelerators.streams import torch_stream_class
 from accel_core.errors import BackendUnavailableError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -32,7 +26,165 @@ if TYPE_CHECKING:
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
     from accel_core.backend import Backend
 
-__all__ = ["GenericAccelerator", "TorchAccelerator"]
+
+class Call(Enum):
+    """How a row is called, which decides what may stand in its place."""
+
+    #: A member without arguments.
+    PLAIN = auto()
+    #: A member with `device_index=None`; vendors name that parameter otherwise, need it or lack it.
+    INDEXED = auto()
+    #: A member with an argument of its own, written out for the vendor whose function names it otherwise.
+    OWN = auto()
+    #: No member, but what methods build on, as it is; `None` where there is none.
+    PART = auto()
+
+
+class Needs(Enum):
+    """Requirements of a row's function."""
+
+    NOTHING = auto()
+    #: torch's function works only for a device with an allocator of torch's kind, and says 0 before a start.
+    ALLOCATOR = auto()
+    #: torch's function ends the process where no page-locked memory is registered for the device.
+    PAGES = auto()
+    #: A stream class: without one, the one queue of the default serves.
+    STREAMS = auto()
+    #: To be bound as it is, a `StreamContext` beside it: torch's own modules and those that follow them have
+    #: one, and it takes `None`; of others nobody knows that they do.
+    STREAM_CONTEXT = auto()
+
+
+class Row(NamedTuple):
+    """One function of a vendor's module, `torch.<device_type>`."""
+
+    #: Of the function, and of the member that it serves.
+    name: str
+    call: Call
+    #: What `torch.accelerator` calls it; the newest torch that is read has it, an older one may not.
+    in_torch: str = ""
+    needs: Needs = Needs.NOTHING
+    #: The vendor's function comes before torch's: it tells more, or is what torch's own calls.
+    vendor_first: bool = False
+
+
+#: Everything that is looked up once, at construction.
+ROWS = (
+    Row("current_device", Call.PLAIN, "current_device_index"),
+    Row("device_count", Call.PLAIN, "device_count", vendor_first=True),
+    Row("empty_cache", Call.PLAIN, "empty_cache", Needs.ALLOCATOR),
+    Row("empty_host_cache", Call.PLAIN, "empty_host_cache", Needs.PAGES, vendor_first=True),
+    Row("initial_seed", Call.PLAIN, "random.initial_seed"),
+    Row("is_current_stream_capturing", Call.PLAIN),
+    Row("is_initialized", Call.PLAIN),
+    Row("current_stream", Call.INDEXED, "current_stream", Needs.STREAMS, vendor_first=True),
+    Row("default_stream", Call.INDEXED, needs=Needs.STREAMS),
+    Row("get_rng_state", Call.INDEXED, "random.get_rng_state"),
+    Row("max_memory_allocated", Call.INDEXED, "max_memory_allocated", Needs.ALLOCATOR),
+    Row("max_memory_reserved", Call.INDEXED, "max_memory_reserved", Needs.ALLOCATOR),
+    Row("mem_get_info", Call.INDEXED, "get_memory_info", Needs.ALLOCATOR),
+    Row("memory_allocated", Call.INDEXED, "memory_allocated", Needs.ALLOCATOR),
+    Row("memory_reserved", Call.INDEXED, "memory_reserved", Needs.ALLOCATOR),
+    Row(
+        "reset_accumulated_memory_stats",
+        Call.INDEXED,
+        "reset_accumulated_memory_stats",
+        Needs.ALLOCATOR,
+    ),
+    Row("reset_peak_memory_stats", Call.INDEXED, "reset_peak_memory_stats", Needs.ALLOCATOR),
+    Row("synchronize", Call.INDEXED, "synchronize"),
+    Row("manual_seed", Call.OWN),
+    Row("manual_seed_all", Call.OWN),
+    Row("set_stream", Call.OWN, needs=Needs.STREAMS),
+    Row("stream", Call.OWN, needs=Needs.STREAM_CONTEXT),
+    Row("is_bf16_supported", Call.PART),
+    Row("is_fp16_supported", Call.PART),
+    Row("is_fp8_supported", Call.PART),
+    Row("_lazy_call", Call.PART),
+    Row("_lazy_init", Call.PART),
+    Row("get_device_properties", Call.PART),
+    Row("init", Call.PART),
+    Row("memory_stats", Call.PART, "memory_stats", Needs.ALLOCATOR, vendor_first=True),
+    Row("set_device", Call.PART, "set_device_index"),
+    Row("set_per_process_memory_fraction", Call.PART),
+    Row("set_rng_state", Call.PART),
+)
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def accepts(function: Callable[..., Any], member: Callable[..., Any]) -> bool:
+    """Whether `function` takes every call that `member` documents: same names, same places."""
+    theirs, ours = parameters(function), parameters(member) or []
+    if theirs is None or len(theirs) < len(ours):
+        return False
+    required = inspect.Parameter.empty
+    same = all(
+        b.name == a.name and b.kind == a.kind and (a.default is required or b.default is not required)
+        for a, b in zip(ours, theirs, strict=False)
+    )
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return same and all(p.default is not required or p.kind in variadic for p in theirs[len(ours) :])
+
+
+def by_index(
+    function: Callable[..., Any],
+    checked: Callable[[Device], int],
+    current: Callable[[], int],
+    guard: Callable[[int], AbstractContextManager[Any]],
+) -> Callable[..., Any]:
+    """`function(device)` as `member(device_index=None)`, whose argument `checked` makes an index.
+
+    A function that needs a device is given the current one, and one that takes none runs with the
+    device selected.
+    """
+    places = parameters(function)
+    places = None if places is None else [p for p in places if p.kind in _POSITIONAL]
+
+    def optional(device_index: Device = None) -> Any:
+        # The vendor's own default stands for the current device: `None`, or a string such as "cuda".
+        return function() if device_index is None else function(checked(device_index))
+
+    def needed(device_index: Device = None) -> Any:
+        return function(current() if device_index is None else checked(device_index))
+
+    def absent(device_index: Device = None) -> Any:
+        if device_index is None:
+            return function()
+        with guard(checked(device_index)):
+            return function()
+
+    if places is None:
+        return optional
+    if not places:
+        return absent
+    return needed if places[0].default is inspect.Parameter.empty else optional
+
+
+def natively(ask: Callable[..., Any]) -> bool:
+    """A vendor's answer about a data type, without the emulation that several count by default."""
+    return bool(ask(including_emulation=False) if has_parameter(ask, "including_emulation") else ask())
+
+
+def context_class(value: Any) -> Any:
+    """`value` where it is a class of context managers, as `torch.cuda.device` is; else `None`."""
+    return value if inspect.isclass(value) and hasattr(value, "__enter__") else None
+
+
+def delegate(name: str, member: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that calls what the instance keeps in `_vendor` for `name`, with `member`'s signature.
+
+    It is what `super().name()` reaches from an override, and what serves where nothing could be bound.
+    """
+
+    def plain(self: Any) -> Any:
+        return self._vendor[name]()
+
+    def indexed(self: Any, device_index: Device = None) -> Any:
+        return self._vendor[name](device_index)
+
+    return functools.wraps(member)(plain if len(parameters(member) or ()) == 1 else indexed)
+
 
 #: Types whose memory and streams `torch.accelerator` serves; of others each is tried at its first call.
 _TRUSTED = ("cuda", "xpu")
@@ -422,8 +574,6 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
         if (ask := self._vendor[name]) is not None:
             return bool(ask())
         if dtype not in self._trials:
-            from accel_core.accelerators._trial import computes_in
-
             answer = computes_in(self._torch, self._device_type, dtype)
             if isinstance(answer, Exception):
                 import warnings

@@ -11,10 +11,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core._support import log
-from accel_core._support.installed import is_installed
+from accel_core import __version__
+from accel_core._support import logged_by
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import IMPORTED
-from accel_core._version import __version__
 from accel_core.cli import commands, end_interrupted
 from accel_core.errors import CAUGHT, root_cause
 from accel_core.machine.vendors import sourced
@@ -136,4 +136,4 @@ def accel(ctx: click.Context, *, verbose: bool) -> None:
     Exit status of why, info, ops NAME: 0 usable, 1 not, 2 bad usage or setting.
     """
     if verbose:
-        ctx.with_resource(log.handled_by(logging.StreamHandler()))
+        ctx.with_resource(logged_by(logging.StreamHandler()))

@@ -66,6 +66,6 @@ backend_option = click.option(
     "--backend", metavar="NAME", callback=_pin, shell_complete=_installed, help=_THIS
 )
 
-_HOW_LONG = "Stop a probe after SECONDS without output or CPU time [default: ACCEL_PROBE_TIMEOUT, or 60]."
+_HOW_LONG = "Stop a probe after SECONDS [default: ACCEL_PROBE_TIMEOUT, or 60]."
 #: `--timeout`; the command gets a number of seconds or `None`.
 probe_timeout = click.option("--timeout", metavar="SECONDS", callback=_seconds, help=_HOW_LONG)

@@ -17,9 +17,8 @@ from typing import TextIO
 import click
 
 from accel_core._support import child
-from accel_core._text import printable
 from accel_core.cli.page import Part
-from accel_core.errors import AccelError, SettingError
+from accel_core.errors import AccelError, SettingError, printable
 
 __all__ = ["Output", "answering"]
 

@@ -9,9 +9,9 @@ from itertools import groupby, zip_longest
 
 import click
 
-from accel_core._text import printable
 from accel_core.cli import page
 from accel_core.cli.page import Cell, Row
+from accel_core.errors import printable
 
 __all__ = ["to_text"]
 

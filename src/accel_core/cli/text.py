@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accel_core._text import clean
 from accel_core.detection import messages
 from accel_core.detection.records import Status, Verdict
+from accel_core.errors import clean
 from accel_core.settings import normalize_distribution
 
 __all__ = ["AUTOLOAD", "clean", "count", "folded", "remark", "style", "uninstalled"]

@@ -20,13 +20,12 @@ from accel_core._support.torch_import import (
     import_torch,
     imported_by_us,
 )
-from accel_core._text import clean
 from accel_core.backend import Backend
 from accel_core.detection.builtin import announced, fails_in_torch, remedies
 from accel_core.detection.facts import impersonator
 from accel_core.detection.isolated import decode_backend, encode_backend
 from accel_core.detection.plugins import EntryPoint
-from accel_core.errors import CAUGHT
+from accel_core.errors import CAUGHT, clean
 
 if TYPE_CHECKING:
     from accel_core._support.child import ChildReport

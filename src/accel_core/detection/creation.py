@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from accel_core._support.guarded import begin, stdout_to_stderr
-from accel_core._support.installed import is_installed
+from accel_core._support.packages import is_installed
 from accel_core._support.torch_import import (
     AUTOLOAD,
     FREE_SLOT,
@@ -23,7 +23,7 @@ from accel_core.detection.records import Candidate
 from accel_core.errors import BackendUnavailableError, DeclinedError, InvalidAcceleratorError, raise_if_users
 
 if TYPE_CHECKING:
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
 __all__ = ["create", "impersonated", "installed_imports", "taken_over_by"]
 
@@ -41,7 +41,7 @@ def create(
     when the plugin builds something else. What vendors print while they are imported goes to stderr.
     """
     # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
     backend = candidate.backend
     with stdout_to_stderr():
@@ -98,7 +98,7 @@ def installed_imports(backend: Backend) -> list[str]:
 
 def _made(backend: Backend) -> object:
     """Return an instance of the declared class; an adapter wraps a class of another framework."""
-    from accel_core.accelerators.interface import Accelerator
+    from accel_core.accelerators import Accelerator
 
     if not backend.accelerator or backend.accelerator.startswith("accel_core."):
         return _class(backend)(backend)

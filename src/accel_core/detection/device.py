@@ -205,7 +205,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
-    from accel_core._support.hints import hint_for  # here, as most processes have no error to explain
+    from accel_core.errors import hint_for  # here, as most processes have no error to explain
 
     def asked(asking: list[object]) -> ProbeResult | None:
         with stdout_to_stderr():

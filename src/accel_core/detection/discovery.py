@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from accel_core._text import clean
-from accel_core._version import __version__
+from accel_core import __version__
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import builtin, plugins
 from accel_core.detection.plugins import EntryPoint, find_entry_points, name_of
 from accel_core.detection.records import Candidate, Found, Outcome, Status, Unloaded
+from accel_core.errors import clean
 from accel_core.settings import Pin, Settings, normalize_distribution, read
 
 __all__ = ["Load", "builtin_candidates", "declarers", "discover", "find", "installed_names", "loader", "rank"]

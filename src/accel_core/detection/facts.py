@@ -13,11 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from accel_core._support.torch_import import BUILDS, is_running, namespace_taken_by, torch_build
-from accel_core._text import shown
 from accel_core.backend import Backend
 from accel_core.detection.creation import impersonated, installed_imports, taken_over_by
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.errors import BackendUnavailableError
+from accel_core.errors import BackendUnavailableError, shown
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
@@ -127,7 +126,7 @@ def _follows_torch(backend: Backend) -> Outcome | None:
     build = torch_build() if backend.follows_torch else None
     if build is None:  # creation says that torch is missing
         return None
-    from accel_core._support.installed import version
+    from accel_core._support.packages import version
 
     for name in backend.follows_torch:
         installed = version(name)
@@ -145,7 +144,7 @@ def _follows_torch(backend: Backend) -> Outcome | None:
 
 def _known_hint(reason: str, backend: Backend) -> str | None:
     """The plugin's own next step where its hints know the reason, as they know errors."""
-    from accel_core._support.hints import hint_for  # here, for this is nearly never asked
+    from accel_core.errors import hint_for  # here, for this is nearly never asked
 
     return hint_for(BackendUnavailableError(reason), backend.hints)
 
@@ -310,7 +309,7 @@ def _requirements(backend: Backend) -> Outcome | None:
 def _requirement(text: str, backend: Backend) -> Outcome | None:
     from packaging.requirements import Requirement
 
-    from accel_core._support.installed import version
+    from accel_core._support.packages import version
 
     requirement = Requirement(text)
     if requirement.marker is not None and not requirement.marker.evaluate():

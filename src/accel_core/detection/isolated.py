@@ -12,13 +12,12 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from accel_core._support.guarded import reported
-from accel_core._text import clean
 from accel_core.backend import ENTRY_POINT_GROUP, Backend, Provenance
 from accel_core.detection import plugins
 from accel_core.detection.device import Group, ask_device, report_to
 from accel_core.detection.plugins import EntryPoint, Unimported, provenance, unloaded
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.errors import InvalidBackendError, root_cause, root_place
+from accel_core.errors import InvalidBackendError, clean, root_cause, root_place
 from accel_core.machine import host
 from accel_core.settings import read
 

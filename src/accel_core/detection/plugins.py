@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support import installed
+from accel_core import __version__
+from accel_core._support import packages
 from accel_core._support.guarded import begin, preserved, stdout_to_stderr
-from accel_core._text import clean, shown
-from accel_core._version import __version__
 from accel_core.backend import PROJECT, Backend, Provenance
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
-from accel_core.errors import CAUGHT, InvalidBackendError, raise_if_users, root, root_cause
+from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
 from accel_core.settings import normalize_distribution
 
 if TYPE_CHECKING:
@@ -62,9 +61,9 @@ def provenance(entry_point: EntryPoint) -> Provenance:
 
 
 def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of `group`, as `_support.installed.entry_points` finds them."""
+    """The entry points of `group`, as `_support.packages.entry_points` finds them."""
     return tuple(
-        EntryPoint(e.name, e.value, *installed.identity(e.dist)) for e in installed.entry_points(group)
+        EntryPoint(e.name, e.value, *packages.identity(e.dist)) for e in packages.entry_points(group)
     )
 
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from accel_core._support.installed import brought_by
-from accel_core._text import clean, html_table, printable
+from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
-from accel_core.errors import AccelError, root_cause, root_place
+from accel_core.errors import AccelError, clean, printable, root_cause, root_place
 from accel_core.machine.devices import Evidence
 from accel_core.machine.host import platform_matches
 from accel_core.machine.vendors import sourced
@@ -142,7 +141,7 @@ class Found(tuple[Candidate | Unloaded, ...]):
 
     def _repr_html_(self) -> str:
         rows = ((c.name, c.priority if isinstance(c, Candidate) else "", c.provenance) for c in self)
-        return html_table(("backend", "priority", "from"), *rows)
+        return _html_table(("backend", "priority", "from"), *rows)
 
 
 _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
@@ -376,7 +375,7 @@ class Selection(NamedTuple):
     def _repr_html_(self) -> str:
         words = [f"usable: {self.how.words}" if v.usable else v.status.words for v in self.verdicts]
         rows = ((v.name, what, v.reason, v.hint) for v, what in zip(self.verdicts, words, strict=True))
-        return html_table(("backend", "verdict", "why", "next step"), *rows)
+        return _html_table(("backend", "verdict", "why", "next step"), *rows)
 
 
 class Choice(NamedTuple):
@@ -386,3 +385,12 @@ class Choice(NamedTuple):
     candidate: Candidate | None
     considered: tuple[Candidate | Unloaded, ...]
     error: AccelError | None = None
+
+
+def _html_table(*rows: Iterable[object]) -> str:
+    """Return a table for notebooks; the first row is its head."""
+    from html import escape
+
+    cells = [[escape(printable(str(cell)), quote=False) for cell in row] for row in rows]
+    head, *body = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in cells)
+    return f"<table>{head.replace('td>', 'th>')}{''.join(body)}</table>"

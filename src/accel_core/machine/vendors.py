@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from accel_core._support import installed
+from accel_core._support import packages
 from accel_core.machine import devices, host
 from accel_core.machine.devices import Evidence, PciDevice
 from accel_core.settings import read
@@ -190,7 +190,7 @@ def _place(name: str) -> str:
     from urllib.parse import urlsplit
     from urllib.request import url2pathname
 
-    origin = json.loads(installed.read("accel-core", "direct_url.json") or "{}")
+    origin = json.loads(packages.read("accel-core", "direct_url.json") or "{}")
     url, folder = origin.get("url", ""), FOLDERS.get(name)
     if folder is None:
         return name

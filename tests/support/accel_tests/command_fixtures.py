@@ -29,7 +29,7 @@ finally:
 CARD = """
 import torch
 from accel_core import Accelerator, DeviceProperties
-from accel_core.accelerators._streams import HostStream
+from accel_core.accelerators.streams import HostStream
 
 class Card(Accelerator):
     def device_count(self):

@@ -59,7 +59,7 @@ def find(name: str) -> Declared | None:
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
-    from accel_core.probing import ENTRY_POINT_GROUP, plugins
+    from accel_core.toolkit import ENTRY_POINT_GROUP, plugins
 
     announced = any(e.name == name for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
     if name in DEVICES and (name not in _NOBODYS or not announced):

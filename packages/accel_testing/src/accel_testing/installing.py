@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from accel_core import Accelerator, Backend
 from accel_core.errors import BackendConflictError, InvalidArgumentError, InvalidBackendError
-from accel_core.probing import ACCEL_ALLOW, ENTRY_POINT_GROUP, builtin, normalize_distribution, shown
-from accel_core.probing import plugins as installed_plugins
+from accel_core.toolkit import ACCEL_ALLOW, ENTRY_POINT_GROUP, builtin, normalize_distribution, shown
+from accel_core.toolkit import plugins as installed_plugins
 from accel_testing import layers, plugins
 from accel_testing.distributions import write_distribution
 from accel_testing.fakes import Fake

@@ -47,12 +47,12 @@ def planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...
     """Plan for a machine, which goes through the file that `accel setup --machine` reads."""
     monkeypatch.setattr(vendors, "known_hardware", KNOWN_HARDWARE)
 
-    def plan(machine: Mapping[str, object], name: str = "", torch: str = "") -> Plan:
+    def plan(machine: Mapping[str, object], name: str = "", **wanted: str) -> Plan:
         devices.pci_devices.cache_clear()
         about = {key: machine[key] for key in _ABOUT if key in machine}
         file = tmp_path / "machine.json"
         file.write_text(json.dumps({"python": "3.12", **about, "files": files_of(machine)}))
         with machines.saved(str(file)) as saved:
-            return planned(saved, name, torch)
+            return planned(saved, name, **wanted)
 
     return plan

@@ -17,7 +17,7 @@ import accel_core
 from accel_core import Backend
 
 PORTABLE = "accel_train.ops.portable"
-NOBODY = "accel_core.accelerators._ops.NotImplementedBuilder"
+NOBODY = "accel_core.accelerators.operators.NotImplementedBuilder"
 SHAPES = [(7, 3), (1,), (64,), (5, 1, 2)]
 
 
@@ -232,7 +232,7 @@ def test_its_files_say_what_its_own_accelerators_find_by_importing():
 )
 @forked("cpu", ACCEL_COMPILE="1")
 def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op, reason, tmp_path):
-    from accel_core.ops import catalogue
+    from accel_core.ops import table
     from accel_train.deepspeed import op_builders
     from accel_train.ops import provided
 
@@ -241,7 +241,7 @@ def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op
     shutil.which = lambda command, *rest: None if command == "icpx" else which(command, *rest)
     backend = Backend(name=name, priority=1, device_type=name, **more)
     asked = [op_builders.accel_op_builders(backend), *provided.accel_op_builders(backend)]
-    found = catalogue.table(asked)[op]
+    found = table(asked)[op]
     first = found.candidates[0]
     assert first.provider.startswith("deepspeed 0.")
     assert reason in first.reason

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support import installed
+from accel_core._support import packages
 from accel_core.errors import CAUGHT, root_cause
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Announced(NamedTuple):
 def announced() -> dict[str, Announced]:
     """Every command by name, sorted; of two others of one name the first that is found."""
     found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
-    for entry_point in installed.entry_points(GROUP):
+    for entry_point in packages.entry_points(GROUP):
         if entry_point.name not in found:
             found[entry_point.name] = _read(entry_point.name, entry_point)
     return dict(sorted(found.items()))
@@ -61,8 +61,8 @@ def announced() -> dict[str, Announced]:
 
 def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     """Collect the remarks on these verdicts from other commands' packages: their function `remarks`."""
-    packages = dict.fromkeys(command.package for command in announced().values() if command.package)
-    told = (getattr(sys.modules[package], "remarks", None) for package in packages if package != __name__)
+    named = dict.fromkeys(command.package for command in announced().values() if command.package)
+    told = (getattr(sys.modules[package], "remarks", None) for package in named if package != __name__)
     return [line for function in told if function is not None for line in function(verdicts)]
 
 
@@ -73,5 +73,5 @@ def _read(name: str, entry_point: Any) -> Announced:
             raise LookupError(f"{package.__name__}.SUMMARIES has no line for {name!r}")
         return Announced(str(package.SUMMARIES[name]), package.__name__)
     except CAUGHT as error:
-        who = " ".join(filter(None, installed.identity(entry_point.dist)))
+        who = " ".join(filter(None, packages.identity(entry_point.dist)))
         return Announced(f"{who} cannot be used: {root_cause(error)}", "")

@@ -116,7 +116,7 @@ def _module(frame: FrameType, file: str) -> str:
 @functools.cache
 def _plugins() -> frozenset[str]:
     """The packages of installed plugins of accel: to name a vendor is what they are for."""
-    from accel_core.probing import ENTRY_POINT_GROUP, plugins
+    from accel_core.toolkit import ENTRY_POINT_GROUP, plugins
 
     return frozenset(e.module.partition(".")[0] for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
 

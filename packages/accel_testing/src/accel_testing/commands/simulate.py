@@ -14,7 +14,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
-from accel_core.probing import answering, page, vendors
+from accel_core.toolkit import answering, page, vendors
 from accel_testing.conformance.simulated import simulator
 
 __all__ = ["become", "command", "runnable"]

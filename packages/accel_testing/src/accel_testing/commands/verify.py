@@ -12,7 +12,7 @@ import click
 
 from accel_core import Candidate, Unloaded
 from accel_core.errors import BackendNotFoundError, IntegrationMissingError, SettingError
-from accel_core.probing import (
+from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     Settings,

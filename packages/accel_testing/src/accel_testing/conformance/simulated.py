@@ -34,6 +34,6 @@ def device() -> tuple[str, str]:
 
 def simulator() -> importlib.metadata.EntryPoint | None:
     """Return the entry point of who simulates devices, not loaded; `None` where nobody does."""
-    from accel_core.probing import installed
+    from accel_core.toolkit import packages
 
-    return next(iter(installed.entry_points(_GROUP)), None)
+    return next(iter(packages.entry_points(_GROUP)), None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from accel_core.probing import Pin, answering, options, page, text
+from accel_core.toolkit import Pin, answering, options, page, text
 from accel_tools.cli import handing_on, mending
 from accel_tools.cli.progress import Progress
 from accel_tools.doctor.records import Examined, Finding, Level, Report, Visit

@@ -12,7 +12,7 @@ import click
 
 from accel_core import Backend, Candidate, Unloaded
 from accel_core.errors import BackendNotFoundError
-from accel_core.probing import (
+from accel_core.toolkit import (
     IsolatedLoader,
     Pin,
     answering,

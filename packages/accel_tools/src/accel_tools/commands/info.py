@@ -7,14 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
-from accel_core import Accelerator, DeviceProperties, HostStream, is_installed
+from accel_core import Accelerator, DeviceProperties, HostStream
 from accel_core.errors import CAUGHT, UnsupportedError, root_cause
-from accel_core.probing import (
+from accel_core.toolkit import (
     How,
     Pin,
-    Step,
-    Subject,
-    answer_of,
     answering,
     guarded,
     import_torch,
@@ -24,6 +21,7 @@ from accel_core.probing import (
     spoilers,
     text,
 )
+from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
 
@@ -68,7 +66,7 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)  # judged before torch takes its second to import
         asked = answer_of(
-            document_in_child, {}, settings, name, seconds=settings.probe_timeout, skipping=True
+            document_in_child, {}, settings, name, timeout=settings.probe_timeout, skipping=True
         )
         document = asked.answer
         if document["how"] != How.FALLBACK.value:  # then it was looked for
@@ -83,11 +81,11 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
 # --- the document --------------------------------------------------------------------------------------
 
 
-def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: the document, all but what torch's autoload spoils."""
-    document = _document(subject.accelerator, _Questions(step, arguments["skipped"]))
-    how = subject.how.value if subject.how else None
-    return {**document, "how": how, "autoload": list(subject.autoload)}
+    document = _document(chosen.accelerator, _Questions(step, arguments["skipped"]))
+    how = chosen.how.value if chosen.how else None
+    return {**document, "how": how, "autoload": list(chosen.autoload)}
 
 
 class _Questions:
@@ -294,8 +292,6 @@ def _problems(doc: dict[str, Any]) -> list[page.Part]:
 
 def _communication_of(accelerator: Accelerator) -> str:
     """Return the backend that a process group would use; accel-train knows the options of `accel run`."""
-    if not is_installed("accel_train"):
-        return accelerator.communication_backend_name()
     from accel_train.launch.communication import communication_of
 
     return communication_of(accelerator)

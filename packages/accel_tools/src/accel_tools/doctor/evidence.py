@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from accel_core import Backend
-from accel_core.probing import devices, host, vendors
+from accel_core.toolkit import devices, host, vendors
 from accel_tools.machine import driver_of
 
 __all__ = ["hardware_facts", "lost_folders", "lying_about", "toolkit"]

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from accel_core.errors import OURS
-from accel_core.probing import AUTOLOAD, ENTRY_POINT_GROUP, plugins
+from accel_core.toolkit import AUTOLOAD, ENTRY_POINT_GROUP, plugins
 
 __all__ = ["ENVIRONMENT", "HOME", "PATH", "Identity", "is_public", "matters", "may_be_told"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.probing import clean, guarded, import_torch, plugins
+from accel_core.toolkit import clean, guarded, import_torch, plugins
 
 __all__ = ["architectures", "import_vendor", "try_acts"]
 

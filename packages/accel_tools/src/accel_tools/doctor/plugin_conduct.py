@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance
 from accel_core.errors import CAUGHT, OURS
-from accel_core.probing import ENTRY_POINT_GROUP, guarded, plugins
+from accel_core.toolkit import ENTRY_POINT_GROUP, guarded, plugins
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
@@ -52,7 +52,7 @@ def conducts(
 
 def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misstep, ...] | None:
     """List what all of them do together; `None` if the child crashed or hung."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     job: dict[str, object] = {"plugins": [(p.entry_point, p.distribution) for p in provenances]}
     try:
@@ -61,7 +61,7 @@ def _observed(provenances: Sequence[Provenance], timeout: float) -> tuple[Misste
         return None
     if report.answer is None:
         return None
-    return tuple(Misstep(*row) for row in report.answer["missteps"])  # type: ignore[attr-defined]
+    return tuple(Misstep(*row) for row in report.answer["missteps"])
 
 
 _LATER = "import it in the module of the accelerator's class, or inside accel_probe"

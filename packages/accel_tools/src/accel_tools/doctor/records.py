@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from accel_core import Candidate, Unloaded
 from accel_core.errors import CAUGHT
-from accel_core.probing import IsolatedLoader, Pin, Settings, Survey, find_candidates, survey
+from accel_core.toolkit import IsolatedLoader, Pin, Settings, Survey, find_candidates, survey
 
 __all__ = ["Examined", "Finding", "Level", "Report", "Topic", "Visit"]
 

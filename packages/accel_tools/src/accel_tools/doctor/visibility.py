@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from accel_core import Backend
 from accel_core.errors import SettingError
-from accel_core.probing import visible_devices
+from accel_core.toolkit import visible_devices
 
 __all__ = ["Step", "Visibility", "rewritten", "visibility"]
 

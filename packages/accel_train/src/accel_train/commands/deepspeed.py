@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from accel_core.errors import AccelError
-from accel_core.probing import fallback_in_words
+from accel_train.child_accelerator import fallback_in_words
 from accel_train.commands import launcher
 
 __all__ = ["command"]

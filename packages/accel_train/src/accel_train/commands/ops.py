@@ -15,18 +15,16 @@ from click.shell_completion import CompletionItem
 import accel_core
 from accel_core import Accelerator, OpCandidate, Operator
 from accel_core.errors import OpBuildError
-from accel_core.probing import (
+from accel_core.toolkit import (
     ACCEL_PROBE,
     Pin,
-    Step,
-    Subject,
-    answer_of,
     answering,
     guarded,
     options,
     page,
     text,
 )
+from accel_train.child_accelerator import Chosen, Step, answer_of
 
 __all__ = ["command"]
 
@@ -66,8 +64,8 @@ def command(
         settings = options.read_settings(timeout)
         given = {"op": op, "build": build}
         # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
-        seconds = 0 if build else max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(document_in_child, given, settings, backend, option="--backend", seconds=seconds)
+        limit = None if build else max(_PATIENCE, settings.probe_timeout)
+        asked = answer_of(document_in_child, given, settings, backend, timeout=limit, option="--backend")
         document = asked.answer
         if "unknown" in document:
             if as_json:
@@ -80,9 +78,9 @@ def command(
     ctx.exit(0 if op is None or _used(document["ops"][0])["compatible"] else 1)
 
 
-def document_in_child(subject: Subject, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
+def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> dict[str, Any]:
     """In the child: the document; or `"unknown"`, a sentence, where no operator has that name."""
-    accelerator, op = subject.accelerator, arguments["op"]
+    accelerator, op = chosen.accelerator, arguments["op"]
     step("operators()")
     known = accelerator.operators()
     names = list(known) if op is None else [name for name in known if _word(name) == _word(op)]
@@ -105,7 +103,7 @@ def _unknown(op: str, known: Iterable[str]) -> str:
 def _complete(incomplete: str) -> list[CompletionItem]:
     """Operators by name, of every installed plugin and of DeepSpeed, without torch."""
     from accel_core import Candidate, discover
-    from accel_core.probing import providers
+    from accel_core.toolkit import providers
 
     # A plugin that ends its process must not end the shell's question.
     os.environ[ACCEL_PROBE.name] = "isolated"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from accel_core.probing import AUTOLOAD, autoload_is_on, plugins
+from accel_core.toolkit import AUTOLOAD, autoload_is_on, plugins
 from accel_train.deepspeed import _installed
 from accel_train_startup import AT_START
 

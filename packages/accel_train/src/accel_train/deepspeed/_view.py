@@ -13,7 +13,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from accel_core import Accelerator
-from accel_core.probing import AUTOLOAD, visible_devices
+from accel_core.toolkit import AUTOLOAD, visible_devices
 
 __all__ = ["launcher_view"]
 

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from accel_core import Accelerator, Backend, OpProvider
 from accel_core.errors import InvalidAcceleratorError
-from accel_core.probing import import_torch, providers
+from accel_core.toolkit import import_torch, providers
 from accel_train.deepspeed import _lists, _placing, op_builders
 
 __all__ = ["adapt", "before_import"]
@@ -91,7 +91,7 @@ def _declaration(made: Any, kind: type, device_type: str) -> Backend:
 def _base(device_type: str) -> type[Accelerator]:
     """The class of ours whose members stand in for those that are missing."""
     if device_type == "cpu":
-        from accel_core.probing import CPUAccelerator
+        from accel_core.toolkit import CPUAccelerator
 
         return CPUAccelerator
     if hasattr(import_torch(), device_type):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import Backend, OpProvider, hookimpl, package_folders
-from accel_core.probing import guarded
+from accel_core.toolkit import guarded
 from accel_train.deepspeed import _foreign, _installed
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any
 
 import accel_core
 from accel_core.errors import AccelError
-from accel_core.probing import read_settings
+from accel_core.toolkit import read_settings
 from accel_train.doors._warned import warned, warning
 
 __all__ = ["Members"]

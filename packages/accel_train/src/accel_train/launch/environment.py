@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import accel_train_startup as startup
 from accel_core import Backend
 from accel_core.errors import LaunchError
-from accel_core.probing import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
+from accel_core.toolkit import AUTOLOAD, DS_ACCELERATOR, EXPECTED_PREFIX, is_variable_prefix, missing_defaults
 
 if TYPE_CHECKING:
     from accel_core import Accelerator
-    from accel_core.probing import Spoiler
+    from accel_core.toolkit import Spoiler
 
 __all__ = [
     "COMMON",

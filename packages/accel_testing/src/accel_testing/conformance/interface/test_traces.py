@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from accel_core import Accelerator
-from accel_core.probing import AUTOLOAD, child
+from accel_core.toolkit import AUTOLOAD, child
 from accel_testing.conformance.claims import not_claimed, require
 from accel_testing.conformance.forks import in_fork
 from accel_testing.conformance.subject import Subject

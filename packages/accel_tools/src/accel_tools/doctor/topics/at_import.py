@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from accel_core import is_installed
-from accel_core.probing import (
+from accel_core.toolkit import (
     ENTRY_POINT_GROUP,
     TORCH_GROUP,
     Spoiler,
@@ -101,7 +101,7 @@ def _examine(visit: Visit) -> Iterator[Finding]:
 
 def _tried_all(acts: Sequence[_Act], timeout: float) -> Iterator[Finding]:
     """Yield what fails of `acts` and of torch's autoload; failures with one reason are one finding."""
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     looks: list[Callable[[], Any]] = [lambda: _failures(acts, timeout), lambda: _spoilers(timeout)]
     failures, spoiling = child.each(lambda look: look(), looks, len(looks))  # each imports torch
@@ -174,7 +174,7 @@ def _failures(acts: Sequence[_Act], timeout: float) -> list[tuple[_Act, str]]:
     """Those that fail, each with how; `timeout`: seconds for each."""
     if not acts:
         return []
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     tried = _tried(acts, timeout)
     wrong = dict(tried.wrong)
@@ -202,7 +202,7 @@ class _Tried(NamedTuple):
 
 
 def _tried(acts: Sequence[_Act], timeout: float) -> _Tried:
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     report = child.run(try_acts, {"jobs": [act.job for act in acts]}, timeout)
     if report.answer is not None:

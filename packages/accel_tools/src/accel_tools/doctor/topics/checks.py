@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Backend, Candidate, Check, CheckResult, Fix, Provenance
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.probing import ENTRY_POINT_GROUP, LEVELS, child, clean, guarded, plugins
+from accel_core.toolkit import ENTRY_POINT_GROUP, LEVELS, child, clean, guarded, plugins
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 
 __all__ = ["TOPIC", "Checked", "check_in_child", "listed", "mend", "run"]

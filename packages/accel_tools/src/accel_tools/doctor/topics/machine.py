@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from accel_core import TorchBuild, torch_build
-from accel_core.probing import devices, host, installed_names, placement, vendors
+from accel_core.toolkit import devices, host, installed_names, placement, vendors
 from accel_tools.doctor.in_child import architectures
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.machine import driver_of, processor_name
@@ -159,7 +159,7 @@ def _code(
     nodes = [node for known in present if known.label == "NVIDIA GPU" for node in known.evidence.nodes]
     if not build or not build.cuda or not nodes:
         return
-    from accel_core.probing import child
+    from accel_core.toolkit import child
 
     try:
         report = child.run(architectures, {}, visit.settings.probe_timeout)
@@ -167,8 +167,8 @@ def _code(
         return
     if report.answer is None:  # the verdict on the backend says why
         return
-    has: list[str] = report.answer["torch"]  # type: ignore[assignment]
-    gpus: list[tuple[str, int, int]] = report.answer["gpus"]  # type: ignore[assignment]
+    has: list[str] = report.answer["torch"]
+    gpus: list[tuple[str, int, int]] = report.answer["gpus"]
     for name, major, minor in gpus:
         capability = f"{major}.{minor}"
         facts = {"GPU": name, "compute capability": capability, "torch has code for": " ".join(has)}

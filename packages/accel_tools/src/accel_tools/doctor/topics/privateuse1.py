@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from accel_core import Candidate
-from accel_core.probing import AUTOLOAD, builtin, installed_imports, plugins
+from accel_core.toolkit import AUTOLOAD, builtin, installed_imports, plugins
 from accel_tools.doctor import unannounced
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 

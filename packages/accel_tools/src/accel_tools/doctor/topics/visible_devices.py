@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from accel_core import Backend, Candidate, Status, Verdict, torch_build
-from accel_core.probing import devices, host, visible_devices
+from accel_core.toolkit import devices, host, visible_devices
 from accel_tools.doctor.records import Finding, Level, Topic, Visit
 from accel_tools.doctor.visibility import Step, Visibility, rewritten, visibility
 
