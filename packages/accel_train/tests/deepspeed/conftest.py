@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from accel_tests import layouts
-from accel_tests.children import Ended, clean_environment, run_python
+from accel_tests.children import clean_environment, run_python
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE / "training")]
@@ -69,7 +67,7 @@ time.sleep(0.2)
 """
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """Everything here needs DeepSpeed; the reason is printed with the skips."""
     if find_spec("deepspeed") and find_spec("torch"):
         return
@@ -79,10 +77,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter):
     """What the folders below report: the process of xdist that prints does not look into them."""
     training.pytest_terminal_summary(terminalreporter)
-    found: list[list[Any]] = [
+    found = [
         value
         for outcome in ("passed", "failed")
         for report in terminalreporter.getreports(outcome)
@@ -96,7 +94,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def acme_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def acme_plugin(tmp_path_factory):
     """A folder for `sys.path` with the installed distribution `accel-acme`."""
     folder = tmp_path_factory.mktemp("acme")
     groups = {layouts.GROUP: {"acme": "accel_acme"}}
@@ -105,16 +103,16 @@ def acme_plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def on_cpu() -> dict[str, str]:
+def on_cpu():
     """Variables of a process in which the CPU is pinned."""
     return _as_users_have_it(clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1"))
 
 
 @pytest.fixture(scope="session")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, str]]:
+def simulated(tmp_path_factory):
     """`simulated(device, *path, plugin=False, **more)`: a process with the device, and the real plugin."""
 
-    def variables(device: str, *path: Path, plugin: bool = False, **more: str) -> dict[str, str]:
+    def variables(device, *path, plugin=False, **more):
         try:
             build(DEVICES[device].kind)
         except CannotBuildError as error:
@@ -129,15 +127,13 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[st
 
 
 @pytest.fixture(scope="session")
-def on_acme(acme_plugin: Path, simulated: Callable[..., dict[str, str]]) -> dict[str, str]:
+def on_acme(acme_plugin, simulated):
     """Variables of a process that has the simulated device and its plugin, pinned."""
     return simulated("acme", acme_plugin)
 
 
 @pytest.fixture(scope="session")
-def on_plain(
-    tmp_path_factory: pytest.TempPathFactory, simulated: Callable[..., dict[str, str]]
-) -> dict[str, str]:
+def on_plain(tmp_path_factory, simulated):
     """The same for the simulated device without streams, events, page-locked memory and collectives."""
     folder = tmp_path_factory.mktemp("plain-plugin")
     groups = {layouts.GROUP: {"plain": "accel_plain"}}
@@ -146,18 +142,18 @@ def on_plain(
 
 
 @pytest.fixture(scope="session")
-def deepspeed_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def deepspeed_copy(tmp_path_factory):
     """`deepspeed_copy(patch)`: a folder for `PYTHONPATH` with DeepSpeed, patched by a file of contrib/."""
     return functools.cache(lambda patch: copied(patch, tmp_path_factory.mktemp("patched")))
 
 
-def _as_users_have_it(variables: dict[str, str]) -> dict[str, str]:
+def _as_users_have_it(variables):
     """Torch's autoload on, whatever the session that runs the tests was given."""
     return {name: value for name, value in variables.items() if name != "TORCH_DEVICE_BACKEND_AUTOLOAD"}
 
 
 @pytest.fixture
-def rank_program(tmp_path: Path) -> Path:
+def rank_program(tmp_path):
     """A script that starts a process group, adds up, and answers what it has and was given."""
     program = tmp_path / "rank.py"
     program.write_text(RANK)
@@ -165,12 +161,12 @@ def rank_program(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def imports() -> str:
+def imports():
     """What takes most of the time of `import deepspeed`, which itself chooses an accelerator."""
     return "import pytest, torch, torch._inductor.select_algorithm, pydantic, einops, hjson, msgpack"
 
 
 @pytest.fixture(scope="session")
-def child() -> Callable[..., Ended]:
+def child():
     """`child(arguments, environ)`: run Python with these arguments, and end what is left of it."""
     return run_python

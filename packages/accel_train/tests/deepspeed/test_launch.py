@@ -117,7 +117,7 @@ def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
     installed = plugins.find_entry_points
     for missing in ("torch.backends", "accel.integrations"):
 
-        def without(group: str, missing: str = missing):
+        def without(group, missing=missing):
             return () if group == missing else installed(group)
 
         monkeypatch.setattr(plugins, "find_entry_points", without)

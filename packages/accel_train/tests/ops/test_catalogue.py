@@ -20,7 +20,7 @@ from accel_train.ops import provided
 PORTABLE = "accel_train.ops.portable"
 
 
-def builder(name: str, **answers: str) -> str:
+def builder(name, **answers):
     """A class of a builder; each answer is the body of a method."""
     lines = [f"class {name}:", f"    name = NAME = {name.lower()!r}"]
     for method, body in {"is_compatible": "return True", **answers}.items():
@@ -28,32 +28,32 @@ def builder(name: str, **answers: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def deepspeeds(name: str, **answers: str) -> str:
+def deepspeeds(name, **answers):
     return builder(
         name, **{"sources": "return []", "absolute_name": f"return 'deepspeed.ops.{name}_op'", **answers}
     )
 
 
-def plugin(op: str, source: str) -> OpProvider:
+def plugin(op, source):
     return OpProvider({op: source}, name="accel-acme 1.0", kind="plugin")
 
 
-def table(device_type: str, *contributed: OpProvider) -> dict[str, Operator]:
+def table(device_type, *contributed):
     """What there is for a device type: what plugins contribute, DeepSpeed's, ours."""
     backend = Backend(name="acme", priority=1, device_type=device_type, accelerator="accel_acme:Acme")
     ours = provided.accel_op_builders(backend)
     return table_of([*contributed, op_builders.accel_op_builders(backend), *ours])
 
 
-def candidates(op: str, device_type: str, *contributed: OpProvider) -> tuple[OpCandidate, ...]:
+def candidates(op, device_type, *contributed):
     return table(device_type, *contributed)[op].candidates
 
 
-def used(op: str, device_type: str, *contributed: OpProvider) -> OpCandidate:
+def used(op, device_type, *contributed):
     return table(device_type, *contributed)[op].used
 
 
-def chosen_of(*found: OpCandidate) -> OpCandidate:
+def chosen_of(*found):
     return Operator(found[0].op, found).used
 
 
@@ -356,7 +356,7 @@ def test_a_module_named_deepspeed_without_files_is_no_deepspeed(monkeypatch):
 def test_what_the_programs_own_signal_handler_raises_passes(disk):
     """A deadline that comes while a builder is imported is no fault of the builder's."""
 
-    def late(*_: object) -> None:
+    def late(*_):
         raise TimeoutError("too late")
 
     before = signal.signal(signal.SIGUSR1, late)
