@@ -66,7 +66,10 @@ sys.path += [support, os.path.dirname(file)]
 try:
     runpy.run_path(file)[name](**{{k: Path(v) if k == "tmp_path" else v for k, v in values.items()}})
 except Exception as error:
-    shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+    frames = error.__traceback__
+    while frames.tb_next and frames.tb_frame.f_code.co_filename != file:
+        frames = frames.tb_next
+    shown = traceback.TracebackException(type(error), error, frames, capture_locals=True)
     print("".join(shown.format()), file=sys.stderr)
     sys.exit(1)
 """
@@ -97,7 +100,7 @@ class Forks:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        self.pids = self._line(120)
+        self.pids = self._line(600)  # the first time it is still importing
         statuses = self._line(timeout)
         self.kill()
         return [

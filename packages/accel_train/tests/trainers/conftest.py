@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 from accel_tests import layouts, plugins
-from accel_tests.children import UNTRACED
+from accel_tests.children import UNTRACED, clean_environment
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -72,9 +72,9 @@ def on_acme(path):
 
 
 @pytest.fixture(scope="session")
-def on_cpu(path):
+def on_cpu():
     """The same for the processor, beside which no device is."""
-    return {**environment(built("acme"), ON_ACME, path=path), "ACCEL_SIMULATE": "", "DS_ACCELERATOR": "cpu"}
+    return clean_environment(DS_ACCELERATOR="cpu", OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="session")
