@@ -12,14 +12,14 @@ from dataclasses import replace
 from itertools import chain
 
 from accel_core._support.guarded import preserved, stdout_to_stderr
+from accel_core._support.packages import EntryPoint
 from accel_core.backend import Backend, Provenance
 from accel_core.detection import plugins
 from accel_core.detection.discovery import discover
-from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.detection.records import Candidate
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.ops import OpProvider
-from accel_core.settings import normalize_distribution, read
+from accel_core.settings import entry_points
 
 __all__ = ["GROUP", "providers"]
 
@@ -49,9 +49,7 @@ def _plugins(backend: Backend) -> Iterator[OpProvider]:
 
 
 def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
-    settings = read()
-    entry_points = [e for e in find_entry_points(GROUP) if not settings.bars(e.distribution)]
-    for entry_point in sorted(entry_points, key=lambda e: (e.name, normalize_distribution(e.distribution))):
+    for entry_point in sorted(entry_points(GROUP), key=lambda e: (e.name, e.distribution)):
         yield from _load_and_ask(entry_point, backend)
 
 

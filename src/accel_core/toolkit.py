@@ -41,6 +41,7 @@ _HOMES = {
         "Pin",
         "Settings",
         "Variable",
+        "entry_points",
         "flag",
         "normalize_distribution",
         "parse_pin",

@@ -61,6 +61,7 @@ from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR
 from accel_core.settings import Pin as Pin
 from accel_core.settings import Settings as Settings
 from accel_core.settings import Variable as Variable
+from accel_core.settings import entry_points as entry_points
 from accel_core.settings import flag as flag
 from accel_core.settings import normalize_distribution as normalize_distribution
 from accel_core.settings import parse_pin as parse_pin
@@ -96,6 +97,7 @@ __all__ = [
     "decode_candidate",
     "devices",
     "encode_candidate",
+    "entry_points",
     "exact",
     "exchange",
     "find_candidates",

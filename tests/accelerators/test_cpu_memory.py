@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gc
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -73,17 +75,14 @@ def test_without_proc_the_process_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_
     assert ours.high_water() > with_proc // 2
 
 
-def test_windows_has_its_own_mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    info = type("Info", (), {"peak_wset": 123})
-    process = type("Process", (), {"memory_info": staticmethod(lambda: info)})
+@pytest.mark.parametrize(("counted", "mark"), [({"peak_wset": 123}, 123), ({}, 0)])
+def test_windows_has_its_own_mark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, counted: dict[str, int], mark: int
+) -> None:
     monkeypatch.setattr(ours, "_STATUS", tmp_path / "status")
-    monkeypatch.setattr(ours, "_process", lambda pid: process)
-    assert ours.high_water() == 123
-
-
-def test_a_system_without_resource_keeps_no_mark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "resource", None)
-    assert ours._maximum_resident() == 0
+    monkeypatch.setitem(sys.modules, "resource", None)
+    monkeypatch.setattr(psutil.Process, "memory_info", lambda _: SimpleNamespace(**counted))
+    assert ours.high_water() == mark
 
 
 @pytest.mark.parametrize(("limit", "left"), [(None, None), (3 << 30, 1 << 30), (1 << 60, 1 << 60)])

@@ -60,4 +60,3 @@ def test_a_memory_summary_is_shown_as_it_is_printed():
     summary = accel_core.accelerator("cpu").memory_summary()
     assert isinstance(summary, str)
     assert pretty(summary) == summary
-    assert summary._repr_html_() == f"<pre>{summary}</pre>"  # type: ignore[attr-defined]

@@ -160,7 +160,15 @@ def pythons() -> list[Any]:
             found.append((version, str(python)))
     ends = {found[0][0], found[-1][0]} if found else set()
     return [
-        pytest.param(python, id=version, marks=() if version in ends else pytest.mark.nightly)
+        pytest.param(
+            python,
+            id=version,
+            marks=()
+            if version in ends
+            else pytest.mark.nightly(
+                reason="a Python between the oldest and the newest, which by day are tried"
+            ),
+        )
         for version, python in found
     ]
 

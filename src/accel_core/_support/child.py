@@ -141,14 +141,14 @@ def run(
         if _over:  # by now
             end_group(process)
         try:
-            code = _wait(process, timeout, lambda: _lines(out, nonce))
+            code = _wait(process, timeout, lambda: _lines(_text(out), nonce))
         finally:
             end_group(process)
             process.wait()
             _running.pop(process, None)
             if watching is not None:
                 watching("", 0)
-        lines = _lines(out, nonce)
+        lines = _lines(_text(out), nonce)
         for line in lines:
             if "log" in line:
                 LOGGER.handle(logging.makeLogRecord(line["log"]))
@@ -189,13 +189,13 @@ def _text(file: IO[bytes]) -> str:
     return file.read(size).decode("utf-8", "replace")
 
 
-def _lines(file: IO[bytes], nonce: str) -> list[dict[str, Any]]:
+def _lines(text: str, nonce: str) -> list[dict[str, Any]]:
     """Read the child's words: the objects on lines that begin with the nonce.
 
     Start-up files of Python print there too, before the channel is the child's own.
     """
     lines = []
-    for written in _text(file).splitlines():
+    for written in text.splitlines():
         mark, _, said = written.partition(" ")
         if mark == nonce:
             with contextlib.suppress(ValueError):  # it died in the middle of a line

@@ -3,47 +3,51 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
+from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple, TypeVar
 
-if TYPE_CHECKING:
-    from importlib import metadata
+from accel_core.errors import raise_if_users
 
-__all__ = [
-    "brought_by", "distributions", "entry_points", "folder_of", "identity", "is_installed", "package_folders",
-    "read", "version",
-]  # fmt: skip
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-def distributions() -> list[metadata.Distribution]:
-    """The installed distributions, in the order of `sys.path`."""
-    from importlib import metadata  # these here: without torch it takes longer to import than all of ours
+class EntryPoint(NamedTuple):
+    """One line of a distribution's `entry_points.txt`, and the distribution."""
 
-    try:
-        return list(metadata.distributions())
-    except Exception:  # a finder of somebody else's fails
-        return list(metadata.MetadataPathFinder.find_distributions())
+    name: str
+    value: str
+    distribution: str
+    version: str
+
+    @property
+    def module(self) -> str:
+        """The module that the value names; empty where it names none."""
+        return self.value.partition("[")[0].partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import what the value names: `"package.module"` or `"package.module:object"`."""
+        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
+        loaded = importlib.import_module(self.module)
+        return functools.reduce(getattr, filter(None, attributes.split(".")), loaded)
 
 
-def entry_points(group: str) -> tuple[metadata.EntryPoint, ...]:
+def entry_points(group: str) -> tuple[EntryPoint, ...]:
     """The entry points of `group` of all installed distributions, in the order of `sys.path`.
 
     Of several distributions of one name the first on `sys.path` counts. A distribution whose metadata cannot
     be read is passed over with a line in the log; it never hides another. Nothing is read again while
     `sys.path`, its folders and the finders stay as they are.
     """
-    return _in_group(group, _state_of_the_path())
-
-
-def _state_of_the_path() -> tuple[object, ...]:
-    """Return a value that differs once the path has changed: the finders, and each entry with its mtime."""
-    return (*map(id, sys.meta_path), *((str(entry), _mtime(entry)) for entry in sys.path))
+    return _in_group(group, (*map(id, sys.meta_path), *((str(entry), _mtime(entry)) for entry in sys.path)))
 
 
 def _mtime(entry: str) -> int | None:
@@ -54,93 +58,84 @@ def _mtime(entry: str) -> int | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _in_group(group: str, state: tuple[object, ...]) -> tuple[metadata.EntryPoint, ...]:
-    """The entry points of `group`, one distribution after the other, as `importlib.metadata` parses them.
-
-    Its own `entry_points()` parses every distribution's, and fails for all over one that is broken.
-    """
-    found: list[metadata.EntryPoint] = []
-    for distribution, text in _listed(state):
+def _in_group(group: str, state: tuple[object, ...]) -> tuple[EntryPoint, ...]:
+    found: list[EntryPoint] = []
+    for distribution, text in _announcing(state):
         if group in text:
-            try:
-                found += [e for e in distribution.entry_points if e.group == group]
-            except Exception as error:
-                _pass_over(distribution, error)
+            parsed = _asked(metadata.EntryPoints(), lambda each: each.entry_points, distribution)
+            source = identity(distribution)
+            found += [EntryPoint(e.name, e.value, *source) for e in parsed if e.group == group]
     return tuple(found)
 
 
 @functools.lru_cache(maxsize=1)
-def _listed(_: tuple[object, ...]) -> tuple[tuple[metadata.Distribution, str], ...]:
+def _announcing(_: tuple[object, ...]) -> list[tuple[metadata.Distribution, str]]:
     """The first distribution of each name, with its `entry_points.txt`."""
-    known: dict[str, tuple[metadata.Distribution, str]] = {}
+    known: dict[str, metadata.Distribution] = {}
     for distribution in distributions():
-        try:
-            name: str = distribution._normalized_name  # type: ignore[attr-defined]
-            if name not in known:
-                known[name] = distribution, distribution.read_text("entry_points.txt") or ""
-        except Exception as error:
-            _pass_over(distribution, error)
-    return tuple(known.values())
+        known.setdefault(identity(distribution)[0].lower().replace(".", "-"), distribution)
+    return [(each, _asked("", _entry_points_text, each)) for each in known.values()]
 
 
-def _pass_over(distribution: metadata.Distribution, error: Exception) -> None:
-    where = getattr(distribution, "_path", distribution)
-    _log.warning("%s is passed over, as its metadata cannot be read: %s", where, error)
+def _entry_points_text(distribution: metadata.Distribution) -> str:
+    folder = getattr(distribution, "_path", None)  # public nowhere
+    if not isinstance(folder, os.PathLike):  # in an archive, or what another finder made up
+        return distribution.read_text("entry_points.txt") or ""
+    try:  # not by `read_text`, which takes twice as long
+        with open(f"{folder}/entry_points.txt", encoding="utf-8") as file:  # noqa: PTH123
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return ""
 
 
-def identity(distribution: metadata.Distribution | None) -> tuple[str, str]:
-    """A distribution's name and version, from its metadata or else from its folder's name."""
-    if distribution is None:
-        return "", ""
-    folder = os.path.basename(folder_of(distribution)).rpartition(".")[0]  # noqa: PTH119
-    name, _, version = folder.partition("-")
+def _asked(otherwise: T, ask: Callable[[Any], T], whom: object) -> T:
+    """The answer, or `otherwise`: metadata is missing or broken in many ways. Broken metadata is logged."""
     try:
-        headers = distribution.metadata
-        return headers["Name"] or name, headers["Version"] or version
-    except Exception:  # unreadable metadata
-        return name, version
+        return ask(whom)
+    except metadata.PackageNotFoundError:
+        return otherwise
+    except Exception as error:
+        raise_if_users(error)
+        who = getattr(whom, "_path", whom)
+        _log.warning("%s is passed over, as its metadata cannot be read: %s", who, error)
+        return otherwise
+
+
+def distributions() -> list[metadata.Distribution]:
+    """The installed distributions, in the order of `sys.path`."""
+    ours = metadata.MetadataPathFinder.find_distributions  # where a finder of somebody else's fails
+    found = _asked(None, lambda find: list(find()), metadata.distributions)
+    return list(ours()) if found is None else found
+
+
+def identity(distribution: metadata.Distribution) -> tuple[str, str]:
+    """A distribution's name and version: from its folder's name, else from its metadata."""
+    stem, _, kind = getattr(getattr(distribution, "_path", None), "name", "").rpartition(".")
+    name, _, version = stem.partition("-")
+    if kind == "dist-info" and version:
+        return name.replace("_", "-"), version
+    return _asked((name, version), lambda each: (each.metadata["Name"], each.version), distribution)
 
 
 def brought_by(module: str) -> tuple[str, str]:
     """Name and version of the distribution with that module: by its name, else by its `RECORD`; or empty."""
-    from importlib import metadata
-
-    def lists(distribution: metadata.Distribution) -> bool:
-        try:
-            return f"\n{module.replace('.', '/')}/" in f"\n{distribution.read_text('RECORD')}"
-        except (OSError, ValueError):
-            return False
-
     if not package_folders(module):
         return "", ""
+    line = f"\n{module.replace('.', '/')}/"
     own = metadata.distributions(name=module.partition(".")[0])
-    return identity(next(iter(own), None) or next(filter(lists, distributions()), None))
+    records = ((each, _asked("", lambda d: d.read_text("RECORD") or "", each)) for each in distributions())
+    found = next(iter(own), None) or next((each for each, text in records if line in f"\n{text}"), None)
+    return _asked(("", ""), lambda each: (each.name, each.version), found) if found else ("", "")
 
 
 def version(distribution: str) -> str | None:
     """The version of an installed distribution; `None` where there is none, or none that can be read."""
-    from importlib import metadata
-
-    try:
-        return metadata.version(distribution) if distribution else None
-    except Exception:  # not installed, or metadata that is broken in one of many ways
-        return None
+    return _asked(None, metadata.version, distribution) if distribution else None
 
 
 def read(distribution: str, name: str) -> str:
     """The text of one of its metadata files; empty where there is none."""
-    from importlib import metadata
-
-    try:
-        return metadata.distribution(distribution).read_text(name) or ""
-    except Exception:  # as above
-        return ""
-
-
-def folder_of(distribution: metadata.Distribution) -> str:
-    """The folder that holds its metadata; empty for an archive's, and for what another finder made up."""
-    path = getattr(distribution, "_path", None)  # public nowhere
-    return os.fspath(path) if isinstance(path, os.PathLike) else ""
+    return _asked("", lambda each: metadata.distribution(each).read_text(name) or "", distribution)
 
 
 # --- Packages ------------------------------------------------------------------------------------------
@@ -164,22 +159,16 @@ def package_folders(name: str) -> list[str]:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    top, _, below = name.partition(".")
+    top, *below = name.split(".")
     if sys.modules.get(top, sys) is None:  # how an import is forbidden
         return None
-    spec = _found(top)
-    qualified = top
-    while spec is not None and spec.origin is None and spec.submodule_search_locations is not None:
-        if not below:
-            return None
-        part, _, below = below.partition(".")
-        qualified = f"{qualified}.{part}"
-        spec = PathFinder.find_spec(qualified, list(spec.submodule_search_locations))
-    return spec
-
-
-def _found(top: str) -> ModuleSpec | None:
     try:
-        return find_spec(top)
+        spec = find_spec(top)
     except (ImportError, ValueError):  # a finder that fails, or a module made by hand, without a spec
-        return ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
+        spec = ModuleSpec(top, None, origin="sys.modules") if top in sys.modules else None
+    for part in below:
+        if spec is None or spec.origin is not None or spec.submodule_search_locations is None:
+            return spec
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", list(spec.submodule_search_locations))
+    is_bare = spec is not None and spec.origin is None and spec.submodule_search_locations is not None
+    return None if is_bare else spec

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from accel_core._support import packages
+from accel_core._support.packages import EntryPoint
 from accel_core.errors import InvalidAcceleratorError
-from accel_core.settings import read
+from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
     from accel_core.accelerators import Accelerator
@@ -32,31 +32,23 @@ def adapted(foreign: object, backend: Backend | None = None) -> Accelerator | No
     """
     from accel_core.accelerators import Accelerator
 
-    for entry_point in _adapters():
+    for entry_point in entry_points(GROUP):
         adapter = entry_point.load()
         made: object = adapter.adapt(foreign, backend)
         if isinstance(made, Accelerator):
             return made
         if made is not None:
-            owner = packages.identity(entry_point.dist)[0]
             raise InvalidAcceleratorError(
-                f"the adapter {entry_point.value} ({owner}) made {made!r} of {foreign!r}, "
+                f"the adapter {entry_point.value} ({entry_point.distribution}) made {made!r} of {foreign!r}, "
                 "expected an accel_core.Accelerator, or None where it does not know it"
             )
     return None
 
 
-def _adapters() -> list[Any]:
-    """The entry points that are installed, but for what is blocked as a whole distribution."""
-    found = packages.entry_points(GROUP)
-    settings = read() if found else None
-    return [e for e in found if settings and not settings.bars(packages.identity(e.dist)[0])]
-
-
 @contextlib.contextmanager
 def frameworks_prepared() -> Iterator[None]:
     """While a plugin's class is imported: a framework that it imports is prepared for that."""
-    known = {e.name: e for e in _adapters() if e.name not in sys.modules}
+    known = {e.name: e for e in entry_points(GROUP) if e.name not in sys.modules}
     if not known:
         yield
         return
@@ -71,7 +63,7 @@ def frameworks_prepared() -> Iterator[None]:
 class _BeforeImport:
     """A finder that finds nothing: it sees a framework's import coming."""
 
-    def __init__(self, known: dict[str, Any]) -> None:
+    def __init__(self, known: dict[str, EntryPoint]) -> None:
         self._known = known
 
     def find_spec(self, name: str, *_: object) -> None:

@@ -16,6 +16,9 @@ _PROCESS_GROUPS = "accel.process_groups"
 class Communication(Devices):
     """Launching: the communication backend, and the environment of ranks."""
 
+    #: The backend's name as a subclass states it.
+    _stated_communication = ""
+
     def communication_backend_name(self) -> str:
         """torch.distributed's backend for this device: `"hccl"`.
 
@@ -24,14 +27,15 @@ class Communication(Devices):
         over gloo. The name can be given to `torch.distributed.init_process_group` at once. Raises
         `UnsupportedError`, which names accel-train, where `"staged"` is what is left and it is not installed.
         """
-        name = self.backend.communication_backend or self._registered_communication() or _STAGED
+        name = self._stated_communication or self.backend.communication_backend
+        name = name or self._registered_communication() or _STAGED
         if name == _STAGED:
             self._register_staged()
         return name
 
     def _register_staged(self) -> None:
         """Have torch know the process group of that name, which a distribution beside the core brings."""
-        from accel_core._support.packages import entry_points
+        from accel_core.settings import entry_points
 
         brought = [e for e in entry_points(_PROCESS_GROUPS) if e.name == _STAGED]
         if not brought:
@@ -60,8 +64,12 @@ class Communication(Devices):
 
     @property
     def _communication_backend_name(self) -> str:
-        """The same as an attribute, which callers of the interface read as well."""
+        """The same as an attribute, which callers of the interface read, and subclasses state."""
         return self.communication_backend_name()
+
+    @_communication_backend_name.setter
+    def _communication_backend_name(self, stated: str) -> None:
+        self._stated_communication = stated
 
     def _prepare_communication(self) -> str:
         """The backend's name, once what brings it is imported: called where a process group is to be made."""

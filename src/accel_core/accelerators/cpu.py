@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import threading
@@ -47,7 +46,7 @@ class CPUAccelerator(Accelerator):
     Memory is that of the process: allocated is its resident set.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._cpu = self._devices[None]
         self._selected = threading.local()
@@ -142,15 +141,13 @@ class CPUAccelerator(Accelerator):
     def default_generator(self, device_index: Device) -> torch.Generator:
         """The one CPU generator of torch, whatever the index."""
         self._index_or_none(device_index)
-        generator: torch.Generator = self._torch.default_generator
-        return generator
+        return self._torch.default_generator
 
     # Streams
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
-        context: AbstractContextManager[Any] = self._torch.cpu.stream(stream)
-        return context
+        return self._torch.cpu.stream(stream)
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` the one that `current_stream` gives; all are the one queue."""
@@ -161,7 +158,7 @@ class CPUAccelerator(Accelerator):
         self._index_or_none(device_index)
         current: Any = self._torch.cpu.current_stream()
         # torch's own default stream lacks `synchronize`, so ours stands for it.
-        return cast("torch.Stream", current) if isinstance(current, HostStream) else self._only_stream
+        return cast("Any", current) if isinstance(current, HostStream) else self._only_stream
 
     def default_stream(self, device_index: Device = None) -> torch.Stream:
         """The default stream."""
@@ -192,8 +189,7 @@ class CPUAccelerator(Accelerator):
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
         self._index_or_none(device_index)
-        total, limit = memory()[0], host.cgroup_memory_limit()
-        return total if limit is None else min(total, limit)
+        return min(filter(None, (memory()[0], host.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
@@ -271,7 +267,7 @@ def resident() -> int:
     try:
         return _counted(_STATUS)["VmRSS"]
     except (OSError, KeyError):  # not Linux
-        return int(_process(os.getpid()).memory_info().rss)
+        return int(_process().rss)
 
 
 def memory() -> tuple[int, int]:
@@ -292,28 +288,23 @@ def _counted(file: Path) -> dict[str, int]:
     return {name.rstrip(":"): int(number) * 1024 for name, number, _ in lines}
 
 
-@functools.lru_cache(maxsize=1)
-def _process(pid: int) -> Any:
-    import psutil  # a dependency where the system has no /proc
+def _process() -> Any:
+    """Memory of this process as psutil counts it: a dependency where the system has no /proc."""
+    import psutil
 
-    return psutil.Process(pid)
+    return psutil.Process().memory_info()
 
 
 def high_water() -> int:
     """The most bytes that this process ever had in memory as the system counts; 0 where it does not."""
     try:
         return _counted(_STATUS)["VmHWM"]
-    except (OSError, KeyError):
-        pass  # not Linux; some containers' kernels do not count it
-    peak = getattr(_process(os.getpid()).memory_info(), "peak_wset", None)  # Windows
-    return _maximum_resident() if peak is None else int(peak)
-
-
-def _maximum_resident() -> int:
+    except (OSError, KeyError):  # not Linux; some containers' kernels do not count it
+        pass
     try:
         import resource
-    except ImportError:
-        return 0
+    except ImportError:  # Windows
+        return int(getattr(_process(), "peak_wset", 0))
     # macOS counts bytes, the others kibibytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 

@@ -7,10 +7,9 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from accel_core._support.torch_import import import_torch
 from accel_core.errors import InvalidArgumentError, InvalidDeviceError, UnsupportedError
@@ -22,20 +21,17 @@ if TYPE_CHECKING:
     from accel_core.accelerators.records import DeviceCapability, DeviceProperties
     from accel_core.backend import Backend
 
-K = TypeVar("K")
-V = TypeVar("V")
 
-
-class Memo(dict[K, V]):
+class Memo(dict[Any, Any]):
     """A mapping that makes a missing value once: a hit costs no more than a dictionary look-up."""
 
     __slots__ = ("_make",)
 
-    def __init__(self, make: Callable[[K], V]) -> None:
+    def __init__(self, make: Callable[[Any], Any]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, key: K) -> V:
+    def __missing__(self, key: Any) -> Any:
         value = self[key] = self._make(key)
         return value
 
@@ -50,17 +46,28 @@ class Base:
     #: Gives the accelerator that a process has for a backend's name; set where accelerators are chosen.
     _by_name: Callable[[str], Any] | None = None
 
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.name = backend.name
+    def __init__(self, backend: Backend | None = None) -> None:
         self._torch: Any = import_torch()
-        self._device_type = device_type = self._torch_device_type()
-        # Callers of the interface read this one too, and make tensors on it.
-        self._name = device_type
-        self._names: Memo[int | None, str] = Memo(self._make_name)
-        self._devices: Memo[int | None, torch.device] = Memo(
-            lambda index: self._torch.device(self._names[index])
-        )
+        #: Whether a plugin declares this backend, so that its name finds it in another process.
+        self._is_declared = backend is not None
+        self.backend = backend or _undeclared(type(self))
+        self.name = self.backend.name
+        self._device_type = self._torch_device_type()
+        self._names = Memo(self._make_name)
+        self._devices = Memo(self._make_device)
+
+    @property
+    def _name(self) -> str:
+        """The device type, as callers of the interface read it, and subclasses state it."""
+        return self._device_type
+
+    @_name.setter
+    def _name(self, stated: str) -> None:
+        self._device_type = stated
+        self._names.clear()
+        self._devices.clear()
+        if not self._is_declared:
+            self.name = stated
 
     def _make_name(self, index: int | None) -> str:
         if index is None:
@@ -69,11 +76,39 @@ class Base:
             raise InvalidDeviceError(f"{self.name}: device index {index} is negative")
         return f"{self._device_type}:{index}"
 
+    def _make_device(self, index: int | None) -> torch.device:
+        try:
+            return self._torch.device(self._names[index])
+        except RuntimeError as error:
+            raise self._unsupported("device", f"torch knows no device type {self._device_type!r}") from error
+
     def _device_number(self, device: Any) -> int | None:
-        """The index that is named, its range not asked; `None` for `None` and for a device type alone."""
-        if device is None or type(device) is int:
-            return device
-        return _device_number(self._torch, self.name, self._device_type, device)
+        """The index that is named, its range not asked; `None` for a device type alone.
+
+        Raises `InvalidDeviceError` for another accelerator's device and for a string that names none, and
+        `InvalidArgumentError` for what is neither an index, a string nor a `torch.device`.
+        """
+        kind = self._device_type
+        expected = f"expected an index, a string such as '{kind}:0' or a torch.device of that type"
+        if isinstance(device, str):
+            if device.isdecimal():  # so a launched rank's device is named: os.environ["LOCAL_RANK"]
+                return int(device)
+            try:
+                device = self._torch.device(device)
+            except RuntimeError:
+                raise InvalidDeviceError(f"{self.name}: {device!r} is not a device: {expected}") from None
+        if isinstance(device, self._torch.device):
+            if device.type != kind:
+                raise InvalidDeviceError(
+                    f"{self.name}: {device} is not a device of type {kind!r}: {expected}"
+                )
+            return device.index
+        try:
+            return operator.index(device)
+        except TypeError:
+            raise InvalidArgumentError(
+                f"{self.name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
+            ) from None
 
     @property
     def device_type(self) -> str:
@@ -103,11 +138,11 @@ class Base:
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
         return f"<{type(self).__name__} {self.name!r}{origin}>"
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str | Backend]]:
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         # A device cannot travel between processes: the name finds the other process's own accelerator.
-        if self._by_name is None:
-            return type(self), (self.backend,)
-        return self._by_name, (self.name,)
+        if not self._is_declared:
+            return type(self), ()
+        return (type(self), (self.backend,)) if self._by_name is None else (self._by_name, (self.name,))
 
     def __copy__(self) -> Any:
         return self
@@ -119,46 +154,64 @@ class Base:
         """The vendor's package and version, as an error message names it: `"torch_npu 2.13.0"`."""
         for module in self.backend.vendor_imports:
             package = module.partition(".")[0]
-            version = getattr(sys.modules.get(package), "__version__", None)
-            if version is None:
-                from importlib import metadata  # here, because the import alone takes 30 ms
-
-                try:
-                    version = metadata.version(package)
-                except metadata.PackageNotFoundError:
-                    continue
-            return f"{package} {version}"
+            if package in sys.modules:
+                return f"{package} {getattr(sys.modules[package], '__version__', '')}".strip()
         return f"torch {self._torch.__version__}"
 
     def _unsupported(self, member: str, reason: str = "") -> UnsupportedError:
         """The error to raise where the device cannot do `member`."""
+        why = f": {reason}" if reason else ""
+        if not self._is_declared:
+            advice = why or f"; override {member}() in the class"
+            return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
         return UnsupportedError(
-            f"{self.name}{origin}: {member} is not supported by {self._vendor_version()}"
-            + (f": {reason}" if reason else "")
+            f"{self.name}{origin}: {member} is not supported by {self._vendor_version()}{why}"
         )
 
 
-class _DeviceGuard:
-    """Selects a device between `__enter__` and `__exit__`, for vendors without such a class."""
+def _undeclared(kind: type) -> Backend:
+    """The declaration of a class that no plugin declares; its device is the processor until it states one."""
+    from accel_core.backend import Backend
 
-    __slots__ = ("_accelerator", "_before", "_index")
+    name = kind.__name__.lower()
+    return Backend(name=name if name.isalnum() else "custom", priority=0, device_type="cpu")
 
-    def __init__(self, accelerator: Devices, index: int) -> None:
-        self._accelerator = accelerator
-        self._index = index
-        self._before = index
 
-    def __enter__(self) -> None:
-        self._before = self._accelerator.current_device()
-        if self._before != self._index:
-            self._accelerator.set_device(self._index)
+class TorchDevice(Base):
+    """Looking up a vendor's functions: for the sections over a module of torch's."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._before != self._index:
-            self._accelerator.set_device(self._before)
+    #: The vendor's module: `torch.npu`.
+    device_module: Any
+    #: `torch.accelerator` where it speaks of this device, else `None`.
+    _torch_accelerator: Any
+    #: Vendor's functions that raised when they were called and are left out since then, with the reason.
+    refused: dict[str, str]
+
+    def _lookup(self, name: str) -> Any:
+        """Return the vendor's object of that name, or `None`."""
+        return getattr(self.device_module, name, None)
+
+    def _part(self, name: str, *given: Any, torchs: Any = None) -> Any:
+        """Ask the vendor's function, else `torchs`; `None` without one, and for one that fails."""
+        vendors = self._lookup(name)
+        if (ask := vendors or torchs) is None:
+            return None
+        try:
+            return ask(*given)
+        except RuntimeError as error:
+            if vendors and not self._holds_tensors():
+                raise
+            self.refused[name] = str(error)
+            return None
+
+    def _holds_tensors(self) -> bool:
+        """Whether the device works as such, so that what raised is the fault of one function."""
+        try:
+            self._torch.ones(1, device=self._device_type).cpu()  # one that nobody reads may start nothing
+        except RuntimeError:
+            return False
+        return True
 
 
 class Devices(Base):
@@ -226,7 +279,18 @@ class Devices(Base):
         """
         if device_index is None:
             return nullcontext()
-        return _DeviceGuard(self, self._checked_index(device_index))
+        return self._selecting(self._checked_index(device_index))
+
+    @contextmanager
+    def _selecting(self, index: int) -> Iterator[None]:
+        before = self.current_device()
+        if before != index:
+            self.set_device(index)
+        try:
+            yield
+        finally:
+            if before != index:
+                self.set_device(before)
 
     def set_device(self, device_index: int | str | torch.device) -> None:
         """Select the current device of this thread.
@@ -340,11 +404,9 @@ class Devices(Base):
         Raises `InvalidDeviceError`, a `ValueError`, out of range and for another type of device, and
         `InvalidArgumentError`, a `TypeError`, for what names no device at all.
         """
-        index = device_index
-        if type(index) is not int:
-            index = _device_number(self._torch, self.name, self._device_type, device_index)
-            if index is None:
-                return self.current_device()
+        index = device_index if type(device_index) is int else self._device_number(device_index)
+        if index is None:
+            return self.current_device()
         self._check_range(index)
         return index
 
@@ -355,33 +417,6 @@ class Devices(Base):
                 f"{self.name}: device index {index} is out of range, "
                 f"{count or 'no'} device{'' if count == 1 else 's'} visible"
             )
-
-
-def _device_number(torch: Any, name: str, device_type: str, device: Any) -> int | None:
-    """The index that `device` names on the accelerator `name`; `None` where it names a type alone (`"npu"`).
-
-    The range is not asked. Raises `InvalidDeviceError` for another accelerator's device and for a string that
-    names none, and `InvalidArgumentError` for what is neither an index, a string nor a `torch.device`.
-    """
-    expected = f"expected an index, a string such as '{device_type}:0' or a torch.device of that type"
-    if isinstance(device, str):
-        if device.isdecimal():  # so a launched rank's device is named: os.environ["LOCAL_RANK"]
-            return int(device)
-        try:
-            device = torch.device(device)
-        except RuntimeError:
-            raise InvalidDeviceError(f"{name}: {device!r} is not a device: {expected}") from None
-    if isinstance(device, torch.device):
-        if device.type != device_type:
-            raise InvalidDeviceError(f"{name}: {device} is not a device of type {device_type!r}: {expected}")
-        index: int | None = device.index
-        return index
-    try:
-        return operator.index(device)
-    except TypeError:
-        raise InvalidArgumentError(
-            f"{name}: {device!r} ({type(device).__name__}) is not a device: {expected}"
-        ) from None
 
 
 def _held_types(torch: Any, device: Any) -> set[Any]:

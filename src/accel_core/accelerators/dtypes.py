@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from accel_core.accelerators.devices import Base
 
@@ -15,6 +15,66 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from accel_core.accelerators.records import GradScalerOptions
+
+
+class TensorType:
+    """Stand-in for `torch.<device>.FloatTensor`: called with data or sizes, and a class for `isinstance`.
+
+    `FloatTensor([1, 2])` holds these values, `FloatTensor()` nothing, and `FloatTensor(2, 3)` or a
+    `torch.Size` makes an uninitialised tensor, as torch's types do. A single whole number is a `TypeError`:
+    torch's type takes it for a size, and `torch.tensor`, which stands in the place of most vendors'
+    types, for a value. Keywords are those of `torch.tensor`. The tensor is on the device that is current when
+    this is called.
+
+    The call raises `UnsupportedError` on a device without the type; then nothing is an instance either.
+    """
+
+    __slots__ = ("_accelerator", "_name", "dtype")
+
+    def __init__(self, accelerator: Dtypes, name: str, dtype: torch.dtype) -> None:
+        self._accelerator = accelerator
+        self._name = name
+        #: The data type of the tensors.
+        self.dtype = dtype
+
+    def __call__(self, *data: Any, **options: Any) -> Any:
+        """Make a tensor."""
+        torch, device_type = self._accelerator._torch, self._accelerator.device_type
+        if self.dtype is torch.float64 and not self._accelerator.is_fp64_supported():
+            raise self._accelerator._unsupported(self._name, "the device has no float64")
+        options = {"dtype": self.dtype, "device": device_type, **options}
+        if not data and "data" not in options:
+            return torch.empty(0, **options)
+        if len(data) > 1 or (data and isinstance(data[0], torch.Size)):
+            return torch.empty(*data, **options)
+        if data and isinstance(data[0], int) and not isinstance(data[0], bool):
+            number = data[0]
+            raise TypeError(
+                f"{self!r}({number}) could mean one value or {number} elements: write "
+                f"{self._name}([{number}]) for the value, "
+                f"torch.empty({number}, dtype={self.dtype}, device={device_type!r}) for the elements"
+            )
+        return torch.tensor(*data, **options)
+
+    def __instancecheck__(self, tensor: object) -> bool:
+        return (
+            isinstance(tensor, self._accelerator._torch.Tensor)
+            and tensor.dtype == self.dtype
+            and self._accelerator.on_accelerator(tensor)
+        )
+
+    def __repr__(self) -> str:
+        return f"{self._accelerator.device_type}.{self._name}"
+
+
+def _tensor_type(name: str, dtype: str) -> Any:
+    def made(self: Dtypes) -> TensorType:
+        return TensorType(self, name, getattr(self._torch, dtype))
+
+    made.__doc__ = (
+        f"Makes {dtype} tensors on the current device, as torch's old type does: of data or of a size."
+    )
+    return property(made)
 
 
 class Dtypes(Base):
@@ -49,12 +109,9 @@ class Dtypes(Base):
 
     def supported_dtypes(self) -> list[torch.dtype]:
         """Floating point types to train in, `torch.float32` first."""
-        dtypes = [self._torch.float32]
-        if self.is_fp16_supported():
-            dtypes.append(self._torch.float16)
-        if self.is_bf16_supported():
-            dtypes.append(self._torch.bfloat16)
-        return dtypes
+        half = [self._torch.float16] if self.is_fp16_supported() else []
+        brain = [self._torch.bfloat16] if self.is_bf16_supported() else []
+        return [self._torch.float32, *half, *brain]
 
     def training_dtype(self) -> torch.dtype:
         """The data type to train in: for `autocast`, and for the `grad_scaler` that goes with it.
@@ -63,12 +120,10 @@ class Dtypes(Base):
         model can be trained in it and torch can scale its losses there, which is tried once; else
         `torch.float32`. An emulated bfloat16 is not chosen: it saves memory and costs time.
         """
-        best: torch.dtype = self._torch.float32
         if self.is_bf16_native():
-            best = self._torch.bfloat16
-        elif self.is_fp16_supported() and self._scales_losses:
-            best = self._torch.float16
-        return best
+            return self._torch.bfloat16
+        halves = self.is_fp16_supported() and self._scales_losses
+        return self._torch.float16 if halves else self._torch.float32
 
     @cached_property
     def _scales_losses(self) -> bool:
@@ -84,122 +139,23 @@ class Dtypes(Base):
         """
         dtype = self.training_dtype() if dtype is None else dtype
         enabled = options.pop("enabled", True) and dtype is self._torch.float16
-        scaler: torch.amp.GradScaler = self._torch.amp.GradScaler(
-            self._device_type, enabled=enabled, **options
-        )
-        return scaler
+        return self._torch.amp.GradScaler(self._device_type, enabled=enabled, **options)
 
     def autocast(self, dtype: torch.dtype | None = None, enabled: bool = True) -> AbstractContextManager[Any]:
         """`torch.autocast` for this device type; without `dtype`, torch's default for it."""
-        context: AbstractContextManager[Any] = self._torch.autocast(
-            self._device_type, dtype=dtype, enabled=enabled
-        )
-        return context
+        return self._torch.autocast(self._device_type, dtype=dtype, enabled=enabled)
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor is on a device of this accelerator's type."""
         return tensor.device.type == self._device_type
 
-    def _tensor_type(
-        self, name: str, dtype: torch.dtype, refuse: Callable[[], Any] | None = None
-    ) -> Callable[..., torch.Tensor]:
-        return TensorType(self._torch, name, dtype, self._device_type, refuse)
-
-    @property
-    def BFloat16Tensor(self) -> Callable[..., torch.Tensor]:
-        """Makes bfloat16 tensors on the current device, as torch's old type does: from data, or of a size."""
-        return self._tensor_type("BFloat16Tensor", self._torch.bfloat16)
-
-    @property
-    def ByteTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes uint8 tensors on the current device, as `BFloat16Tensor` does."""
-        return self._tensor_type("ByteTensor", self._torch.uint8)
-
-    @property
-    def DoubleTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes float64 tensors on the current device, as `BFloat16Tensor` does.
-
-        The call raises `UnsupportedError` on a device without float64.
-        """
-        refuse = None if self.is_fp64_supported() else self._no_float64
-        return self._tensor_type("DoubleTensor", self._torch.float64, refuse)
-
-    @property
-    def FloatTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes float32 tensors on the current device, as `BFloat16Tensor` does."""
-        return self._tensor_type("FloatTensor", self._torch.float32)
-
-    @property
-    def HalfTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes float16 tensors on the current device, as `BFloat16Tensor` does."""
-        return self._tensor_type("HalfTensor", self._torch.float16)
-
-    @property
-    def IntTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes int32 tensors on the current device, as `BFloat16Tensor` does."""
-        return self._tensor_type("IntTensor", self._torch.int32)
-
-    @property
-    def LongTensor(self) -> Callable[..., torch.Tensor]:
-        """Makes int64 tensors on the current device, as `BFloat16Tensor` does."""
-        return self._tensor_type("LongTensor", self._torch.int64)
-
-    def _no_float64(self) -> NoReturn:
-        raise self._unsupported("DoubleTensor", "the device has no float64")
-
-
-class TensorType:
-    """Stand-in for `torch.<device>.FloatTensor`: called with data or sizes, and a class for `isinstance`.
-
-    `FloatTensor([1, 2])` holds these values, `FloatTensor()` nothing, and `FloatTensor(2, 3)` or a
-    `torch.Size` makes an uninitialised tensor, as torch's types do. A single whole number is a `TypeError`:
-    torch's type takes it for a size, and `torch.tensor`, which stands in the place of most vendors'
-    types, for a value. Keywords are those of `torch.tensor`. The tensor is on the device that is current when
-    this is called.
-
-    `refuse` raises where the device cannot hold the type; then nothing is an instance either.
-    """
-
-    __slots__ = ("_device_type", "_name", "_refuse", "_torch", "dtype")
-
-    def __init__(
-        self, torch: Any, name: str, dtype: Any, device_type: str, refuse: Callable[[], Any] | None = None
-    ) -> None:
-        self._torch = torch
-        self._name = name
-        self._device_type = device_type
-        self._refuse = refuse
-        #: The data type of the tensors.
-        self.dtype = dtype
-
-    def __call__(self, *data: Any, **options: Any) -> Any:
-        """Make a tensor."""
-        if self._refuse is not None:
-            self._refuse()
-        torch = self._torch
-        options = {"dtype": self.dtype, "device": self._device_type, **options}
-        if not data and "data" not in options:
-            return torch.empty(0, **options)
-        if len(data) > 1 or (data and isinstance(data[0], torch.Size)):
-            return torch.empty(*data, **options)
-        if data and isinstance(data[0], int) and not isinstance(data[0], bool):
-            number, place = data[0], f"device={self._device_type!r}"
-            raise TypeError(
-                f"{self!r}({number}) could mean one value or {number} elements: write "
-                f"{self._name}([{number}]) for the value, "
-                f"torch.empty({number}, dtype={self.dtype}, {place}) for the elements"
-            )
-        return torch.tensor(*data, **options)
-
-    def __instancecheck__(self, tensor: object) -> bool:
-        return (
-            isinstance(tensor, self._torch.Tensor)
-            and tensor.dtype == self.dtype
-            and tensor.device.type == self._device_type
-        )
-
-    def __repr__(self) -> str:
-        return f"{self._device_type}.{self._name}"
+    BFloat16Tensor: Callable[..., torch.Tensor] = _tensor_type("BFloat16Tensor", "bfloat16")
+    ByteTensor: Callable[..., torch.Tensor] = _tensor_type("ByteTensor", "uint8")
+    DoubleTensor: Callable[..., torch.Tensor] = _tensor_type("DoubleTensor", "float64")
+    FloatTensor: Callable[..., torch.Tensor] = _tensor_type("FloatTensor", "float32")
+    HalfTensor: Callable[..., torch.Tensor] = _tensor_type("HalfTensor", "float16")
+    IntTensor: Callable[..., torch.Tensor] = _tensor_type("IntTensor", "int32")
+    LongTensor: Callable[..., torch.Tensor] = _tensor_type("LongTensor", "int64")
 
 
 def computes_in(torch: Any, device_type: str, dtype: Any) -> bool | Exception:

@@ -21,8 +21,7 @@ class Random(Devices):
 
     def random(self) -> ModuleType:
         """The random module, `torch.random`."""
-        module: ModuleType = self._torch.random
-        return module
+        return self._torch.random
 
     def default_generator(self, device_index: Device) -> torch.Generator:
         """The generator that torch draws from on that device, also before the device is initialised.
@@ -82,18 +81,17 @@ class Random(Devices):
 
         `None` means all devices. Unlike `torch.random.fork_rng` it does not warn when there are many.
         """
-        torch = self._torch
         if devices is not None and (isinstance(devices, str) or not isinstance(devices, Iterable)):
             raise InvalidArgumentError(
                 f"{self.name}: fork_rng() was given {devices!r} ({type(devices).__name__}), expected several "
                 f"devices, or None for all: fork_rng([{devices!r}])"
             )
         indices = [*range(self.device_count())] if devices is None else [self._index(d) for d in devices]
-        host = torch.get_rng_state()
+        host = self._torch.get_rng_state()
         states = [self.get_rng_state(index) for index in indices]
         try:
             yield
         finally:
-            torch.set_rng_state(host)
+            self._torch.set_rng_state(host)
             for index, state in zip(indices, states, strict=True):
                 self.set_rng_state(state, index)

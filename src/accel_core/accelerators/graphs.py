@@ -7,14 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from accel_core.accelerators.devices import Base
+from accel_core.accelerators.devices import Base, TorchDevice
 from accel_core.accelerators.streams import Streams
 
 if TYPE_CHECKING:
     import torch
 
     from accel_core.accelerators.records import Graph
-    from accel_core.backend import Backend
 
 
 class Graphs(Base):
@@ -64,13 +63,8 @@ class Graphs(Base):
         return False
 
 
-class TorchGraphs(Graphs, Streams):
+class TorchGraphs(Graphs, Streams, TorchDevice):
     """The vendor's graphs, else those of `torch.accelerator` where it serves this device."""
-
-    #: The vendor's module: `torch.npu`.
-    device_module: Any
-    #: `torch.accelerator` where it speaks of this device, else `None`.
-    _torch_accelerator: Any
 
     @cached_property
     def _graph_and_capture(self) -> tuple[Any, Any]:
@@ -78,11 +72,10 @@ class TorchGraphs(Graphs, Streams):
 
         Every vendor names the class after itself: CUDAGraph, NPUGraph, MLUGraph, XPUGraph, HPUGraph.
         """
-        capture = getattr(self.device_module, "graph", None)
-        if capture is not None:
+        if (capture := self._lookup("graph")) is not None:
             usual = f"{self._device_type.upper()}Graph"
             for name in (usual, *(name for name in dir(self.device_module) if name.endswith("Graph"))):
-                kind = getattr(self.device_module, name, None)
+                kind = self._lookup(name)
                 if isinstance(kind, type) and hasattr(kind, "replay"):
                     return kind, capture
         graph = getattr(self._torch_accelerator, "Graph", None)
@@ -108,8 +101,7 @@ class TorchGraphs(Graphs, Streams):
         """A new graph of the vendor's class, or `None` where graphs are not supported."""
         if not self.supports_graphs():
             return super().create_graph()
-        graph: Graph = self._graph_and_capture[0]()
-        return graph
+        return self._graph_and_capture[0]()
 
     def capture_to_graph(
         self, graph: Graph | None, pool: Any = None, stream: torch.Stream | None = None
@@ -122,8 +114,7 @@ class TorchGraphs(Graphs, Streams):
             return nullcontext()
         # By name, and only what was given: vendors differ in the order and in what they take.
         given = {key: value for key, value in (("pool", pool), ("stream", stream)) if value is not None}
-        context: AbstractContextManager[Any] = self._graph_and_capture[1](graph, **given)
-        return context
+        return self._graph_and_capture[1](graph, **given)
 
     def is_current_stream_capturing(self) -> bool:
         """Whether the current stream is capturing into a graph; starts no device to find out.
@@ -149,9 +140,10 @@ class TorchGraphs(Graphs, Streams):
 class Compilation(Base):
     """Compilation and Triton."""
 
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        self._compile_backend = backend.compile_backend
+    @cached_property
+    def _compile_backend(self) -> str:
+        """The same as an attribute, which subclasses state."""
+        return self.backend.compile_backend or _compiler_for(self._device_type)
 
     def get_compile_backend(self) -> str:
         """The `backend` to give to `torch.compile`.
@@ -161,8 +153,6 @@ class Compilation(Base):
         generates code for this device, else `"aot_eager"`, which compiles forward and backward and runs
         torch's own kernels.
         """
-        if not self._compile_backend:
-            self._compile_backend = _compiler_for(self._device_type)
         return self._compile_backend
 
     def set_compile_backend(self, backend: str) -> None:

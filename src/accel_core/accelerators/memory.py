@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from accel_core.accelerators.devices import Base, Devices, has_parameter
+from accel_core.accelerators.devices import Base, Devices, TorchDevice, has_parameter
 from accel_core.errors import InvalidArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Memory(Devices):
             free = self.mem_get_info(index)
         except UnsupportedError:
             free = None
-        return summary(self.device_name(index), stats, free, abbreviated)
+        pools = ["all"] if abbreviated else ["all", "large_pool", "small_pool"]
+        return _Summary(_summary(self.device_name(index), stats, free, pools))
 
     def memory_stats(self, device_index: Device = None) -> Mapping[str, Any]:
         """Flat mapping with torch's keys, such as `allocated_bytes.all.current`.
@@ -157,10 +159,8 @@ class Pinning(Base):
         With `make_copy` it holds the tensor's values. Without, the tensor is only a template: the
         memory is uninitialised, and `match_shape=False` makes it one-dimensional.
         """
-        pins = self._pinned_otherwise()
-        if pins is not None:
-            locked: torch.Tensor = pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
-            return locked
+        if pins := self._pinned_otherwise():
+            return pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
         if make_copy:
             return self._torch_pin_memory(tensor)
         return self._torch_empty_pinned(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
@@ -175,10 +175,7 @@ class Pinning(Base):
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
         template = self._torch.empty(0, dtype=dtype, device="cpu")
         pins = self._pinned_otherwise()
-        if pins is not None:
-            locked: torch.Tensor = pins.pin_empty(template, shape)
-            return locked
-        return self._torch_empty_pinned(template, shape)
+        return pins.pin_empty(template, shape) if pins else self._torch_empty_pinned(template, shape)
 
     def pin_empty_like(
         self, tensor: torch.Tensor, device: torch.device | str = "cpu", dtype: torch.dtype | None = None
@@ -187,19 +184,16 @@ class Pinning(Base):
 
         Raises `ValueError` when `device` is not the CPU.
         """
-        return self.pin_empty(
-            tuple(tensor.shape), dtype=tensor.dtype if dtype is None else dtype, device=device
-        )
+        return self.pin_empty(tuple(tensor.shape), dtype=dtype or tensor.dtype, device=device)
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked."""
         pins = self._pinned_otherwise()
-        return (pins is not None and bool(pins.is_pinned(tensor))) or self._torch_is_pinned(tensor)
+        return bool(pins and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> None:
         """Give page-locked memory back; nothing for torch's, which goes with its last tensor."""
-        pins = self._pinned_otherwise()
-        if pins is not None:
+        if pins := self._pinned_otherwise():
             pins.unpin(tensor)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
@@ -222,72 +216,53 @@ class Pinning(Base):
             raise ValueError(f"page-locked memory is host memory: device must be 'cpu', not {device!r}")
 
 
-#: What is shown, by torch's key: first amounts of bytes, then counts.
-_BYTES = {
+#: Rows of the summary by torch's key: amounts of bytes, then counts.
+_ROWS = {
     "allocated_bytes": "allocated memory",
     "active_bytes": "active memory",
     "requested_bytes": "requested memory",
     "reserved_bytes": "reserved memory",
     "inactive_split_bytes": "held in pieces",
-}
-_COUNTS = {
     "allocation": "allocations",
     "active": "active allocations",
     "segment": "reserved segments",
     "inactive_split": "pieces held",
 }
-_EVENTS = {"num_alloc_retries": "retries after a full device", "num_ooms": "out of memory"}
-_POOLS = ("all", "large_pool", "small_pool")
 _COLUMNS = {"current": "now", "peak": "peak", "allocated": "ever taken", "freed": "ever freed"}
-_FIRST, _WIDTH = 28, 12
+_EVENTS = {"num_alloc_retries": "retries after a full device", "num_ooms": "out of memory"}
 
 
 class _Summary(str):
-    """A text that notebooks show with its line ends, in one width."""
+    """A text that notebooks show with its line ends."""
 
     __slots__ = ()
 
     def _repr_pretty_(self, printer: Any, _: bool) -> None:
         printer.text(str(self))
 
-    def _repr_html_(self) -> str:
-        from html import escape
 
-        return f"<pre>{escape(self, quote=False)}</pre>"
-
-
-def summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, abbreviated: bool) -> str:
+def _summary(device: str, stats: Mapping[str, Any], memory: tuple[int, int] | None, pools: list[str]) -> str:
     """The table of `stats`, which has torch's keys; `memory` is `(free, total)` bytes if known."""
-    pools = _POOLS[:1] if abbreviated else _POOLS
-    events = [f"{label}: {stats[key]}" for key, label in _EVENTS.items() if key in stats]
-    width = _FIRST + len(_COLUMNS) * (_WIDTH + 3)
-    rule = "-" * width
-    lines = [f"Memory of {device}".center(width).rstrip(), rule, _line("", _COLUMNS.values())]
-    tables = [[*_rows(stats, _BYTES, pools, _bytes)], [*_rows(stats, _COUNTS, pools, str)]]
-    if not any(tables):
-        tables = [["The device reports no memory statistics."]]
-    for rows in filter(None, tables):
-        lines += [rule, *rows]
-    if memory is not None:
-        events.insert(0, f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
-    if events:
-        lines += [rule, "; ".join(events)]
-    return _Summary("\n".join((*lines, rule)))
-
-
-def _rows(
-    stats: Mapping[str, Any], metrics: Mapping[str, str], pools: tuple[str, ...], shown: Any
-) -> Iterator[str]:
-    for key, label in metrics.items():
+    titles = _line("", _COLUMNS.values())
+    rule = "-" * len(titles)
+    lines = [f"Memory of {device}".center(len(rule)).rstrip(), rule, titles, rule]
+    for key, label in _ROWS.items():
+        shown = _bytes if key.endswith("_bytes") else str
         for pool in pools:
             values = [stats.get(f"{key}.{pool}.{column}") for column in _COLUMNS]
             if any(value is not None for value in values):
                 name = label if pool == "all" else f"  {pool.replace('_', ' ')}"
-                yield _line(name, ("-" if value is None else shown(value) for value in values))
+                lines.append(_line(name, ("-" if value is None else shown(value) for value in values)))
+    if lines[-1] is rule:
+        lines.append("The device reports no memory statistics.")
+    notes = [f"{label}: {stats[key]}" for key, label in _EVENTS.items() if key in stats]
+    if memory is not None:
+        notes.insert(0, f"free for new work: {_bytes(memory[0])} of {_bytes(memory[1])}")
+    return "\n".join([*lines, rule, *filter(None, ["; ".join(notes)])])
 
 
-def _line(first: str, cells: Any) -> str:
-    return first.ljust(_FIRST) + "".join(f" | {cell:>{_WIDTH}}" for cell in cells)
+def _line(first: str, cells: Iterable[object]) -> str:
+    return first.ljust(28) + "".join(f" | {cell:>12}" for cell in cells)
 
 
 def _bytes(amount: int) -> str:
@@ -314,17 +289,9 @@ def lacks_page_locks(error: RuntimeError) -> bool:
     return isinstance(error, NotImplementedError) or any(words in str(error) for words in _NO_LOCKS)
 
 
-class TorchMemory(Pinning, Memory):
+class TorchMemory(Pinning, Memory, TorchDevice):
     """Page-locked memory where torch has it for the device; statistics and totals from where they are."""
 
-    #: The vendor's module: `torch.npu`.
-    device_module: Any
-    #: `torch.accelerator` where it speaks of this device, else `None`.
-    _torch_accelerator: Any
-    #: What serves each row of the table in `_binding`.
-    _vendor: dict[str, Any]
-    #: What the vendor's function for a row says of an index, or `None`.
-    _part: Callable[..., Any]
     #: Whether torch gives page-locked memory for this device; `None` until it was tried, at the first use.
     _locks_pages: bool | None = None
 
@@ -337,31 +304,23 @@ class TorchMemory(Pinning, Memory):
     def _tries_to_lock(self) -> bool:
         """Without such memory a device refuses; for Metal torch gives what is on it (pytorch#181374)."""
         try:
-            tried: torch.Tensor = self._torch.empty(1, device="cpu", pin_memory=True)
+            return self._torch.empty(1, device="cpu", pin_memory=True).device.type == "cpu"
         except RuntimeError as error:
             return not lacks_page_locks(error)  # whoever asked is told of all else
-        return tried.device.type == "cpu"
 
-    def _where_pages_lock(self, function: Callable[[], None]) -> Callable[[], None]:
-        """`function` for a device with page-locked memory; before the device starts nothing is kept there."""
-
-        def member() -> None:
-            if self._locks_pages is None and not self.is_initialized():
-                return
+    def _where_pages_lock(self, function: Callable[[], None]) -> None:
+        """Call it for a device with page-locked memory; before the device starts nothing is kept there."""
+        if self._locks_pages is not None or self.is_initialized():
             self._page_locked(function, lambda: None)
-
-        return member
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A page-locked copy of a host tensor; an ordinary one where the device has no such memory."""
-        pin = super()._torch_pin_memory
-        copy: torch.Tensor = self._page_locked(lambda: pin(tensor), lambda: self._torch.clone(tensor))
-        return copy
+        return self._page_locked(tensor.pin_memory, tensor.clone)
 
     def _torch_empty_pinned(self, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         """Page-locked memory without values; ordinary memory where the device has no other."""
-        make = super()._torch_empty_pinned
-        return self._page_locked(lambda: make(tensor, shape), lambda: tensor.new_empty(shape))
+        ordinary = partial(tensor.new_empty, shape)
+        return self._page_locked(partial(ordinary, pin_memory=True), ordinary)
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's storage is page-locked; never where the device has no such memory."""
@@ -373,8 +332,9 @@ class TorchMemory(Pinning, Memory):
         Vendors give an empty mapping before their allocator has started: then it holds the present amounts.
         """
         index = self._index_or_none(device_index)
-        stats: Mapping[str, Any] | None = self._part("memory_stats", *(() if index is None else (index,)))
-        return stats or super().memory_stats(index)
+        given = () if index is None else (index,)
+        torchs = getattr(self._torch_accelerator, "memory_stats", None)
+        return self._part("memory_stats", *given, torchs=torchs) or super().memory_stats(index)
 
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of memory of the device, from its properties, else from what tells the free bytes too."""
@@ -383,7 +343,7 @@ class TorchMemory(Pinning, Memory):
         if total is not None:
             return int(total)
         # Not `self.mem_get_info`: its default asks for the total.
-        if (ask := getattr(self.device_module, "mem_get_info", None)) is not None:
+        if (ask := self._lookup("mem_get_info")) is not None:
             return int(ask(index)[1])
         if (ask := getattr(self._torch_accelerator, "get_memory_info", None)) is not None:
             with suppress(RuntimeError):
@@ -392,36 +352,27 @@ class TorchMemory(Pinning, Memory):
 
     def set_per_process_memory_fraction(self, fraction: float, device_index: Device = None) -> None:
         """Let this process allocate at most `fraction` (0 to 1) of the device's memory."""
-        limit = self._vendor["set_per_process_memory_fraction"]
+        limit = self._lookup("set_per_process_memory_fraction")
         if limit is None:
             super().set_per_process_memory_fraction(fraction, device_index)
-            return
-        share, index = self._share(fraction), self._index_or_none(device_index)
-        if index is None:
-            limit(share)
-        elif has_parameter(limit, "device"):
-            limit(share, index)
-        else:
-            with self.device_guard(index):
-                limit(share)
-
-    def _share(self, fraction: Any) -> float:
         if isinstance(fraction, (str, bytes, bool)) or not hasattr(fraction, "__float__"):
             raise InvalidArgumentError(
                 f"{self.name}: a memory fraction of {fraction!r} ({type(fraction).__name__}) was given, "
                 "expected a number from 0 to 1"
             )
-        return float(fraction)
+        index = self._index_or_none(device_index)
+        if index is not None and has_parameter(limit, "device"):
+            limit(float(fraction), index)
+        else:
+            with self.device_guard(index):
+                limit(float(fraction))
 
 
-class TorchRuntime(Devices):
+class TorchRuntime(Devices, TorchDevice):
     """Host memory is registered by `torch.<type>.<type>rt()`: `cudart().cudaHostRegister`, `supart()`.
 
     So torch names it for CUDA and ROCm, and vendors after it. Without such a function nothing is registered.
     """
-
-    #: The vendor's module: `torch.npu`.
-    device_module: Any
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Page-lock host memory; False without a device, or where the vendor's module has no way to.
@@ -429,24 +380,19 @@ class TorchRuntime(Devices):
         Raises what the vendor's `check_error` raises where the driver refuses: torch's `CudaError`, a
         `RuntimeError`.
         """
-        register = self._of_runtime("HostRegister")
-        if register is None:
-            return False
-        self._checked(register(address, num_bytes, 0))
-        return True
+        return self._call_runtime("HostRegister", address, num_bytes, 0)
 
     def unregister_host_memory(self, address: int) -> None:
         """Undo `register_host_memory`. Raises as that does, for memory that is not registered too."""
-        unregister = self._of_runtime("HostUnregister")
-        if unregister is not None:
-            self._checked(unregister(address))
+        self._call_runtime("HostUnregister", address)
 
-    def _of_runtime(self, name: str) -> Any:
-        """A function of the vendor's runtime; `None` without it or without a device to use it on."""
-        runtime = getattr(self.device_module, f"{self._device_type}rt", None)
-        if runtime is None or not hasattr(self.device_module, "check_error") or not self.is_available():
-            return None
-        return getattr(runtime(), f"{self._device_type}{name}", None)
-
-    def _checked(self, status: Any) -> None:
-        self.device_module.check_error(int(status))
+    def _call_runtime(self, name: str, *given: int) -> bool:
+        """Call a function of the vendor's runtime; False without it or without a device to use it on."""
+        runtime, check = self._lookup(f"{self._device_type}rt"), self._lookup("check_error")
+        if runtime is None or check is None or not self.is_available():
+            return False
+        function = getattr(runtime(), f"{self._device_type}{name}", None)
+        if function is None:
+            return False
+        check(int(function(*given)))
+        return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -62,14 +63,8 @@ class Operators(Base):
 
     #: Gives who else has operators for a backend, in the order of asking; set where plugins are known.
     _op_providers: Callable[[Backend], Iterable[OpProvider]] | None = None
-
-    def __init__(self, backend: Backend) -> None:
-        super().__init__(backend)
-        # Asking everybody costs milliseconds, and a framework asks for a hundred names while it is imported:
-        # who there is, the table of what they have, and each answer, "nobody" too, are kept.
-        self._op_providers_known: tuple[OpProvider, ...] | None = None
-        self._op_table: dict[str, Operator] | None = None
-        self._op_builder_classes: dict[str, type[Any]] = {}
+    _known_providers: tuple[OpProvider, ...] | None = None
+    _known_operators: Mapping[str, Operator] | None = None
 
     def op_builder_dir(self) -> str:
         """Return the package that holds this backend's builders; a framework lists what is in it.
@@ -94,8 +89,7 @@ class Operators(Base):
         its provider, kind, verdict, reason and whether it is built. Builders are imported when that is
         read. Each call asks every provider anew, and `get_op_builder` goes by that from then on.
         """
-        self._op_providers_known = self._op_table = None
-        self._op_builder_classes.clear()
+        self._known_providers = self._known_operators = None
         return MappingProxyType(self._table())
 
     def get_op_builder(self, class_name: str) -> type[OpBuilderLike]:
@@ -108,8 +102,20 @@ class Operators(Base):
         something failed to import on the way.
         Raises `UnsupportedError` when the module that a plugin contributes fails to import.
         """
-        known = self._op_builder_classes.get(class_name)
-        return self._find_op_builder(class_name) if known is None else known
+        if class_name == NotImplementedBuilder.__name__:
+            return NotImplementedBuilder  # with which a framework compares
+        operator = self._table().get(class_name)
+        if operator is None:
+            return _not_implemented(class_name, f"{self.name}: {self._nobody_has(class_name)}")
+        used = operator.used
+        if operator.failed_to_import:  # perhaps in the middle of another import: the next time all are tried
+            self._known_operators = None
+        if used.builder_class is not None:
+            return used.builder_class
+        message = f"{self.name}: {class_name} comes from {used.provider}, but {used.reason}"
+        if used.origin.optional:
+            return _not_implemented(class_name, message)
+        raise UnsupportedError(message) from used.error
 
     def create_op_builder(self, class_name: str) -> OpBuilderLike:
         """An instance of `get_op_builder(class_name)`.
@@ -131,52 +137,29 @@ class Operators(Base):
         return BuildExtension
 
     def _providers(self) -> tuple[OpProvider, ...]:
-        """Providers of operators for this device, besides accel-core itself."""
-        if self._op_providers_known is not None:
-            return self._op_providers_known
-        if self._op_providers is None:
-            return ()
-        backend = self.backend
-        if backend.device_type != self._device_type:  # known only since torch was asked
-            backend = replace(backend, device_type=self._device_type)
-        self._op_providers_known = tuple(self._op_providers(backend))
-        return self._op_providers_known
+        """Providers of operators for this device, asked once: that takes milliseconds."""
+        if self._known_providers is None and self._op_providers is not None:
+            backend = self.backend
+            if backend.device_type != self._device_type:  # known only since torch was asked
+                backend = replace(backend, device_type=self._device_type)
+            self._known_providers = tuple(self._op_providers(backend))
+        return self._known_providers or ()
 
-    def _table(self) -> dict[str, Operator]:
-        if self._op_table is None:
-            from accel_core import ops  # here: most processes never ask for an operator
+    def _table(self) -> Mapping[str, Operator]:
+        """Every operator, by name. A framework asks for a hundred of them while it is imported."""
+        from accel_core import ops  # here: most processes never ask for an operator
 
-            table = ops.table(self._providers())
-            if self._op_providers is None:  # there was nobody to ask yet
-                return table
-            self._op_table = table
-        return self._op_table
+        table = self._known_operators or ops.table(self._providers())
+        if self._op_providers is not None:  # else there was nobody to ask yet
+            self._known_operators = table
+        return table
 
-    def _find_op_builder(self, name: str) -> type[Any]:
-        if name == NotImplementedBuilder.__name__:
-            return NotImplementedBuilder  # with which a framework compares
-        operator = self._table().get(name)
-        if operator is None:
-            notes = "".join(f"{p.advice}. " for p in self._providers() if p.advice)
-            there = any(provider.last for provider in self._providers())
-            notes += _LISTS if there else sourced(_BRINGS)
-            found = _not_implemented(name, f"{self.name}: no installed distribution provides {name}; {notes}")
-            if self._op_providers is not None:
-                self._op_builder_classes[name] = found
-            return found
-        used = operator.used
-        if operator.failed_to_import:
-            # Perhaps in the middle of another import: the next time all of them are tried again.
-            self._op_table = None
-        if used.builder_class is None:
-            message = f"{self.name}: {name} comes from {used.provider}, but {used.reason}"
-            if used.origin.optional:
-                return _not_implemented(name, message)
-            raise UnsupportedError(message) from used.error
-        if not operator.failed_to_import:
-            self._op_builder_classes[name] = used.builder_class
-        return used.builder_class
+    def _nobody_has(self, name: str) -> str:
+        notes = "".join(f"{provider.advice}. " for provider in self._providers() if provider.advice)
+        there = any(provider.last for provider in self._providers())
+        return f"no installed distribution provides {name}; {notes}{_LISTS if there else sourced(_BRINGS)}"
 
 
+@cache
 def _not_implemented(op: str, missing: str) -> type[NotImplementedBuilder]:
     return type("NotImplementedBuilder", (NotImplementedBuilder,), {"op": op, "_missing": missing})

@@ -112,8 +112,7 @@ class Streams(Devices):
 
         Where the vendor has none: a class that waits for the device and reads the host's clock.
         """
-        made: Any = type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()})
-        return cast("type[torch.Event]", made)
+        return cast("Any", type("Event", (HostEvent,), {"_wait": lambda _: self.synchronize()}))
 
     @cached_property
     def Stream(self) -> type[torch.Stream]:
@@ -121,18 +120,14 @@ class Streams(Devices):
 
         Where the device has no user streams: a class with the same methods, all of one queue.
         """
-        made: Any = type(
-            "Stream",
-            (HostStream,),
-            {
-                "_wait": lambda _: self.synchronize(),
-                "_event": self.Event,
-                # Every one is the current one, so that who asks whether his is finds that it is.
-                "__eq__": lambda this, other: type(this) is type(other),
-                "__hash__": lambda this: hash(type(this)),
-            },
-        )
-        return cast("type[torch.Stream]", made)
+        members = {
+            "_wait": lambda _: self.synchronize(),
+            "_event": self.Event,
+            # Every one is the current one, so that who asks whether his is finds that it is.
+            "__eq__": lambda this, other: type(this) is type(other),
+            "__hash__": lambda this: hash(type(this)),
+        }
+        return cast("Any", type("Stream", (HostStream,), members))
 
     @cached_property
     def _only_stream(self) -> torch.Stream:
@@ -140,8 +135,7 @@ class Streams(Devices):
 
     def stream(self, stream: torch.Stream | None) -> AbstractContextManager[Any]:
         """A context manager that makes `stream` the current one; `None` changes nothing."""
-        context: Any = stream if hasattr(stream, "__enter__") else nullcontext()
-        return cast("AbstractContextManager[Any]", context)
+        return cast("Any", stream) if hasattr(stream, "__enter__") else nullcontext()
 
     def set_stream(self, stream: torch.Stream) -> None:
         """Make `stream` the current one of its device for this thread, until another is set.
@@ -166,7 +160,7 @@ class Ranges(Base):
     #: Whether `range_push` and `range_pop` take an NVTX domain.
     supports_nvtx_domain: bool = False
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend | None = None) -> None:
         super().__init__(backend)
         self._ranges = threading.local()
 
@@ -190,8 +184,7 @@ class Ranges(Base):
             entered.__exit__(None, None, None)
 
     def _open_ranges(self) -> list[Any]:
-        ranges: list[Any] = self._ranges.__dict__.setdefault("stack", [])  # this thread's
-        return ranges
+        return self._ranges.__dict__.setdefault("stack", [])  # this thread's
 
     @contextmanager
     def range(self, msg: str) -> Iterator[None]:
@@ -223,11 +216,8 @@ def torch_stream_class(one_queue: type, torch: Any, device_type: str) -> type:
     try:
         now = torch.accelerator.current_stream()
         numbers = {name: getattr(now, name) for name in ("stream_id", "device_index", "device_type")}
-        made = type(
-            "Stream",
-            (one_queue, kind),
-            {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)},
-        )
+        members = {"__new__": lambda cls, *_, **__: kind.__new__(cls, **numbers)}
+        made = type("Stream", (one_queue, kind), members)
         stream = made()
     except (RuntimeError, TypeError, AttributeError):  # this torch knows no stream of the device
         return one_queue

@@ -107,7 +107,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[int,
         package = EntryPoint(*fields)
         stage(json.dumps([f"importing {package.module}", index, wrong]))
         try:
-            package.load()()  # type: ignore[operator]  # as torch calls it, whatever it is
+            package.load()()  # as torch calls it, whatever it is
         except CAUGHT as error:
             wrong[index] = Spoiler(fails_in_torch(package, cause_and_step(error)[0]), remedies(package))
         before, slot = slot, torch._C._get_privateuse1_backend_name()

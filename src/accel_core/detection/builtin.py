@@ -6,6 +6,7 @@ import os
 import sys
 
 from accel_core._support.guarded import begin
+from accel_core._support.packages import EntryPoint
 from accel_core._support.torch_import import (
     AUTOLOAD,
     IMPORTED,
@@ -16,9 +17,8 @@ from accel_core._support.torch_import import (
     torch_build,
 )
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection.plugins import EntryPoint, find_entry_points
 from accel_core.errors import BackendUnavailableError, DeclinedError, raise_if_users
-from accel_core.settings import read
+from accel_core.settings import entry_points
 
 CPU = Backend(
     name="cpu",
@@ -105,11 +105,7 @@ def announced() -> list[EntryPoint]:
     But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
     all the same, and we do not.
     """
-    others = [e for e in find_entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
-    if not others:
-        return []
-    settings = read()
-    return [e for e in others if not settings.bars(e.distribution)]
+    return [e for e in entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
@@ -152,7 +148,7 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
     for entry_point in unclaimed(others):
         begin(f"importing {entry_point.value} ({entry_point.distribution} {entry_point.version})")
         try:
-            entry_point.load()()  # type: ignore[operator]
+            entry_point.load()()
         except (Exception, SystemExit) as error:  # one vendor's failure leaves the next one its turn
             raise_if_users(error)
             reason = fails_in_torch(entry_point, cause_and_step(error)[0])

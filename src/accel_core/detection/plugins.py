@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from accel_core import __version__
-from accel_core._support import packages
 from accel_core._support.guarded import begin, preserved, stdout_to_stderr
+from accel_core._support.packages import EntryPoint
+from accel_core._support.packages import entry_points as find_entry_points
 from accel_core.backend import PROJECT, Backend, Provenance
 from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
@@ -26,28 +26,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-class EntryPoint(NamedTuple):
-    """One line of a distribution's `entry_points.txt`, and the distribution."""
-
-    name: str
-    value: str
-    distribution: str
-    version: str
-
-    @property
-    def module(self) -> str:
-        """The module that the value names; empty where it names none."""
-        return self.value.partition("[")[0].partition(":")[0].strip()
-
-    def load(self) -> object:
-        """Import what the value names: `"package.module"` or `"package.module:object"`."""
-        attributes = self.value.partition("[")[0].partition(":")[2].strip()  # extras are not ours to resolve
-        loaded: object = importlib.import_module(self.module)
-        for attribute in filter(None, attributes.split(".")):
-            loaded = getattr(loaded, attribute)
-        return loaded
-
-
 def name_of(entry_point: EntryPoint) -> str:
     """The name for a verdict: of an entry point without one its distribution's, as users can block that."""
     return clean(entry_point.name.lower()) or normalize_distribution(entry_point.distribution)
@@ -58,13 +36,6 @@ def provenance(entry_point: EntryPoint) -> Provenance:
     # Folder names and metadata may hold anything, and these go into every message.
     distribution, version = clean(entry_point.distribution), clean(entry_point.version)
     return Provenance(distribution, version, entry_point.name, entry_point.value)
-
-
-def find_entry_points(group: str) -> tuple[EntryPoint, ...]:
-    """The entry points of `group`, as `_support.packages.entry_points` finds them."""
-    return tuple(
-        EntryPoint(e.name, e.value, *packages.identity(e.dist)) for e in packages.entry_points(group)
-    )
 
 
 class Unimported:

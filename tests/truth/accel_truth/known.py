@@ -182,7 +182,9 @@ class Known:
     @cached_property
     def sessions(self) -> set[str]:
         noxfile = (self.root / "noxfile.py").read_text(encoding="utf-8")
-        return set(re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE))
+        rows = (self.root / "sessions.toml").read_text(encoding="utf-8")
+        functions = re.findall(r"^def (\w+)\(session", noxfile, re.MULTILINE)
+        return {*functions, *re.findall(r"^\[(\w+)\]$", rows, re.MULTILINE)}
 
     def file(self, pattern: str, beside: Path) -> bool:
         """Whether a path that is named is there: from the tree, from a package, beside the document."""

@@ -302,7 +302,7 @@ def plugins_table(monkeypatch):
         def __init__(self, table):
             self.load = lambda: table
 
-    return lambda table: monkeypatch.setattr(packages, "entry_points", lambda _: (EntryPoint(table),))
+    return lambda table: monkeypatch.setattr(recipes, "entry_points", lambda _: (EntryPoint(table),))
 
 
 def test_a_plugins_table_is_read_and_one_older_than_a_year_says_so(plugins_table, planned_for):

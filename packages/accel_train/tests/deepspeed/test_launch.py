@@ -11,7 +11,13 @@ from accel_tests.ports import free_port
 
 ACCEL = ["-m", "accel_core", "deepspeed"]
 BY_DEVICE = pytest.mark.parametrize(
-    ("device", "backend"), [pytest.param("cpu", "gloo", marks=pytest.mark.nightly), ("acme", "accl")]
+    ("device", "backend"),
+    [
+        pytest.param(
+            "cpu", "gloo", marks=pytest.mark.nightly(reason="two ranks on the CPU; by day on a device")
+        ),
+        ("acme", "accl"),
+    ],
 )
 
 
@@ -72,7 +78,9 @@ def test_what_the_user_made_visible_stays_so(launch, variables, device, given, o
     assert answers[0]["arguments"] == arguments
 
 
-@pytest.mark.nightly  # by day `accel deepspeed` starts the same launcher, and a child gets the variable
+@pytest.mark.nightly(
+    reason="by day `accel deepspeed` starts the same launcher, and a child gets the variable"
+)
 @pytest.mark.parametrize("device", ["acme"])
 def test_deepspeeds_own_command_is_activated_by_the_variable(launch, variables, device):
     environ = {**variables, "ACCEL_INTEGRATIONS": "deepspeed"}

@@ -7,7 +7,7 @@ from accel_tests.forks import forked
 from looks import activated
 
 
-@pytest.mark.nightly  # it compiles for most of a minute
+@pytest.mark.nightly(reason="it compiles for most of a minute")
 @pytest.mark.parametrize("device", ["cpu", "acme"])
 @forked(DS_PIN_MEMORY_BACKEND="native")
 def test_memory_is_locked_by_deepspeed_and_registered_with_the_accelerator(device):

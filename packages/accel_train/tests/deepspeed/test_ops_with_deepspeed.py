@@ -248,7 +248,13 @@ def test_without_its_compiler_a_device_has_the_portable_operators(name, more, op
     assert found.used.provider == "accel-train portable"
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("acme", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param("acme", marks=pytest.mark.nightly(reason="the same on a device; by day on the CPU")),
+    ],
+)
 def test_accel_ops_tells_all_of_it_without_noise(child, request, device):
     variables = request.getfixturevalue(f"on_{device}")
     done = child(["-m", "accel_core", "ops", "--json"], variables).succeeded()

@@ -38,7 +38,7 @@ def test_its_plugin_manager_loads_ours(beside):
     }
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="imports axolotl twice, for what every adapter does without our accelerator")
 @pytest.mark.parametrize("named", ["cpu", "nothing"])
 def test_without_our_accelerator_axolotl_goes_on(named, beside):
     answer = beside("axolotl", MANAGER, environ={**ON_THE_CPU, "DS_ACCELERATOR": named}).answer
@@ -75,7 +75,7 @@ def trained(beside, tmp_path_factory):
     return train
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="fine-tunes with axolotl on a simulated device: minutes")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_fine_tuning_equals_the_cpus(ranks, trained):
     plain = {"bf16": False, "fp16": False}

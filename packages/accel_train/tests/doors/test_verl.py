@@ -121,7 +121,7 @@ def trained(beside, tmp_path_factory):
     return train
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="fine-tunes with verl on a simulated device, eight trainings: minutes")
 @pytest.mark.parametrize(("strategy", "ranks"), [("fsdp2", 1), ("fsdp", 1), ("fsdp2", 2), ("fsdp", 2)])
 def test_fine_tuning_equals_the_cpus(strategy, ranks, trained):
     on_cpu, on_acme = trained("fsdp2", cpu=True), trained(strategy, processes=ranks)

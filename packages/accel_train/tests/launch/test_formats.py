@@ -73,7 +73,7 @@ def has_slurm():
     return done.returncode == 0
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="waits for a job of Slurm's, which few machines have")
 @pytest.mark.skipif(not has_slurm(), reason="no Slurm answers here")
 def test_a_job_of_slurms_gets_the_values(tmp_path):
     """As a line of a batch script, and as the option of `srun`."""

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from accel_core._support import packages
+from accel_core._support.packages import EntryPoint
 from accel_core.errors import CAUGHT, root_cause
+from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
     from accel_core.detection.records import Verdict
@@ -53,7 +54,7 @@ class Announced(NamedTuple):
 def announced() -> dict[str, Announced]:
     """Every command by name, sorted; of two others of one name the first that is found."""
     found = {name: Announced(summary, __name__) for name, summary in SUMMARIES.items()}
-    for entry_point in packages.entry_points(GROUP):
+    for entry_point in entry_points(GROUP):
         if entry_point.name not in found:
             found[entry_point.name] = _read(entry_point.name, entry_point)
     return dict(sorted(found.items()))
@@ -66,12 +67,12 @@ def remarks(verdicts: Iterable[Verdict]) -> list[str]:
     return [line for function in told if function is not None for line in function(verdicts)]
 
 
-def _read(name: str, entry_point: Any) -> Announced:
+def _read(name: str, entry_point: EntryPoint) -> Announced:
     try:
         package = entry_point.load()
         if name not in package.SUMMARIES:
             raise LookupError(f"{package.__name__}.SUMMARIES has no line for {name!r}")
         return Announced(str(package.SUMMARIES[name]), package.__name__)
     except CAUGHT as error:
-        who = " ".join(filter(None, packages.identity(entry_point.dist)))
+        who = f"{entry_point.distribution} {entry_point.version}"
         return Announced(f"{who} cannot be used: {root_cause(error)}", "")

@@ -9,7 +9,7 @@ import sys
 import click
 
 from accel_core.errors import AccelError, BackendNotFoundError
-from accel_core.toolkit import packages
+from accel_core.toolkit import entry_points
 from accel_testing.commands.simulate import become, runnable
 
 __all__ = ["command"]
@@ -33,7 +33,7 @@ def command(ctx: click.Context, name: str, words: tuple[str, ...]) -> None:
     if not wanted:
         raise click.UsageError(f"Missing a command, such as: accel try {name} -- python train.py", ctx)
     try:
-        found = {entry_point.name: entry_point for entry_point in packages.entry_points(GROUP)}
+        found = {entry_point.name: entry_point for entry_point in reversed(entry_points(GROUP))}
         if name not in found:
             there = ", ".join(sorted(found)) or "none"
             raise BackendNotFoundError(

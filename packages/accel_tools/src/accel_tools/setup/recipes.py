@@ -20,7 +20,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from accel_core.errors import CAUGHT, root_cause
-from accel_core.toolkit import devices, packages
+from accel_core.toolkit import devices, entry_points
 from accel_tools.setup.machines import Machine
 
 __all__ = [
@@ -88,7 +88,7 @@ def recipes() -> tuple[dict[str, Recipe], tuple[str, ...]]:
     """The tables by backend, installed plugins' before our copies, and a sentence on each malformed one."""
     found = {name: parsed(name, table) for name, table in _ours().items()}
     problems = []
-    for entry_point in packages.entry_points(GROUP):
+    for entry_point in reversed(entry_points(GROUP)):  # ours count, of two with one name
         try:
             found[entry_point.name] = parsed(entry_point.name, entry_point.load())
         except CAUGHT as error:

@@ -8,7 +8,7 @@ import sys
 import click
 
 from accel_core.errors import AccelError, IntegrationMissingError, SettingError
-from accel_core.toolkit import packages, vendors
+from accel_core.toolkit import entry_points, vendors
 from accel_train.commands import launcher
 from accel_train.launch import command_line, launch, plan
 from accel_train.launch.plan import Machine, RankPlan
@@ -59,7 +59,7 @@ def _launch(parsed: argparse.Namespace, machine: Machine, plans: list[RankPlan])
 
     before = ""
     if parsed.doctor:
-        announced = packages.entry_points(_BEFORE)
+        announced = entry_points(_BEFORE)
         if not announced:
             raise IntegrationMissingError(
                 "accel run --doctor comes with accel-tools: " + vendors.sourced("pip install accel-tools")

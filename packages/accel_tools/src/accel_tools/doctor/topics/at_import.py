@@ -17,6 +17,7 @@ from accel_core.toolkit import (
     Spoiler,
     autoload_is_on,
     clean,
+    entry_points,
     host,
     plugins,
     spoilers,
@@ -83,13 +84,13 @@ def _examine(visit: Visit) -> Iterator[Finding]:
     }
     acts: list[_Act] = []
     for group in _GROUPS:
-        entry_points = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
-        if not entry_points:
+        announced = sorted(found[group.name], key=lambda e: (e.distribution, e.name))
+        if not announced:
             continue
         read = is_installed(group.reader)
-        yield _acting(group, entry_points, read=read)
+        yield _acting(group, announced, read=read)
         if read and group.name not in _TRIED:
-            acts += [_act(group, e) for e in entry_points if not visit.settings.bars(e.distribution)]
+            acts += [_act(group, e) for e in announced if e in entry_points(group.name)]
     files = start_files()
     if files:
         yield _starting(files)
