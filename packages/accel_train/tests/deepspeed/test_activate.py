@@ -16,7 +16,8 @@ from looks import activated, shared
 from accel_core import AccelError, BackendNotFoundError, LaunchError
 
 #: On a device by day, on the processor by night, where DeepSpeed has an accelerator of its own.
-ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.nightly), "acme"])
+BY_NIGHT = pytest.mark.nightly(reason="the same on the CPU; by day on a device")
+ON = pytest.mark.parametrize("device", [pytest.param("cpu", marks=BY_NIGHT), "acme"])
 
 
 def test_importing_the_integration_imports_neither_torch_nor_deepspeed(child, on_cpu):

@@ -45,7 +45,9 @@ accel_core.get_accelerator()
 import worker
 print("ANSWER", '"%s"' % worker.look())
 """
-by_night = pytest.mark.nightly  # the same hook in the same entry point, by another way to start a process
+by_night = pytest.mark.nightly(
+    reason="the same hook in the same entry point, by another way to start a process"
+)
 
 
 @pytest.fixture

@@ -78,8 +78,14 @@ def test_a_plugin_around_a_class_of_deepspeeds_interface():
 
 
 @pytest.mark.parametrize(
-    "made", [False, pytest.param(True, marks=pytest.mark.nightly)]
-)  # one line of ours apart
+    "made",
+    [
+        False,
+        pytest.param(
+            True, marks=pytest.mark.nightly(reason="an instance in place of the class, which by day covers")
+        ),
+    ],
+)
 @forked("cpu", ACCEL_COMPILE="1")
 def test_one_of_deepspeeds_own_is_set_as_it_is(made):
     import deepspeed

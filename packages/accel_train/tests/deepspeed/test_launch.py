@@ -9,6 +9,7 @@ import pytest
 from accel_tests import layouts
 from accel_tests.ports import free_port
 
+BY_NIGHT = pytest.mark.nightly(reason="the launcher's own options, and lists that it passes on as they are")
 ACCEL = ["-m", "accel_core", "deepspeed"]
 BY_DEVICE = pytest.mark.parametrize(
     ("device", "backend"),
@@ -59,12 +60,9 @@ def test_two_ranks_on_this_host(launch, variables, device, backend):
 @pytest.mark.parametrize(
     ("given", "options", "seen"),
     [
-        # By night: the launcher's own options, and lists that DeepSpeed passes on as they are.
-        pytest.param(
-            None, ["--include", "localhost:1", "--no_local_rank", "--module"], "1", marks=pytest.mark.nightly
-        ),
-        pytest.param("0,1", [], "0,1", marks=pytest.mark.nightly),
-        pytest.param("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb", marks=pytest.mark.nightly),
+        pytest.param(None, ["--include", "localhost:1", "--no_local_rank", "--module"], "1", marks=BY_NIGHT),
+        pytest.param("0,1", [], "0,1", marks=BY_NIGHT),
+        pytest.param("GPU-aaaa,GPU-bbbb", [], "GPU-aaaa,GPU-bbbb", marks=BY_NIGHT),
         ("GPU-aaaa,GPU-bbbb", ["--include", "localhost:1"], "GPU-bbbb"),
     ],
 )

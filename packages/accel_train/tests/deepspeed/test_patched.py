@@ -130,7 +130,7 @@ def test_a_deepspeed_that_asks_accel_core(copies):
     assert patched.look() == ["cpu", "ours"]
 
 
-@pytest.mark.nightly  # by day `test_launch.py` starts ranks, and the two above choose
+@pytest.mark.nightly(reason="by day `test_launch.py` starts ranks, and the two above choose")
 @pytest.mark.parametrize("patch", PATCHES)
 def test_its_own_launcher_and_report(child, on_acme, deepspeed_copy, tmp_path, rank_program, patch):
     variables = with_copy(on_acme, deepspeed_copy(patch))

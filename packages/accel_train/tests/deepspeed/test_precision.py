@@ -51,7 +51,7 @@ def trained(config, dtype):
     return losses, engine
 
 
-@pytest.mark.nightly  # the processor's instructions, whoever is asked, decide the same lines of ours
+@pytest.mark.nightly(reason="the processor's instructions, whoever is asked, decide the same lines of ours")
 @forked("cpu", ONEDNN_MAX_CPU_ISA="AVX2")
 def test_bfloat16_trains_on_a_processor_without_its_instructions(tmp_path):
     """Ours without the launcher's variables, for which DeepSpeed asks MPI and wants mpi4py."""

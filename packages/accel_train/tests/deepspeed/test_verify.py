@@ -48,7 +48,7 @@ def verified(environ):
     return document, {name: row["message"] for name, row in rows.items() if row["outcome"] != "passed"}
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="all of level 4; by day a broken device passes the checks that it does not break")
 def test_everything_is_kept_on_a_device_that_works(on_acme):
     document, wrong = verified(on_acme)
     assert wrong == {}

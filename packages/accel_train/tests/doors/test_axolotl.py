@@ -88,7 +88,7 @@ def test_fine_tuning_equals_the_cpus(ranks, trained):
     assert losses[-1] < losses[0] - 1
 
 
-@pytest.mark.nightly
+@pytest.mark.nightly(reason="fine-tunes with axolotl on a simulated device: minutes")
 def test_automatic_bfloat16_is_the_devices(trained):
     (answer,) = trained()
     assert answer["dtype"] == "torch.bfloat16"

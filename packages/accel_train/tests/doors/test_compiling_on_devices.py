@@ -19,6 +19,7 @@ from accel_train import default_compiler
 from accel_train.device_interface import register
 
 pytestmark = pytest.mark.slow
+BY_NIGHT = pytest.mark.nightly(reason="inductor compiles C++ for each graph, in each process")
 
 
 @pytest.fixture(scope="session")
@@ -48,8 +49,7 @@ def trained(device, backend=None, **options):
     ("device", "compiler", "interface"),
     [
         ("plain", "aot_eager", "accel_train.device_interface"),
-        # By night: inductor's C++, a minute.
-        pytest.param("acme", "inductor", "accel_simulated.inductor", marks=pytest.mark.nightly),
+        pytest.param("acme", "inductor", "accel_simulated.inductor", marks=BY_NIGHT),
     ],
 )
 @forked()
@@ -84,7 +84,7 @@ def test_inductor_where_it_has_no_code_is_one_sentence_before_compiling():
     assert torch.compiler.get_default_backend() == "inductor"
 
 
-@pytest.mark.nightly  # inductor's C++, a minute
+@BY_NIGHT
 @forked("acme")
 def test_the_generic_interface_serves_inductor_and_streams():
     """In the place of the device's own."""
@@ -135,7 +135,7 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.nightly  # inductor's C++, in each rank
+@BY_NIGHT
 def test_two_ranks_equal_the_cpus(on_acme):
     of_acme = run_on("acme", RANK, processes=2, timeout=300).answers
     assert (

@@ -71,7 +71,7 @@ def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
     assert said == [[rank, f"acme:{rank}", "accl", "acme", 2, [3.0, 3.0], None] for rank in range(2)]
 
 
-@pytest.mark.nightly  # by day acme passes the same lines, and `test_launch.py` plans mlu's variables
+@pytest.mark.nightly(reason="by day acme passes the same lines, and `test_launch.py` plans mlu's variables")
 @pytest.mark.parametrize("alone", [False, True])
 def test_mlu_with_all_devices_and_with_one_a_rank(tmp_path, alone):
     pytest.importorskip("accel_mlu", reason="the plugin is not installed")

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 
 def by_night(*values):
-    return [pytest.param(value, marks=pytest.mark.nightly) for value in values]
+    return [
+        pytest.param(value, marks=pytest.mark.nightly(reason="threads, counts and types are 42 cells"))
+        for value in values
+    ]
 
 
 RECORDED = Path(__file__).parent / "data" / "deepspeed_cpu_adam.json"

@@ -71,7 +71,7 @@ def test_two_ranks_equal_two_on_the_cpu(job, in_ranks):
     assert len(parameters) == 1
 
 
-@pytest.mark.nightly  # the ranks' start and the trainer's loop are those of the row by day
+@pytest.mark.nightly(reason="the ranks' start and the trainer's loop are those of the row by day")
 @pytest.mark.parametrize("job", BY_NIGHT)
 def test_two_ranks_of_the_others_equal_two_on_the_cpu(job, in_ranks_by_night):
     compare(job, in_ranks_by_night)

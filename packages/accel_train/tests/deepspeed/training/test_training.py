@@ -5,9 +5,6 @@ Two ranks, 12 steps, a small transformer, real text: every loss on every rank, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 pytest.importorskip("torch")
@@ -18,7 +15,6 @@ from ds_training.runs import BACKENDS, PATCHED, RANKS
 
 pytestmark = pytest.mark.slow
 
-Record = Callable[[str, str, str], None]
 #: By day one device; the CPU, and one with less than a GPU, by night.
 OURS = [
     name
@@ -51,9 +47,6 @@ NAMES = [
     for name, configuration in CONFIGURATIONS.items()
 ]
 SAVED = [name for name, configuration in CONFIGURATIONS.items() if configuration.saves]
-
-
-Reports = list[dict[str, Any]]
 
 
 def difference(expected, found):

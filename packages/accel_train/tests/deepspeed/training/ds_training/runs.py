@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from accel_tests.ports import free_port
 
@@ -29,8 +28,6 @@ BACKENDS = ("reference", "cpu", "acme", "plain")
 PATCHED = ("entry points", "native")
 #: Seconds that one configuration may take before the ranks say where they are and end.
 PATIENCE = 600
-
-Reports = list[dict[str, Any]]
 
 
 @dataclass
