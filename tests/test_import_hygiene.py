@@ -193,7 +193,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_completion_offers_the_public_names_and_nothing_else():
-    importlib.import_module("accel_core.detection.records")  # a submodule that was imported is an attribute
+    importlib.import_module("accel_core.detection")  # a submodule that was imported is an attribute
     assert "detection" in vars(accel_core)
     assert dir(accel_core) == sorted(accel_core.__all__)
     completer = rlcompleter.Completer({"accel_core": accel_core})

@@ -58,8 +58,8 @@ def section(text: str, header: str) -> str:
 def shipped(root: Path = ROOT) -> list[Shipped]:
     """Read every backend of this tree, in rank order."""
     from accel_core.backend import ENTRY_POINT_GROUP, Provenance
+    from accel_core.detection import Candidate
     from accel_core.detection.discovery import builtin_candidates, rank
-    from accel_core.detection.records import Candidate
 
     found = [Shipped(c.backend, "accel-core", ()) for c in builtin_candidates()]
     for project in sorted(root.glob("plugins/*/pyproject.toml")):

@@ -15,7 +15,7 @@ from generated import settled, wants_check
 
 from accel_core import Accelerator, Backend, TorchAccelerator
 from accel_core.accelerators.torch_device import ROWS, Needs
-from accel_core.detection.plugins import declarations
+from accel_core.detection.discovery import declarations
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))

@@ -29,7 +29,6 @@ _HOMES = {
     "accelerators.torch_device": ("TorchAccelerator",),
     "backend": ("Backend", "ProbeResult", "Provenance"),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
-    "detection.discovery": ("discover",),
     "errors": (
         "AccelError",
         "AcceleratorFallbackWarning",
@@ -62,7 +61,8 @@ _HOMES = {
     "ops": ("OpCandidate", "Operator", "OpProvider"),
     "_support.packages": ("is_installed", "package_folders"),
     "_support.torch_import": ("TorchBuild", "torch_build"),
-    "detection.records": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
+    "detection": ("Candidate", "Selection", "Status", "Unloaded", "Verdict"),
+    "detection.select": ("discover",),
     "machine.visible_devices": ("hidden_by",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -18,15 +18,13 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from accel_core._support import fork_safe_lock
-from accel_core._support.guarded import preserved
 from accel_core._support.torch_import import failed_before, import_torch
 from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection import creation
-from accel_core.detection.device import Group
-from accel_core.detection.discovery import discover
-from accel_core.detection.records import Candidate, Choice, How, Selection
-from accel_core.detection.select import select
+from accel_core.detection import Candidate, Choice, How, Selection
+from accel_core.detection.device import Group, create
+from accel_core.detection.guard import restoring
+from accel_core.detection.select import discover, select
 from accel_core.errors import (
     OURS,
     AcceleratorFallbackWarning,
@@ -261,8 +259,8 @@ def _build(choice: Choice) -> Accelerator:
     if known is not None:
         return known
     try:
-        with preserved(candidate.provenance) as kept:
-            built = creation.create(candidate, Group(choice.considered).beside(candidate))
+        with restoring(candidate.provenance) as kept:
+            built = create(candidate, Group(choice.considered).beside(candidate))
             kept.stays = True
     except AccelError as error:
         if not failed_before():

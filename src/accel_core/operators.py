@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from accel_core._support.guarded import preserved, stdout_to_stderr
 from accel_core._support.packages import EntryPoint
 from accel_core.backend import Backend, Provenance
-from accel_core.detection import plugins
-from accel_core.detection.discovery import discover
-from accel_core.detection.records import Candidate
+from accel_core.detection import Candidate, discovery
+from accel_core.detection.guard import quiet, restoring
+from accel_core.detection.select import discover
 from accel_core.errors import CAUGHT, raise_if_users, root_cause
 from accel_core.ops import OpProvider
 from accel_core.settings import entry_points
@@ -56,9 +55,9 @@ def _providers_without_backend(backend: Backend) -> Iterator[OpProvider]:
 def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]:
     provenance = Provenance(entry_point.distribution, entry_point.version)
     try:
-        with stdout_to_stderr(), preserved(provenance):
+        with quiet(), restoring(provenance):
             plugin = entry_point.load()
-        if not plugins.implements(plugin, _HOOK):
+        if not discovery.caller(plugin, _HOOK).get_hookimpls():
             raise AttributeError(
                 f"{entry_point.value} has no function {_HOOK}(backend) with @accel_core.hookimpl"
             )
@@ -71,8 +70,8 @@ def _load_and_ask(entry_point: EntryPoint, backend: Backend) -> list[OpProvider]
 def _ask(plugin: object, backend: Backend, provenance: Provenance, kind: str) -> list[OpProvider]:
     """Give one distribution's answer, named after it; its output goes to stderr."""
     try:
-        with stdout_to_stderr(), preserved(provenance):
-            answers = plugins.ask(plugin, _HOOK, backend=backend)
+        with quiet(), restoring(provenance):
+            answers = discovery.ask(plugin, _HOOK, backend=backend)
             several = (answer if isinstance(answer, list) else [answer] for answer in answers)
             return [_whole(answer, str(provenance), kind) for answer in chain.from_iterable(several)]
     except CAUGHT as error:

@@ -12,14 +12,12 @@ from __future__ import annotations
 #: The names, by the module that each comes from; tools/public_names.py writes `toolkit.pyi` from it.
 _HOMES = {
     # The question: candidates, what each comes to, what would be chosen.
-    "detection": ("builtin", "messages", "plugins"),
+    "detection": ("How", "autoload", "discovery", "guard", "messages"),
     "detection.autoload": ("Spoiler", "spoilers"),
-    "detection.creation": ("installed_imports",),
+    "detection.device": ("installed_imports",),
     "detection.discovery": ("declarers", "find as find_candidates", "installed_names"),
     "detection.isolated": ("IsolatedLoader", "decode_candidate", "encode_candidate"),
-    "detection.records": ("How",),
-    "detection.select": ("select",),
-    "detection.survey": ("Survey", "survey"),
+    "detection.select": ("Survey", "select", "survey"),
     "operators": ("providers",),
     "ops": ("is_host_code",),
     # The process's own choice, exchanged.
@@ -28,7 +26,7 @@ _HOMES = {
     "accelerators.memory": ("lacks_page_locks",),
     "accelerators.cpu": ("CPUAccelerator",),
     # A step in a child process, and code that is not ours.
-    "_support": ("LOGGER", "child", "fork_safe_lock", "guarded", "logged_by", "packages"),
+    "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
     "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
     # The machine.
     "machine": ("devices", "host", "vendors", "visible_devices"),

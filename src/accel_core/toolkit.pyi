@@ -3,7 +3,6 @@
 from accel_core._support import LOGGER as LOGGER
 from accel_core._support import child as child
 from accel_core._support import fork_safe_lock as fork_safe_lock
-from accel_core._support import guarded as guarded
 from accel_core._support import logged_by as logged_by
 from accel_core._support import packages as packages
 from accel_core._support.torch_import import AUTOLOAD as AUTOLOAD
@@ -28,22 +27,23 @@ from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
 from accel_core.current import named as named
 from accel_core.current import overriding as overriding
-from accel_core.detection import builtin as builtin
+from accel_core.detection import How as How
+from accel_core.detection import autoload as autoload
+from accel_core.detection import discovery as discovery
+from accel_core.detection import guard as guard
 from accel_core.detection import messages as messages
-from accel_core.detection import plugins as plugins
 from accel_core.detection.autoload import Spoiler as Spoiler
 from accel_core.detection.autoload import spoilers as spoilers
-from accel_core.detection.creation import installed_imports as installed_imports
+from accel_core.detection.device import installed_imports as installed_imports
 from accel_core.detection.discovery import declarers as declarers
 from accel_core.detection.discovery import find as find_candidates
 from accel_core.detection.discovery import installed_names as installed_names
 from accel_core.detection.isolated import IsolatedLoader as IsolatedLoader
 from accel_core.detection.isolated import decode_candidate as decode_candidate
 from accel_core.detection.isolated import encode_candidate as encode_candidate
-from accel_core.detection.records import How as How
+from accel_core.detection.select import Survey as Survey
 from accel_core.detection.select import select as select
-from accel_core.detection.survey import Survey as Survey
-from accel_core.detection.survey import survey as survey
+from accel_core.detection.select import survey as survey
 from accel_core.errors import clean as clean
 from accel_core.errors import printable as printable
 from accel_core.errors import shown as shown
@@ -89,13 +89,14 @@ __all__ = [
     "Survey",
     "Variable",
     "answering",
+    "autoload",
     "autoload_is_on",
-    "builtin",
     "child",
     "clean",
     "declarers",
     "decode_candidate",
     "devices",
+    "discovery",
     "encode_candidate",
     "entry_points",
     "exact",
@@ -103,7 +104,7 @@ __all__ = [
     "find_candidates",
     "flag",
     "fork_safe_lock",
-    "guarded",
+    "guard",
     "host",
     "import_torch",
     "installed_imports",
@@ -123,7 +124,6 @@ __all__ = [
     "page",
     "parse_pin",
     "placement",
-    "plugins",
     "printable",
     "providers",
     "read_settings",

@@ -17,7 +17,7 @@ import torch
 from accel_core import Backend
 from accel_core.accelerators.cpu import CPUAccelerator
 from accel_core.accelerators.torch_device import TorchAccelerator
-from accel_core.detection.builtin import CPU
+from accel_core.detection.discovery import CPU
 
 SIMULATED = "maia"
 

@@ -155,8 +155,8 @@ def test_bad_usage_ends_with_2(accel, arguments):
 
 def test_a_fault_of_ours_keeps_its_traceback(accel):
     done = accel.world.child(
-        "import sys, accel_core.detection.survey\n"
-        "accel_core.detection.survey.survey = lambda settings, **how: 1 / 0\n"
+        "import sys, accel_core.detection.select\n"
+        "accel_core.detection.select.survey = lambda settings, **how: 1 / 0\n"
         "from accel_core.cli import main\nsys.argv = ['accel', 'list']\nmain()"
     )
     assert done.returncode == 1

@@ -10,8 +10,7 @@ import pytest
 from accel_contracts.plugins import PLUGINS, declared
 
 from accel_core import Backend, Provenance, evidence
-from accel_core.detection import facts
-from accel_core.detection.records import Candidate, Outcome
+from accel_core.detection import Candidate, Outcome, probe
 
 EVERY = [backend for plugin in PLUGINS for backend in declared(plugin)]
 ON_THE_BUS = [b for b in EVERY if b.pci_ids]
@@ -25,8 +24,8 @@ def each(backends):
 @pytest.fixture(autouse=True)
 def _anything_is_installed(monkeypatch):
     """A machine with every vendor's package and build, and no variable: the hardware alone tells."""
-    monkeypatch.setattr(facts, "installed_imports", lambda backend: list(backend.vendor_imports))
-    monkeypatch.setattr(facts, "torch_build", lambda: None)
+    monkeypatch.setattr(probe, "installed_imports", lambda backend: list(backend.vendor_imports))
+    monkeypatch.setattr(probe, "torch_build", lambda: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     for backend in EVERY:
         for name in (*backend.visible_devices, *backend.visible_devices_filters):
@@ -36,7 +35,7 @@ def _anything_is_installed(monkeypatch):
 def examine(backend: Backend, root: Path) -> tuple[Outcome | None, Outcome | None]:
     named = replace(backend, provenance=Provenance("d", "1", "e", "m"), requires=(), follows_torch=())
     seen = evidence(named, str(root))
-    return facts.examine(Candidate(named, None), facts.Settings(), seen, root=str(root))
+    return probe.examine(probe.Case(Candidate(named, None), probe.Settings(), seen, root=str(root)))
 
 
 def reason(backend: Backend, root: Path) -> tuple[str, str]:

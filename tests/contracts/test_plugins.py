@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from accel_contracts.plugins import PLUGINS, ROOT, declared, import_plugin
 
-from accel_core.detection.plugins import ask
+from accel_core.detection.discovery import ask
 
 #: DeepSpeed's order of detection, and after it what DeepSpeed does not know.
 PRIORITIES = {

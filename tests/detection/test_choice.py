@@ -13,7 +13,7 @@ from accel_tests.asking import chosen, error, statuses
 from accel_tests.plugins import hook
 
 import accel_core
-from accel_core.detection.records import How, Status
+from accel_core.detection import How, Status
 from accel_core.errors import BackendConflictError
 from accel_core.machine import devices, vendors
 

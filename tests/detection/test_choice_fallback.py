@@ -10,7 +10,7 @@ from accel_tests.plugins import NO_DEVICE
 
 import accel_core
 from accel_core import current
-from accel_core.detection.records import How
+from accel_core.detection import How
 from accel_core.errors import AcceleratorFallbackWarning
 from accel_core.machine import devices
 

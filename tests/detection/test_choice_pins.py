@@ -9,8 +9,7 @@ from accel_tests.asking import chosen, counting, error, statuses
 from accel_tests.plugins import hook
 
 from accel_core import get_accelerator
-from accel_core.detection import messages
-from accel_core.detection.records import How
+from accel_core.detection import How, messages
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingWarning
 
 

@@ -8,8 +8,8 @@ from accel_tests.asking import only
 from accel_tests.plugins import arguments, declaring
 
 from accel_core import __version__
-from accel_core.detection.discovery import discover
-from accel_core.detection.records import Candidate, Unloaded
+from accel_core.detection import Candidate, Unloaded
+from accel_core.detection.select import discover
 from accel_core.errors import InvalidBackendError, root_cause
 
 RAISING = {
@@ -56,11 +56,11 @@ def test_a_plugin_of_an_accel_core_that_was_imported_anew_is_not_at_fault(world)
     world.backend("npu")
     code = """
 import sys
-from accel_core.detection.discovery import discover
+from accel_core.detection.select import discover
 discover()
 for name in [name for name in sys.modules if name.partition(".")[0] == "accel_core"]:
     del sys.modules[name]
-from accel_core.detection.discovery import discover
+from accel_core.detection.select import discover
 [outcome] = [c.outcome for c in discover() if c.name == "npu"]
 print(outcome.reason, outcome.hint, sep="\\n")
 """

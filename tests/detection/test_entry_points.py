@@ -14,7 +14,8 @@ from accel_tests.layouts import GROUP
 from accel_tests.scanning import ONE, Finder, oracle, ours, site
 
 from accel_core._support import packages
-from accel_core.detection.plugins import EntryPoint, find_entry_points
+from accel_core._support.packages import EntryPoint
+from accel_core._support.packages import entry_points as find_entry_points
 from accel_core.settings import entry_points
 
 NPU = ("npu", "accel_npu", "accel-npu", "1.0")

@@ -13,8 +13,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from accel_core.backend import Backend, Provenance
-from accel_core.detection.facts import examine
-from accel_core.detection.records import Candidate, Outcome, Status
+from accel_core.detection import Candidate, Outcome, Status
+from accel_core.detection.probe import Case, examine
 from accel_core.machine.devices import evidence
 from accel_core.settings import Settings
 
@@ -74,7 +74,7 @@ class Machine:
     ) -> tuple[Outcome | None, Outcome | None]:
         root = str(self.root)
         found = evidence(backend, root)
-        return examine(Candidate(backend, ModuleType("p")), Settings(), found, pinned=pinned, root=root)
+        return examine(Case(Candidate(backend, ModuleType("p")), Settings(), found, pinned, root))
 
     def doubts(self, backend: Backend) -> tuple[str, str, int | None]:
         """Reason, hint and count of what speaks against the device, while nothing rules the backend out."""

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from accel_core.backend import Backend
-from accel_core.detection.discovery import discover
+from accel_core.detection import Status, Verdict
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Status, Verdict
+from accel_core.detection.select import discover
 from accel_core.errors import InvalidBackendError
 from accel_core.settings import Settings
 

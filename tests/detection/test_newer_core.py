@@ -7,7 +7,7 @@ from accel_tests.asking import judge, only
 from accel_tests.plugins import arguments, declaring
 
 from accel_core import __version__
-from accel_core.detection.records import Candidate, Status, Unloaded
+from accel_core.detection import Candidate, Status, Unloaded
 
 UPGRADE = "pip install --upgrade accel-core"
 

@@ -9,9 +9,9 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring
 
-from accel_core.detection.discovery import discover
+from accel_core.detection import Outcome, Status, Unloaded, verdict
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Outcome, Status, Unloaded, verdict
+from accel_core.detection.select import discover
 from accel_core.machine import devices, host
 from accel_core.settings import Pin, Settings
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from accel_tests.asking import counting, judge
 
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 

@@ -10,9 +10,9 @@ from accel_tests import plugins
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring, hook
 
-from accel_core.detection.discovery import discover
+from accel_core.detection import Status
 from accel_core.detection.probe import Prober
-from accel_core.detection.records import Status
+from accel_core.detection.select import discover
 from accel_core.settings import Settings
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")

@@ -8,7 +8,7 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import hook
 
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 
 BROKEN = {
     "ImportError": (

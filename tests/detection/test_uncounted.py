@@ -12,8 +12,8 @@ import pytest
 from accel_tests import children
 
 from accel_core.backend import Backend
+from accel_core.detection import Status
 from accel_core.detection.device import uncounted
-from accel_core.detection.records import Status
 
 ACME = Backend(
     name="acme",

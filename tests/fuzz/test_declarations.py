@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from accel_core import Backend, hookimpl
 from accel_core.backend import GRAMMARS, GRANTORS, TORCH_BUILDS, Provenance
-from accel_core.detection import facts
-from accel_core.detection.plugins import declarations
-from accel_core.detection.records import Candidate, Outcome, Status, verdict
+from accel_core.detection import Candidate, Outcome, Status, probe, verdict
+from accel_core.detection.discovery import declarations
 from accel_core.errors import InvalidBackendError, hint_for
 from accel_core.machine import devices
 from accel_core.machine.placement import Placement
@@ -137,7 +136,7 @@ def test_no_declaration_breaks_what_reads_it(tmp_path, given):
     )
     for evidence in (devices.evidence(backend, root), devices.Evidence(nodes=("/dev/x",))):
         for pinned in (True, False):
-            outcome, absence = facts.examine(candidate, Settings(), evidence, pinned=pinned, root=root)
+            outcome, absence = probe.examine(probe.Case(candidate, Settings(), evidence, pinned, root))
             for said in filter(
                 None, (outcome, absence, Outcome(Status.BROKEN, "x", error=ValueError("libx.so")))
             ):
@@ -159,7 +158,7 @@ def test_a_requirement_is_met_or_not_or_malformed(requires):
     candidate = Candidate(
         backend._declared_by(Provenance("accel-x", "1", "x", "accel_x")), types.ModuleType("accel_x")
     )
-    outcome, _ = facts.examine(candidate, Settings(), None)
+    outcome, _ = probe.examine(probe.Case(candidate, Settings(), None))
     assert outcome is None or outcome.status in (Status.INVALID, Status.NOT_INSTALLED, Status.INCOMPATIBLE)
 
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from accel_core import Accelerator
 from accel_core.cli.app import accel
-from accel_core.detection.discovery import discover
+from accel_core.detection.select import discover
 from accel_simulated import VENDORS, imports
 from accel_simulated.detector import advice, blame, formats, names
 from accel_simulated.detector.gather import Place, Report, gather

@@ -11,7 +11,7 @@ from accel_tests.asking import chosen
 
 import accel_train_startup as startup
 from accel_core._support import packages
-from accel_core.detection import builtin
+from accel_core.detection import autoload
 
 
 def test_without_the_variable_nothing_is_imported(world):
@@ -127,18 +127,18 @@ print(json.dumps([len(ours), sys.modules["torch"].autoload_was]))
 
 def test_our_own_entry_point_announces_no_device(torch_world):
     """It stands in torch's group, where vendors' packages stand."""
-    assert builtin.unclaimed(()) == []
+    assert autoload.unclaimed(()) == []
     [generic] = [v for v in chosen().verdicts if v.name == "generic"]
     assert "no package announces one to torch" in generic.reason
     assert "torch" not in sys.modules
 
 
 def test_the_entry_point_is_declared_and_leads_here():
-    from accel_core.detection.plugins import find_entry_points
+    from accel_core._support.packages import entry_points
 
-    ours = [e for e in find_entry_points(builtin.TORCH_GROUP) if e.name == "accel_train"]
+    ours = [e for e in entry_points(autoload.TORCH_GROUP) if e.name == "accel_train"]
     assert [e.load() for e in ours] == [startup.autoload], "install accel-train again (./dev does)"
-    integrations = {e.name: e.value for e in find_entry_points(startup.GROUP)}
+    integrations = {e.name: e.value for e in entry_points(startup.GROUP)}
     assert integrations == {"deepspeed": "accel_train.deepspeed:prepare"}, "install accel-train again"
 
 

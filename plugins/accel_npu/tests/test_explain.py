@@ -8,8 +8,8 @@ import pytest
 
 import accel_npu
 from accel_core import Backend, Provenance
+from accel_core.detection import Candidate
 from accel_core.detection.device import Group, explain
-from accel_core.detection.records import Candidate
 from accel_npu import BACKEND, cann_version
 
 

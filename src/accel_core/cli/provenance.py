@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accel_core._support.packages import brought_by
-from accel_core.detection.records import Verdict
+from accel_core.detection import Verdict
 
 __all__ = ["described", "vendor_packages"]
 

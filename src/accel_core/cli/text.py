@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from accel_core.detection import messages
-from accel_core.detection.records import Status, Verdict
+from accel_core.detection import Status, Verdict, messages
 from accel_core.errors import clean
 from accel_core.settings import normalize_distribution
 

@@ -1,24 +1,33 @@
-"""A plugin and its device, asked in this process.
+"""A plugin and its device, asked in this process: the vendor's package, the accelerator, the count.
 
-Nothing is raised: every failure is an outcome with its reason, cause and next step.
+`create` raises whatever goes wrong. To `ask_device` every failure is an outcome with its reason, cause and
+next step.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
+import sys
 import traceback
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.guarded import begin, preserved, stdout_to_stderr
-from accel_core._support.torch_import import cause_and_step, import_torch
+from accel_core._support.packages import is_installed
+from accel_core._support.torch_import import (
+    AUTOLOAD,
+    FREE_SLOT,
+    autoload_is_on,
+    autoload_restored,
+    cause_and_step,
+    import_torch,
+    imported_by_us,
+)
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection import builtin, plugins
-from accel_core.detection.creation import create
-from accel_core.detection.facts import hidden
-from accel_core.detection.plugins import Unimported
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery
+from accel_core.detection.discovery import Unimported
+from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import (
     CAUGHT,
     AccelError,
@@ -26,11 +35,14 @@ from accel_core.errors import (
     DeclinedError,
     InvalidAcceleratorError,
     InvalidBackendError,
+    hint_for,
     raise_if_users,
 )
 from accel_core.machine import devices
 
-__all__ = ["Group", "ask_device", "explain", "plugin_answer", "report_to", "uncounted"]
+if TYPE_CHECKING:
+    from accel_core.accelerators import Accelerator
+    from accel_core.machine.visible_devices import Hidden
 
 
 class Group(NamedTuple):
@@ -58,15 +70,138 @@ class Group(NamedTuple):
         So they claim every package that announces itself to torch and that no other backend claims, and the
         device that is named as they are: what a user blocks must not come in by another door.
         """
-        for candidate in self.refused():
-            packages = tuple(e.module for e in builtin.unclaimed(others)) or ("torch",)
+        for name in (candidate.name for candidate in self.refused()):
+            packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
             with contextlib.suppress(InvalidBackendError):  # entry points may be called anything
-                yield Backend(
-                    name=candidate.name,
-                    priority=0,
-                    device_type=candidate.name.partition(".")[0],
-                    vendor_import=packages,
-                )
+                kind = name.partition(".")[0]
+                yield Backend(name=name, priority=0, device_type=kind, vendor_import=packages)
+
+
+# --- The accelerator -----------------------------------------------------------------------------------
+
+
+def create(
+    candidate: Candidate, others: tuple[Backend, ...], step: Callable[[str], None] = announce
+) -> Accelerator:
+    """Import torch and the vendor's package and build the accelerator; no device is initialised.
+
+    `step` announces each step before it is taken, so that a step that fails, hangs or crashes is named.
+
+    Whatever the plugin or the vendor's package raises comes out as it is. Raises
+    `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
+    torch's import brought a package that takes the device's namespace over, and `InvalidAcceleratorError`
+    when the plugin builds something else. What vendors print while they are imported goes to stderr.
+    """
+    # Here, for whoever lists or explains creates nothing, and the interface is seventeen modules.
+    from accel_core.accelerators import Accelerator
+
+    backend, source = candidate.backend, candidate.provenance
+    with quiet():
+        step("importing torch")
+        torch = import_torch()
+        _require_private_use1(backend, others)
+        failure: BaseException | None = None
+        with autoload_restored():
+            for name in installed_imports(backend) or backend.vendor_imports[:1]:
+                step(f"importing {name} ({source})")
+                try:
+                    importlib.import_module(name)
+                except CAUGHT as error:
+                    raise_if_users(error)
+                    failure = failure or error
+                else:
+                    failure = None
+                    break
+        if failure is not None:  # none of the vendor's imports works
+            raise failure
+        sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
+        if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
+            aside = impersonated(backend, other)
+            raise DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
+        if candidate.builtin:
+            built = autoload.create(backend, others)
+        else:
+            step(f"accel_create() of {source}")
+            answers = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
+            built = answers[0] if answers else None
+        if built is None:
+            if backend.accelerator and not candidate.builtin:
+                step(f"accelerator={backend.accelerator!r} of {source}")
+            built = _instance(backend)
+        if not isinstance(built, Accelerator):
+            from accel_core.accelerators.adapters import adapted  # here, as nearly every plugin builds ours
+
+            built = adapted(built, backend) or built
+    if not isinstance(built, Accelerator):
+        raise InvalidAcceleratorError(
+            f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, or "
+            "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
+        )
+    return built
+
+
+def _instance(backend: Backend) -> object:
+    """Return an instance of the declared class, else of the one over any device module of torch.
+
+    An adapter wraps a class of another framework.
+    """
+    from accel_core.accelerators import Accelerator
+
+    if not backend.accelerator:
+        from accel_core.accelerators.torch_device import TorchAccelerator  # not for a process on the CPU
+
+        return TorchAccelerator(backend)
+    module, _, name = backend.accelerator.partition(":")
+    if module.startswith("accel_core."):
+        return getattr(importlib.import_module(module), name)(backend)
+    from accel_core.accelerators.adapters import adapted, frameworks_prepared  # here, as ours needs neither
+
+    with frameworks_prepared():
+        kind = getattr(importlib.import_module(module), name)
+    if not isinstance(kind, type):
+        raise InvalidAcceleratorError(
+            f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
+        )
+    if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
+        return made
+    return kind(backend)
+
+
+def installed_imports(backend: Backend) -> list[str]:
+    """Those of the backend's vendor imports whose package can be found, without importing it."""
+    return [name for name in backend.vendor_imports if is_installed(name)]
+
+
+def impersonated(backend: Backend, by: str) -> Outcome:
+    """The outcome where another vendor's package has taken the backend's namespace over."""
+    reason = f"torch.{backend.device_type} is impersonated by {by}"
+    return Outcome(Status.STANDS_ASIDE, reason, f"choose that vendor's own backend, or do not load {by}")
+
+
+def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
+    """A process has one PrivateUse1 slot, and it can be named once only."""
+    if not backend.private_use1:
+        return
+    holder = import_torch()._C._get_privateuse1_backend_name()
+    if holder in (FREE_SLOT, backend.device_type):
+        return
+    raise BackendUnavailableError(
+        f"torch's one PrivateUse1 slot is held by {holder} in this process",
+        hint=f"set DS_ACCELERATOR={backend.name} {_before(holder, others)}",
+    )
+
+
+def _before(holder: str, others: tuple[Backend, ...]) -> str:
+    """Return the step, beside the pin, that keeps `holder` from taking the slot first."""
+    holders = [b for b in others if b.device_type == holder]
+    tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
+    loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
+    if loaded and autoload_is_on() and not imported_by_us():
+        return f"and {AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
+    return f"before Python starts, and import nothing of {holder}'s"
+
+
+# --- The device ----------------------------------------------------------------------------------------
 
 
 def ask_device(
@@ -87,70 +222,58 @@ def ask_device(
     def step(text: str) -> None:
         nonlocal at
         at = text
-        begin(text)
+        announce(text)
 
     try:
         step("importing torch")
         import_torch()  # before the state is noted: what torch sets is not the vendor's
-        with preserved(candidate.provenance) as kept:
+        with restoring(candidate.provenance) as kept:
             accelerator = create(candidate, group.beside(candidate), step)
             if (known := answer or counted) is not None:
                 kept.stays = True
                 return known
             step(f"device_count() of {candidate.provenance}")
-            with stdout_to_stderr():
+            with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
     except CAUGHT as error:
-        begin(f"{at}, and what its error means")  # plugins are asked for that
+        announce(f"{at}, and what its error means")  # plugins are asked for that
         return _failed(candidate, error, group, at)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
-        return Outcome(
-            Status.INVALID,
-            f"device_count() gave {count!r} ({type(count).__name__}), expected an int of 0 or more",
-            f"report this to the maintainers of {candidate.distribution}",
-        )
+        return _invalid(candidate, f"device_count() gave {count!r}", count, "an int of 0 or more")
     return Outcome(Status.USABLE, devices=count) if count else uncounted(candidate.backend)
 
 
 def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
     """Return the checked answer of `accel_probe`; `None` if the plugin leaves the probe to accel_core."""
-    others = group.beside(candidate)
+    plugin, others = candidate.plugin, group.beside(candidate)
     answer: object
     if candidate.builtin:
-        answer = builtin.probe(candidate.backend, others)
+        answer = autoload.probe(candidate.backend, others)
     else:
-        if isinstance(candidate.plugin, Unimported) and not candidate.plugin.is_imported:
-            begin(plugins.steps(candidate.plugin.entry_point)[0])
+        if isinstance(plugin, Unimported) and not plugin.is_imported:
+            announce(discovery.import_step(plugin.entry_point))
             try:
-                with preserved(candidate.provenance):
-                    _ = candidate.plugin.imported
+                with restoring(candidate.provenance):
+                    _ = plugin.imported
             except CAUGHT as error:
-                return plugins.failure(candidate.plugin.entry_point, error)
+                return discovery.failure(plugin.entry_point, error)
         step = f"accel_probe() of {candidate.provenance}"
-        begin(step)
+        announce(step)
         try:
-            with stdout_to_stderr(), preserved(candidate.provenance):
-                answers = plugins.ask(
-                    candidate.plugin, "accel_probe", backend=candidate.backend, others=others
-                )
+            with quiet(), restoring(candidate.provenance):
+                answers = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
         except CAUGHT as error:
-            unfit = plugins.misfit(candidate.distribution, error)
-            return unfit or _failed(candidate, error, group, step)
+            return _failed(candidate, error, group, step)
         answer = answers[0] if answers else None
     if answer is None:
         return None
     if not isinstance(answer, ProbeResult) or not _is_well_formed(answer):
-        return Outcome(
-            Status.INVALID,
-            f"accel_probe() returned {answer!r} ({type(answer).__name__}), "
-            "expected accel_core.ProbeResult or None",
-            f"report this to the maintainers of {candidate.distribution}",
-        )
-    if answer.usable:
-        return Outcome(Status.USABLE, answer.reason, answer.hint, answer.devices)
-    status = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
+        said = f"accel_probe() returned {answer!r}"
+        return _invalid(candidate, said, answer, "accel_core.ProbeResult or None")
+    aside = Status.STANDS_ASIDE if answer.stands_aside else Status.NO_DEVICE
+    status = Status.USABLE if answer.usable else aside
     return Outcome(status, answer.reason, answer.hint, answer.devices)
 
 
@@ -164,6 +287,12 @@ def _is_well_formed(answer: ProbeResult) -> bool:
 
 # --- A failure, and what helps -------------------------------------------------------------------------
 
+
+def _invalid(candidate: Candidate, said: str, answer: object, expected: str) -> Outcome:
+    reason = f"{said} ({type(answer).__name__}), expected {expected}"
+    return Outcome(Status.INVALID, reason, f"report this to the maintainers of {candidate.distribution}")
+
+
 #: Steps in which a plugin's own code runs; in the others it is the vendor's.
 _OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accelerator=")
 
@@ -176,21 +305,22 @@ def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -
     raise_if_users(error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
-    if at.startswith(_OF_THE_PLUGIN) and plugins.is_of_another_core(error):
-        return plugins.of_another_core(error, at)
+    own = at.startswith(_OF_THE_PLUGIN)
+    if own and (unfit := discovery.unfit(candidate.distribution, error, at)):
+        return unfit
     if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
-    own = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
-    _, what, hint, *_ = ProbeResult(False, hint=own) if own else explain(candidate, error, group)
+    known = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
+    _, what, hint, *_ = ProbeResult(False, hint=known) if known else explain(candidate, error, group)
     if isinstance(error, BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
     cause, step = cause_and_step(error)
     hint = hint or step or report_to(candidate, at)
     if isinstance(error, InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
-    failed = at if at.startswith(_OF_THE_PLUGIN) else " or ".join(candidate.backend.vendor_imports)
+    failed = at if own else " or ".join(candidate.backend.vendor_imports)
     return Outcome(Status.BROKEN, f"{what or f'{failed} failed'}: {cause}", hint, error=error)
 
 
@@ -205,24 +335,32 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
 
     The candidate's own plugin is asked first, then the hints of its declaration, then the other plugins.
     """
-    from accel_core.errors import hint_for  # here, as most processes have no error to explain
+    others = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate)}
+    others.pop(id(candidate.plugin), None)
+    at_hand = (
+        p for p in others.values() if group.importing or not isinstance(p, Unimported) or p.is_imported
+    )
+    if own := _explained([candidate.plugin], candidate.backend, error):
+        return own
+    if hint := hint_for(error, candidate.backend.hints):
+        return ProbeResult(False, hint=hint)
+    return _explained(at_hand, candidate.backend, error) or ProbeResult(False)
 
-    def asked(asking: list[object]) -> ProbeResult | None:
-        with stdout_to_stderr():
-            answers = plugins.ask_each(asking, "accel_explain", backend=candidate.backend, error=error)
-            given = (ProbeResult(False, hint=a) if isinstance(a, str) else a for a in answers if a)
-            return next((a for a in given if isinstance(a, ProbeResult) and _is_well_formed(a)), None)
 
-    installed = {id(c.plugin): c.plugin for c in group.candidates if isinstance(c, Candidate) and c.plugin}
-    others = [
-        plugin
-        for plugin in installed.values()
-        if plugin is not candidate.plugin
-        and (group.importing or not isinstance(plugin, Unimported) or plugin.is_imported)
-    ]
-    own = asked([candidate.plugin] if candidate.plugin else [])
-    hint = hint_for(error, candidate.backend.hints) if own is None else None
-    return own or (ProbeResult(False, hint=hint) if hint else asked(others)) or ProbeResult(False)
+def _explained(plugins: Iterable[object], backend: Backend, error: BaseException) -> ProbeResult | None:
+    """The first answer of the plugins' `accel_explain`; one that fails is passed over."""
+    for plugin in filter(None, plugins):
+        try:
+            with quiet(), restoring(getattr(plugin, "__name__", plugin)):
+                answers = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
+        except CAUGHT as another:
+            raise_if_users(another)
+            continue
+        for answer in filter(None, answers):
+            given = ProbeResult(False, hint=answer) if isinstance(answer, str) else answer
+            if isinstance(given, ProbeResult) and _is_well_formed(given):
+                return given
+    return None
 
 
 # --- A count of none -----------------------------------------------------------------------------------
@@ -237,6 +375,18 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
         return hidden(backend, hides)
     reason, hint = _why(backend, root)
     return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
+
+
+def hidden(backend: Backend, variable: Hidden) -> Outcome:
+    """`no_device` where a variable hides every device of `backend`."""
+    from accel_core.machine.placement import placement
+
+    place = placement()
+    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
+        reason = f"{variable}; Slurm gave the job {place.slurm_job} none"
+        return Outcome(Status.NO_DEVICE, reason, place.schedulers_step(backend), devices=0)
+    hint = f"unset {variable.variable}, or name in it the devices to use"
+    return Outcome(Status.NO_DEVICE, str(variable), hint, devices=0)
 
 
 def _why(backend: Backend, root: str) -> tuple[str, str]:

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.detection.discovery import declarers, installed_names
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict
 from accel_core.machine import vendors
 from accel_core.settings import Pin, Settings
-
-__all__ = [
-    "MANY", "conflict", "fallback", "is_uninstalled", "merely_absent", "merged", "none_found", "not_found",
-    "not_known", "nothing_usable", "pin_not_honoured", "reason", "reasons", "refused_cpu", "unknown",
-]  # fmt: skip
 
 # --- Verdicts ------------------------------------------------------------------------------------------
 

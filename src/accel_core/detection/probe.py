@@ -5,26 +5,41 @@ Nothing is raised: every failure is a verdict with its reason, cause and next st
 
 from __future__ import annotations
 
+import enum
 import logging
+import os
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.torch_import import private_use1_is_free
+from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import builtin
-from accel_core.detection.creation import installed_imports
-from accel_core.detection.device import Group, ask_device, plugin_answer
-from accel_core.detection.facts import examine
-from accel_core.detection.records import Candidate, Outcome, Status, Unloaded, Verdict, verdict
-from accel_core.machine import devices
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, verdict
+from accel_core.detection.device import (
+    Group,
+    ask_device,
+    hidden,
+    impersonated,
+    installed_imports,
+    plugin_answer,
+)
+from accel_core.errors import BackendUnavailableError, hint_for, shown
+from accel_core.machine import devices, host
+from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
     from accel_core.detection.autoload import Spoiler
 
-__all__ = ["Prober", "can_be_broken"]
-
 _log = logging.getLogger(__name__)
+
+
+class Way(enum.Enum):
+    """How a plugin and its device are asked."""
+
+    HERE = "in this process"
+    CHILD_FIRST = "in a child process, then in this one if the child lives to see a device"
+    CHILD = "in a child process only"
 
 
 class Prober:
@@ -61,60 +76,59 @@ class Prober:
             return at_rank
         if known is not None:
             return known
-        group = Group(among)
-        seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
-        outcome, absence = examine(candidate, self._settings, seen, pinned=pinned)
+        case = _case(candidate, self._settings, pinned)
+        outcome, doubt = examine(case)
         broken: Verdict | None = None
         if outcome is None:
-            assert isinstance(candidate, Candidate)
-            doubtful = absence is not None and not pinned
-            outcome = counted = None
-            if candidate.builtin:  # answers without importing anything, and needs no child for that
-                outcome = plugin_answer(candidate, group)
-            risky = isolated or doubtful or self._is_risky(candidate.backend, group.beside(candidate), pinned)
-            if outcome is None and risky:
-                from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
-
-                outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=pinned)
-                lives = outcome.status is Status.USABLE or (pinned and outcome.status is Status.NO_DEVICE)
-                if lives and not isolated:  # in this process too, but for a count that would start the device
-                    counted = outcome if candidate.backend.count_starts_device else None
-                    outcome = None
-            if outcome is None:
-                outcome = ask_device(candidate, group, pinned=pinned, counted=counted)
-            if doubtful and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
-                outcome = absence  # the vendor counts none either, or fails as one does without its device
-        assert outcome is not None
+            outcome = self._ask(case, Group(among), doubt, isolated=isolated)
+            if doubt and not pinned and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
+                outcome = doubt  # the vendor counts none either, or fails as one does without its device
         if pinned and outcome.is_absence:
-            why = absence or outcome  # what was seen without the vendor says more than its count
+            why = doubt or outcome  # what was seen without the vendor says more than its count
             outcome = Outcome(Status.USABLE, f"pinned, though {why.reason}", why.hint, 0)
         elif (self.isolated or self._settings.strict) and not pinned:
             broken = self._broken(candidate, outcome, among)
-        found = verdict(candidate, outcome, seen, (time.perf_counter() - start) * 1e3, broken)
+        found = verdict(candidate, outcome, case.evidence, (time.perf_counter() - start) * 1e3, broken)
         _log.info("%s: %s, after %.1f ms. %s", found.name, found.status.words, found.ms, found.reason)
         self._known[which, pinned] = found
         return found
 
     def inspect(self, candidate: Candidate | Unloaded, otherwise: Outcome) -> Verdict:
         """The verdict without probing: what rules `candidate` out statically, else `otherwise`."""
-        seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
-        ruled_out, _ = examine(candidate, self._settings, seen)
-        return verdict(candidate, ruled_out or otherwise, seen)
+        case = _case(candidate, self._settings)
+        return verdict(candidate, examine(case)[0] or otherwise, case.evidence)
 
     def autoload(self, chosen: Candidate | None, *, fallback: bool) -> tuple[Spoiler, ...]:
         """Return what torch's autoload spoils; this takes seconds, so a program asks only in a fallback."""
-        if not self._autoload or not (self.isolated or fallback) or not builtin.announced():
+        if not self._autoload or not (self.isolated or fallback):
             return ()
-        from accel_core.detection.autoload import spoilers  # here, as most processes have no use for it
+        return autoload.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
-        return spoilers(chosen.backend if chosen is not None else None, self._settings.probe_timeout)
+    def _ask(self, case: Case, group: Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
+        """Ask the plugin and its device, in the way that the case needs."""
+        candidate, counted = case.candidate, None
+        assert isinstance(candidate, Candidate)
+        # What is built in answers without importing anything, and needs no child for that.
+        if candidate.builtin and (answer := plugin_answer(candidate, group)):
+            return answer
+        way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
+        if way is not Way.HERE:
+            from accel_core.detection.isolated import probe_isolated  # here, as most processes start none
 
-    def _is_risky(self, backend: Backend, others: tuple[Backend, ...], pinned: bool) -> bool:
-        """Whether a child process comes first: it is asked for, or this process could be spoilt."""
+            outcome = probe_isolated(candidate, group, self._settings.probe_timeout, pinned=case.pinned)
+            lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
+            if way is Way.CHILD or not lives:
+                return outcome
+            counted = outcome if case.backend.count_starts_device else None
+        return ask_device(candidate, group, pinned=case.pinned, counted=counted)
+
+    def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
+        """A child comes first if it is asked for, if no device is expected, or to spare this process."""
+        backend = case.backend
         asked_for = self._settings.isolated or backend.isolated_probe or backend.count_starts_device
-        if asked_for or builtin.loads_unclaimed(backend, others):
-            return True
-        return not pinned and self._takes_the_slot(backend, others)
+        doubtful = not case.pinned and (doubt or self._takes_the_slot(backend, others))
+        child_first = asked_for or doubtful or autoload.loads_unclaimed(backend, others)
+        return Way.CHILD_FIRST if child_first else Way.HERE
 
     def _takes_the_slot(self, backend: Backend, others: tuple[Backend, ...]) -> bool:
         """Whether its import takes torch's one PrivateUse1 slot, for which another would be too late.
@@ -124,7 +138,7 @@ class Prober:
         if not backend.private_use1 or not private_use1_is_free():
             return False
         rivals = [b for b in others if b.private_use1 and installed_imports(b)]
-        return bool(rivals or len(self._settings.pins) > 1 or builtin.unclaimed((*others, backend)))
+        return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
     def _broken(
         self, candidate: Candidate | Unloaded, outcome: Outcome, among: tuple[Candidate | Unloaded, ...]
@@ -140,3 +154,283 @@ class Prober:
 def can_be_broken(candidate: Candidate | Unloaded) -> bool:
     """Whether a vendor's package is installed, which need not work."""
     return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
+
+
+# --- Steps that import nothing, the cheapest first -----------------------------------------------------
+
+
+class Case(NamedTuple):
+    """One candidate, and what its steps look at."""
+
+    candidate: Candidate | Unloaded
+    settings: Settings
+    #: Of its hardware, as `machine.devices` gives it.
+    evidence: Evidence | None
+    #: The user asked for this backend by name, so it may be usable without a device.
+    pinned: bool = False
+    #: The folder under which `/proc` and the container's marks are looked for.
+    root: str = "/"
+
+    @property
+    def backend(self) -> Backend:
+        """The declaration, once the steps on unloaded plugins have passed."""
+        assert isinstance(self.candidate, Candidate)
+        return self.candidate.backend
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the device's runtime has started here: then neither files nor variables decide."""
+        return is_running(self.backend.device_type)
+
+
+def _case(candidate: Candidate | Unloaded, settings: Settings, pinned: bool = False) -> Case:
+    seen = devices.evidence(candidate.backend) if isinstance(candidate, Candidate) else None
+    return Case(candidate, settings, seen, pinned)
+
+
+def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
+    """Return what rules the candidate out, and what speaks against its device without deciding; else `None`.
+
+    Nothing that speaks against the device decides about a pin. Where device nodes are all that is known of
+    the hardware their absence does not decide either: drivers rename them, and the vendor can count.
+    """
+    doubt: Outcome | None = None
+    for step in _STEPS:
+        outcome = step(case)
+        if outcome is None:
+            continue
+        conjecture = step is _on_the_machine and not case.backend.pci_ids
+        if outcome.is_absence and (case.pinned or conjecture):
+            doubt = doubt or outcome
+            continue
+        sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.pci_ids
+        missing = _on_the_machine(case) if sure else None
+        return (_both(missing, outcome) if missing else outcome), doubt
+    return None, doubt
+
+
+def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
+    """Join both reasons against a pin; the first step is a machine with the device, not an installation."""
+    return obstacle._replace(
+        reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
+        hint="run on a machine that has one"
+        + (f", or, to go on without a device: {obstacle.hint}" if obstacle.hint else ""),
+    )
+
+
+def _policy(case: Case) -> Outcome | None:
+    name, distribution, settings = case.candidate.name, case.candidate.distribution, case.settings
+    for pin in settings.block:
+        if pin.matches(name, distribution):
+            return Outcome(Status.BLOCKED, "ACCEL_BLOCK names it", f"take {pin} out of ACCEL_BLOCK")
+    if settings.permits(name, distribution):
+        return None
+    return Outcome(Status.BLOCKED, "ACCEL_ALLOW does not name it", f"add {name} to ACCEL_ALLOW")
+
+
+def _unread(case: Case) -> Outcome | None:
+    return case.candidate.outcome if isinstance(case.candidate, Unloaded) else None
+
+
+def _platform(case: Case) -> Outcome | None:
+    if host.platform_matches(case.backend.platforms):
+        return None
+    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.platforms)} only")
+
+
+def _vendor_installed(case: Case) -> Outcome | None:
+    backend = case.backend
+    if installed_imports(backend):
+        return None
+    reason = f"{' or '.join(backend.vendor_imports)} is not installed"
+    if case.evidence:
+        reason += f", though the hardware is there: {case.evidence}"
+    return Outcome(Status.NOT_INSTALLED, reason, backend.install_hint)
+
+
+def _fits_torch(case: Case) -> Outcome | None:
+    """Whether what is built for one release of torch was built for the torch that is here.
+
+    Some such packages end the process when they are imported beside another torch.
+    """
+    backend = case.backend
+    build = torch_build() if backend.follows_torch else None
+    if build is None:  # creation says that torch is missing
+        return None
+    from accel_core._support.packages import version
+
+    for name in backend.follows_torch:
+        installed = version(name)
+        if installed is None:
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
+        release = _minor(installed)
+        if release != _minor(build.version):
+            reason = (
+                f"{name} {installed} works with torch {release} only, and torch {build.version} is installed"
+            )
+            # The plugin's own next step, where its hints know the reason as they know errors.
+            known = hint_for(BackendUnavailableError(reason), backend.hints)
+            otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
+            return Outcome(Status.INCOMPATIBLE, reason, known or otherwise)
+    return None
+
+
+def _minor(text: str) -> str:
+    """`"2.8"` of `"2.8.10+xpu"`."""
+    return ".".join(text.split("+", maxsplit=1)[0].split(".")[:2])
+
+
+def _own_namespace(case: Case) -> Outcome | None:
+    other = autoload.impersonator(case.backend)
+    return impersonated(case.backend, other) if other else None
+
+
+def _on_the_machine(case: Case) -> Outcome | None:
+    """Whether there are signs of the device. Before torch's build, as no other build brings a device."""
+    backend = case.backend
+    if case.evidence is None or case.evidence or case.is_running:
+        return None
+    sought = ", ".join([*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)])
+    if not backend.pci_ids and (outcome := _no_node(backend, sought, case.root)):
+        return outcome
+    build = torch_build() if backend.torch_builds else None
+    if not backend.hardware or not backend.pci_ids:
+        reason = f"this machine has none of {sought}"
+    elif build is not None and build.has_any(backend.torch_builds):
+        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware}"
+    else:
+        reason = f"this machine has no {backend.hardware} (none of {sought})"
+    return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, case.root), devices=0)
+
+
+#: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
+_SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
+
+
+def _from_cluster(backend: Backend, root: str) -> str:
+    """Return what to request from the scheduler that chose this machine, which lacks the device."""
+    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
+        return ""
+    from accel_core.machine.placement import placement  # here, as most machines are in no cluster
+
+    step = placement(root).schedulers_step(backend)
+    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
+
+
+def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
+    """Return the likely cause of a missing device node if the bus does not show whether there is a device."""
+    from accel_core.machine.placement import placement
+
+    device, place = _with_article(backend.hardware), placement(root)
+    if place.container and (step := place.step(backend)):
+        reason = f"{place.name} has none of {nodes}"
+        return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
+    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+        reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
+        return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
+    return None
+
+
+#: What brings a device type into torch, where that is one of several builds.
+_BUILDS_OF = {"cuda": ("cuda", "hip")}
+
+
+def _torch_built_for_it(case: Case) -> Outcome | None:
+    """Whether torch was built with what the backend needs of it.
+
+    A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
+    """
+    backend = case.backend
+    build = torch_build() if backend.torch_builds else None
+    if build is None or build.has_any(backend.torch_builds):
+        return None
+    needed = _BUILDS_OF.get(backend.device_type, backend.torch_builds)
+    lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
+    reason = f"torch {build.version} is {build.kind}, without {lacking}"
+    return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
+
+
+def _not_hidden(case: Case) -> Outcome | None:
+    backend = case.backend
+    names = backend.visible_devices_filters + backend.visible_devices
+    if case.is_running or not any(name in os.environ for name in names):
+        return None
+    from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other steps
+
+    hides = hiding(backend, os.environ)
+    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
+        return None
+    return hidden(backend, hides)
+
+
+def _driver_loaded(case: Case) -> Outcome | None:
+    """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
+    backend, evidence, root = case.backend, case.evidence, case.root
+    if not evidence or evidence.nodes or not backend.hardware or case.is_running:
+        return None
+    if devices.device_nodes(backend.shared_nodes, root):
+        return None
+    device = _with_article(backend.hardware)
+    if backend.driver_file and not host.path_exists(backend.driver_file, root):
+        reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
+        return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
+    from accel_core.machine.placement import placement
+
+    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+    if nodes and place.container and (step := place.step(backend)):
+        reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
+        return Outcome(Status.NO_DEVICE, reason, step, devices=0)
+    return None  # some drivers make their nodes at the first use
+
+
+def _with_article(name: str) -> str:
+    """`"an NVIDIA GPU"`, `"a Biren GPU"`: a word in capitals is spelled."""
+    spelled = name[:2].isupper() and name[0] in "FHLMNRSX"
+    return f"{'an' if spelled or name[:1] in tuple('AEIOU') else 'a'} {name}"
+
+
+def _requirements(case: Case) -> Outcome | None:
+    """Required distributions and their versions, from metadata; markers that do not apply are passed over.
+
+    Last, for reading version ranges costs more than all the rest together.
+    """
+    for text in case.backend.requires:
+        try:
+            outcome = _requirement(text, case.backend)
+        # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
+        except (ValueError, RecursionError) as error:
+            reason = f"its requirement {shown(text)} is malformed: {error}"
+            return Outcome(Status.INVALID, reason, error=error)
+        if outcome is not None:
+            return outcome
+    return None
+
+
+def _requirement(text: str, backend: Backend) -> Outcome | None:
+    from packaging.requirements import Requirement
+    from packaging.version import InvalidVersion, Version
+
+    from accel_core._support.packages import version
+
+    requirement = Requirement(text)
+    if requirement.marker is not None and not requirement.marker.evaluate():
+        return None
+    installed = version(requirement.name)
+    if installed is None:
+        hint = backend.install_hint or f"pip install '{text}'"
+        return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
+    try:
+        fits = requirement.specifier.contains(Version(installed), prereleases=True)
+    except InvalidVersion:  # a private build's own scheme lies in no range
+        fits = not requirement.specifier
+    if fits:
+        return None
+    reason = f"it needs {text} and {requirement.name} {installed} is installed"
+    return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+
+
+#: In this order; each rules the candidate out, or passes with `None`.
+_STEPS: tuple[Callable[[Case], Outcome | None], ...] = (
+    _policy, _unread, _platform, _vendor_installed, _fits_torch, _own_namespace, _on_the_machine,
+    _torch_built_for_it, _not_hidden, _driver_loaded, _requirements,
+)  # fmt: skip

@@ -18,7 +18,7 @@ from accel_tests import children, layouts
 _JUDGE = """
 import json, sys
 from accel_core.machine import devices, host, placement
-from accel_core.detection.discovery import discover
+from accel_core.detection.select import discover
 from accel_core.detection.probe import Prober
 from accel_core.settings import Settings
 bus = tuple(devices.PciDevice(*device) for device in {pci!r})

@@ -59,9 +59,9 @@ def find(name: str) -> Declared | None:
     `accel_core.discover` does.
     """
     # Without an import, and a note of it in the cache, where metadata tell: read-only images simulate too.
-    from accel_core.toolkit import ENTRY_POINT_GROUP, plugins
+    from accel_core.toolkit import ENTRY_POINT_GROUP, packages
 
-    announced = any(e.name == name for e in plugins.find_entry_points(ENTRY_POINT_GROUP))
+    announced = any(e.name == name for e in packages.entry_points(ENTRY_POINT_GROUP))
     if name in DEVICES and (name not in _NOBODYS or not announced):
         return None
     return next((each for each in every() if each.backend == name), None)

@@ -17,7 +17,7 @@ from accel_tests import plugins
 
 import accel_core
 from accel_core import Accelerator, Backend, BackendConflictError, Candidate, InvalidBackendError, hookimpl
-from accel_core.detection.records import How
+from accel_core.detection import How
 from accel_core.errors import AccelError, InvalidArgumentError
 from accel_core.machine import vendors
 from accel_core.settings import read

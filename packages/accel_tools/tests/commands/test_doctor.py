@@ -16,7 +16,7 @@ from accel_tests.libraries import COMPILER, Libraries
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
-from accel_core.detection.records import Status
+from accel_core.detection import Status
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
 SCHEMA = json.loads((SOURCES / "schema.json").read_text("utf-8"))

@@ -42,7 +42,7 @@ from accel_core.toolkit import (
     decode_candidate,
     encode_candidate,
     exact,
-    guarded,
+    guard,
     named,
     normalize_distribution,
     select,
@@ -242,7 +242,7 @@ def answer_in_child(job: dict[str, Any], stage: child.Stage) -> dict[str, Any]:
     try:
         fallback: list[tuple[str, bool]] = []
         noting = _fallbacks_to(lambda warning: fallback.append((str(warning), warning.merely_absent)))
-        with noting, guarded.reported(lambda what: stage(json.dumps([what, ""]))):
+        with noting, guard.announcing_to(lambda what: stage(json.dumps([what, ""]))):
             chosen = _choose(job)
         accelerator = chosen.accelerator
         who = f"{accelerator.name} ({accelerator.backend.provenance})"

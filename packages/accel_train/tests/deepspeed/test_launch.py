@@ -115,18 +115,18 @@ def test_status_and_words(child, folder, variables, device, more, arguments, sta
 
 
 def test_an_installation_without_the_entry_point_is_found_out(monkeypatch):
-    from accel_core.toolkit import plugins
+    from accel_core.toolkit import packages
     from accel_train.deepspeed import _children
 
     monkeypatch.delenv("TORCH_DEVICE_BACKEND_AUTOLOAD", raising=False)
     assert _children.obstacle() == ""
-    installed = plugins.find_entry_points
+    installed = packages.entry_points
     for missing in ("torch.backends", "accel.integrations"):
 
         def without(group, missing=missing):
             return () if group == missing else installed(group)
 
-        monkeypatch.setattr(plugins, "find_entry_points", without)
+        monkeypatch.setattr(packages, "entry_points", without)
         assert f"entry point in group {missing} is not installed" in _children.obstacle()
         assert "Install accel-train again" in _children.obstacle()
 

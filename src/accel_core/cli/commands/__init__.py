@@ -18,7 +18,7 @@ from accel_core.errors import CAUGHT, root_cause
 from accel_core.settings import entry_points
 
 if TYPE_CHECKING:
-    from accel_core.detection.records import Verdict
+    from accel_core.detection import Verdict
 
 __all__ = ["BESIDE", "GROUP", "SUMMARIES", "Announced", "announced", "remarks"]
 

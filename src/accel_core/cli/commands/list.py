@@ -10,9 +10,9 @@ from accel_core.cli.commands import remarks
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.cli.provenance import described
+from accel_core.detection import Status, Verdict
 from accel_core.detection.isolated import IsolatedLoader
-from accel_core.detection.records import Status, Verdict
-from accel_core.detection.survey import Survey, survey
+from accel_core.detection.select import Survey, survey
 from accel_core.settings import Settings
 
 __all__ = ["command"]

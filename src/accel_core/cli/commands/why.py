@@ -11,10 +11,9 @@ from accel_core.cli.commands import remarks
 from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
 from accel_core.cli.provenance import described, vendor_packages
+from accel_core.detection import How, Selection, Verdict
 from accel_core.detection.messages import not_found
-from accel_core.detection.records import How, Selection, Verdict
-from accel_core.detection.select import select
-from accel_core.detection.survey import Survey, survey
+from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
 

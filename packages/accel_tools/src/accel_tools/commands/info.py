@@ -13,7 +13,7 @@ from accel_core.toolkit import (
     How,
     Pin,
     answering,
-    guarded,
+    guard,
     import_torch,
     options,
     page,
@@ -106,7 +106,7 @@ class _Questions:
             return None
         self._step(what)
         try:
-            with guarded.preserved(what):
+            with guard.restoring(what):
                 answer = ask()
             return answer if answer is None or not kinds else _checked(answer, kinds)
         except UnsupportedError:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from accel_core import Provenance
 from accel_core.errors import CAUGHT, OURS
-from accel_core.toolkit import ENTRY_POINT_GROUP, guarded, plugins
+from accel_core.toolkit import ENTRY_POINT_GROUP, discovery, guard, packages
 from accel_tools.doctor.footprint import Footprint, changes, footprint
 
 __all__ = ["Misstep", "conduct", "conducts", "observe"]
@@ -162,13 +162,13 @@ def observe(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, obje
     vendors: set[str] = set()
     before = footprint()
     with _Watch() as watch:
-        for entry_point in plugins.find_entry_points(ENTRY_POINT_GROUP):
+        for entry_point in packages.entry_points(ENTRY_POINT_GROUP):
             if (entry_point.name, entry_point.distribution) in wanted:
                 stage(f"import of the plugin of {entry_point.distribution}")
                 # Nothing is put back: this process is there to see what the plugin changes.
-                with contextlib.suppress(*CAUGHT), guarded.stdout_to_stderr():
+                with contextlib.suppress(*CAUGHT), guard.quiet():
                     vendors.update(
-                        name for c in plugins.read(entry_point) for name in c.backend.vendor_imports
+                        name for c in discovery.read_plugin(entry_point) for name in c.backend.vendor_imports
                     )
     found = _missteps(watch, {"torch", *vendors})
     return {"missteps": list(map(tuple, [*found, *_lasting(before)]))}

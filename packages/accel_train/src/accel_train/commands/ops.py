@@ -19,7 +19,7 @@ from accel_core.toolkit import (
     ACCEL_PROBE,
     Pin,
     answering,
-    guarded,
+    guard,
     options,
     page,
     text,
@@ -127,7 +127,7 @@ def _built_now(accelerator: Accelerator, operator: Operator) -> Mapping[str, Ope
         meant = _to_build(operator)
         if meant.builder_class is not None and meant.is_built is False and not meant.reason:
             try:
-                with guarded.stdout_to_stderr():
+                with guard.quiet():
                     meant.builder_class().load()
             except OpBuildError:
                 raise

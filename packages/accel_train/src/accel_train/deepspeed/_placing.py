@@ -91,9 +91,9 @@ def _present() -> Accelerator:
     try:
         return get_accelerator()
     except RecursiveChoiceError:
-        from accel_core.toolkit import CPUAccelerator, builtin
+        from accel_core.toolkit import CPUAccelerator, discovery
 
-        _stand_in = _stand_in or CPUAccelerator(builtin.CPU)
+        _stand_in = _stand_in or CPUAccelerator(discovery.CPU)
         return _stand_in
 
 

@@ -19,7 +19,7 @@ from accel_core.toolkit import (
     clean,
     entry_points,
     host,
-    plugins,
+    packages,
     spoilers,
 )
 from accel_tools.doctor.in_child import try_acts
@@ -79,7 +79,7 @@ class _Act(NamedTuple):
 def _examine(visit: Visit) -> Iterator[Finding]:
     found = {
         # accel-train's own does nothing unless a parent process asks for it.
-        group.name: [e for e in plugins.find_entry_points(group.name) if e.distribution != "accel-train"]
+        group.name: [e for e in packages.entry_points(group.name) if e.distribution != "accel-train"]
         for group in _GROUPS
     }
     acts: list[_Act] = []
@@ -129,7 +129,7 @@ def _spoilers(timeout: float) -> tuple[Spoiler, ...]:
     return spoilers(None, timeout) if is_installed("torch") and autoload_is_on() else ()
 
 
-def _acting(group: _Group, entry_points: Sequence[plugins.EntryPoint], *, read: bool) -> Finding:
+def _acting(group: _Group, entry_points: Sequence[packages.EntryPoint], *, read: bool) -> Finding:
     who = list(dict.fromkeys(f"{clean(e.distribution)} {clean(e.version)}" for e in entry_points))
     idle = "" if read else f", if {group.reader} were installed"
     facts = {f"{clean(e.name)} = {clean(e.value)}": f"{clean(e.distribution)} {clean(e.version)}"
@@ -146,7 +146,7 @@ def _starting(files: Sequence[StartFile]) -> Finding:
     return Finding(Level.OK, "at-import.start", f"{number} code whenever Python starts", facts=facts)
 
 
-def _act(group: _Group, package: plugins.EntryPoint) -> _Act:
+def _act(group: _Group, package: packages.EntryPoint) -> _Act:
     return _Act(
         f"{clean(package.distribution)} {clean(package.version)}",
         f"{group.name}: {clean(package.name)} = {clean(package.value)}",
