@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import pickle
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,12 @@ pytest.importorskip("sklearn")
 import lightning.pytorch as pl
 import torch
 from accel_tests.forks import forked
-from digits_lightning import Digits, fit, fit_with_fabric, told
 from lightning.fabric import Fabric
 from lightning.fabric.accelerators import Accelerator as FabricAccelerator
 from lightning.pytorch.accelerators import Accelerator, AcceleratorRegistry
 from lightning.pytorch.callbacks import DeviceStatsMonitor
 from lightning.pytorch.loggers import CSVLogger
+from lightning_digits import Digits, fit, fit_with_fabric, told
 
 import accel_core
 from accel_train.lightning import accelerator, fabric_options, register, trainer_options
@@ -91,10 +92,12 @@ class _AtEnd(pl.Callback):
 @ON_BOTH
 @forked()
 def test_training_goes_on_from_a_checkpoint(device, tmp_path):
-    on = trainer_options(devices=1)
-    through, _ = fit(epochs=2, **on)
+    def on():
+        return trainer_options(devices=1)
+
+    through, _ = fit(epochs=2, **on())
     at_end = _AtEnd()
-    first, trainer = fit(**on, callbacks=[at_end])
+    first, trainer = fit(**on(), callbacks=[at_end])
     saved = tmp_path / "saved.ckpt"
     trainer.save_checkpoint(saved)
     state = torch.load(saved, weights_only=False)["state_dict"]
@@ -102,7 +105,7 @@ def test_training_goes_on_from_a_checkpoint(device, tmp_path):
     loaded = Digits()
     loaded.load_state_dict(state)
     assert told(loaded)["parameters"] == told(first)["parameters"]
-    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **on)
+    second, trainer = fit(epochs=2, resume=saved, random=at_end.random, **on())
     assert (trainer.current_epoch, trainer.global_step) == (2, 58)
     assert second.losses == through.losses[29:]
     assert told(second)["parameters"] == told(through)["parameters"]
@@ -271,6 +274,8 @@ def test_lightnings_trainer_compiles_for_the_device_and_puts_torchs_default_back
             )  # compiled dropout differs
             self.layers = torch.compile(plain)
 
+    warnings.simplefilter("ignore")  # torch's own, of its imports
+
     def compiled(**options):
         torch._dynamo.reset()
         model, _ = fit(kind=Compiled, **options)
@@ -293,6 +298,7 @@ def test_lightnings_trainer_compiles_for_the_device_and_puts_torchs_default_back
 
 def transformers_compiled(folder):
     """A training of Transformers with `torch_compile=True`."""
+    warnings.simplefilter("ignore")  # torch's own, of its imports
     import hugging_face as hf
 
     acc = accel_core.get_accelerator()
