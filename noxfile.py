@@ -27,6 +27,7 @@ from environments import (  # noqa: E402
     PROJECTS,
     WINDOWS,
     changed,
+    compiled,
     differing,
     for_deepspeed,
     group,
@@ -124,7 +125,12 @@ SHARED = ("tests", "touched", "fuzz", "faults", "simulated", "docs")
 # Sessions that need the same packages, torch among them, use one environment.
 shared(dict.fromkeys(SHARED, "tests") | {name: row.home for name, row in ROWS.items()})
 for name, row in ROWS.items():
-    nox.session(row.run, name=name, venv_backend="shared")
+
+    def of_row(session: nox.Session, row: Row = row) -> None:
+        row.run(session)
+
+    of_row.__doc__ = row.about  # which `nox --list` prints
+    nox.session(of_row, name=name, venv_backend="shared")
 # The sessions of the distributions, which `tests` runs at once.
 PARTS = ("core", "train", "tools", "testing", "plugins")
 EVERYTHING = Row("", [folder for part in PARTS for folder in ROWS[part].tests])
@@ -285,11 +291,16 @@ def simulated(session: nox.Session) -> None:
     if session.posargs:
         pytest(session, *session.posargs, env=CLEAN)
         return
+    compiled(session, "acme", "cuda", "hpu", "mps", "xpu")  # one of each kind
     tests = "packages/accel_simulated/tests/device"
     staged = f"{tests}/test_staged.py"
     pytest(session, *SEVERAL, *BY_DAY, tests, f"--ignore={staged}", env=CLEAN)
     # Less than elsewhere: what its threads and the ends of processes pass is not seen.
     measured(session, (*SEVERAL, *BY_DAY, staged), CLEAN, f"--include={STAGING}/*", "--fail-under=85")
+
+
+#: How-tos from DeepSpeed's interface to ours.
+OF_DEEPSPEED = ("howto/from-deepspeed", "howto/from-deepspeeds-abstract-accelerator")
 
 
 @nox.session
@@ -312,7 +323,7 @@ def deepspeed(session: nox.Session) -> None:
         return
     measured(session, (*SEVERAL, *BY_DAY, *own, NAMED), env, f"--include={TRAIN}/deepspeed/*")
     # Afterwards: the tests have compiled what one of them needs.
-    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", "tutorial/deepspeed", "howto/from-deepspeed")]
+    pages = [f"docs/{page}.md" for page in ("howto/deepspeed", "tutorial/deepspeed", *OF_DEEPSPEED)]
     session.run("python", "tools/run_documents.py", "README.md", *pages, env=env)
 
 

@@ -7,6 +7,7 @@ uv installs where it has a word for everything that pip is configured with, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import hashlib
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -144,6 +146,21 @@ def watched(
     print(output.rstrip(), flush=True)
 
 
+def compiled(session: nox.Session, *devices: str) -> None:
+    """Compile simulated devices, as many at once as there are cores: tests would wait for one of them.
+
+    Where none can be compiled the tests skip, and say why.
+    """
+
+    def compile_one(device: str) -> None:
+        with contextlib.suppress(CommandFailedError):
+            quietly(f"compiling {device}", [Path(session.bin) / "accel", "simulate", "--build", device])
+
+    session.log(f"compiling, unless it is done: {', '.join(devices)}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, devices))
+
+
 def torch_home(session: nox.Session) -> TorchHome:
     """Take the torch that the user has, or install the pinned one once for all sessions."""
     if OWN_TORCH:
@@ -244,7 +261,7 @@ def fill(
     wheels = editables(content) if project else []
     ours = [str(wheel) for wheel in wheels[: None if plugins else 1 + len(PACKAGES)]]
     if wanted or ours:
-        what = f"{len(wanted)} packages and what they need" if wanted else "our packages"
+        what = f"what session {session.name} needs"
         installing(session, what, "-c", str(constraints), *without_torch(environment, home), *wanted, *ours)
     if ours:
         # Of an environment that had the same versions the first command has left the old ones.

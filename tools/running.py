@@ -65,7 +65,7 @@ def quietly(what: str, command: Sequence[object], **options: Any) -> str:
 
 
 def _beat(what: str, began: float) -> None:
-    print(f"     … {what}: {lasting(time.monotonic() - began)} so far", flush=True)
+    print(f"     … {what}: {time.monotonic() - began:.0f} s so far", flush=True)
 
 
 def reason(output: str) -> str:

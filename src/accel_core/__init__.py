@@ -27,7 +27,16 @@ _HOMES = {
     ),
     "accelerators.streams": ("HostEvent", "HostStream"),
     "accelerators.torch_device": ("TorchAccelerator",),
-    "backend": ("Backend", "ProbeResult", "Provenance"),
+    "backend": (
+        "Backend",
+        "Environment",
+        "Granted",
+        "Hardware",
+        "InTorch",
+        "ProbeResult",
+        "Provenance",
+        "Visibility",
+    ),
     "current": ("accelerator", "get_accelerator", "selection", "set_accelerator", "use_accelerator"),
     "errors": (
         "AccelError",

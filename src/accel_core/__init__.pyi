@@ -16,8 +16,13 @@ from accel_core.accelerators.streams import HostEvent as HostEvent
 from accel_core.accelerators.streams import HostStream as HostStream
 from accel_core.accelerators.torch_device import TorchAccelerator as TorchAccelerator
 from accel_core.backend import Backend as Backend
+from accel_core.backend import Environment as Environment
+from accel_core.backend import Granted as Granted
+from accel_core.backend import Hardware as Hardware
+from accel_core.backend import InTorch as InTorch
 from accel_core.backend import ProbeResult as ProbeResult
 from accel_core.backend import Provenance as Provenance
+from accel_core.backend import Visibility as Visibility
 from accel_core.current import accelerator as accelerator
 from accel_core.current import get_accelerator as get_accelerator
 from accel_core.current import selection as selection
@@ -84,12 +89,16 @@ __all__ = [
     "DeclinedError",
     "DeviceCapability",
     "DeviceProperties",
+    "Environment",
     "Evidence",
     "Fix",
     "GradScalerOptions",
+    "Granted",
     "Graph",
+    "Hardware",
     "HostEvent",
     "HostStream",
+    "InTorch",
     "IntegrationError",
     "IntegrationMissingError",
     "InvalidAcceleratorError",
@@ -119,6 +128,7 @@ __all__ = [
     "Unloaded",
     "UnsupportedError",
     "Verdict",
+    "Visibility",
     "__version__",
     "accelerator",
     "discover",

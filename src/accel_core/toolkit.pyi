@@ -1,5 +1,6 @@
 """The names of accel_core.toolkit, for type checkers; tools/public_names.py writes them."""
 
+from accel_core import machine as host
 from accel_core._support import LOGGER as LOGGER
 from accel_core._support import child as child
 from accel_core._support import fork_safe_lock as fork_safe_lock
@@ -49,7 +50,6 @@ from accel_core.errors import printable as printable
 from accel_core.errors import shown as shown
 from accel_core.hookspecs import LEVELS as LEVELS
 from accel_core.machine import devices as devices
-from accel_core.machine import host as host
 from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
 from accel_core.machine.placement import placement as placement

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import accel_core
-from accel_core import Accelerator, Backend, Capabilities, Provenance, UnsupportedError
+from accel_core import Accelerator, Backend, Capabilities, Provenance, UnsupportedError, Visibility
 from accel_core.accelerators.cpu import CPUAccelerator
 
 INERT = """
@@ -328,7 +328,7 @@ def test_the_declaration_says_what_a_launcher_needs(small: Small, backend: Calla
 
 def test_the_variable_that_wins_is_written_in_the_vendors_grammar(backend: Callable[..., Backend]) -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "7"}
-    Small(backend(visible_devices_grammar="ascending")).set_visible_devices_envs(
+    Small(backend(visibility=Visibility(grammar="ascending"))).set_visible_devices_envs(
         current_env=environment, local_accelerator_ids=[3, 1]
     )
     assert environment == {"CUDA_VISIBLE_DEVICES": "7", "SIM_VISIBLE_DEVICES": "1,3"}

@@ -9,6 +9,8 @@ import pytest
 from accel_tests import plugins
 from accel_tests.plugins import HEAD, arguments, declaring, hook
 
+from accel_core.backend import Environment
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and sessions")
 
 DIE = "import os; os._exit(3)"
@@ -121,7 +123,7 @@ def test_where_a_backend_gives_no_answer_no_command_names_what_is_chosen(card, s
 def test_a_plugin_that_dies_at_its_import_costs_others_nothing(accel):
     """`env` of a login node, `bench` and a device that is named: nobody has to block the one that dies."""
     dying(accel, "import", CRASH)
-    accel.world.backend("card", 900, vendor_import="torch_card", export_envs=("CARD",))
+    accel.world.backend("card", 900, vendor_import="torch_card", environment=Environment(forward=("CARD",)))
     done = accel("env", "card", CARD_LOG="1")
     assert "export CARD_LOG=1" in done.stdout, done.stderr
     assert accel("why", "card").stdout.startswith("card (accel-card 1.0): not installed")

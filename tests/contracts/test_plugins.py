@@ -38,18 +38,21 @@ def test_one_takes_anothers_place_before_it():
     backends = [backend for plugin in PLUGINS for backend in declared(plugin)]
     by_name = {backend.name: backend for backend in backends}
     for backend in backends:
-        assert not backend.impersonates or by_name[backend.impersonates].priority < backend.priority
+        assert (
+            not backend.in_torch.impersonates
+            or by_name[backend.in_torch.impersonates].priority < backend.priority
+        )
 
 
 def test_what_is_behind_anothers_namespace_is_known_to_that_other():
     """Nothing else tells them apart."""
     backends = [backend for plugin in PLUGINS for backend in declared(plugin)]
-    behind = [b for b in backends if b.impersonates == b.device_type]
+    behind = [b for b in backends if b.in_torch.impersonates == b.device_type]
     assert [b.name for b in behind] == ["klxpu"]
     for backend in behind:
         for other in backends:
             if other.device_type == backend.device_type and other is not backend:
-                assert set(backend.vendor_imports) <= set(other.taken_over_by)
+                assert set(backend.vendor_imports) <= set(other.in_torch.taken_over_by)
 
 
 def test_it_explains_only_what_it_knows(plugin):
@@ -77,6 +80,8 @@ def _lines_of_code(source: str) -> int:
             and ast.get_docstring(node) is not None
         ):
             passed_over |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+        if isinstance(node, ast.ImportFrom):
+            passed_over |= set(range(node.lineno + 1, (node.end_lineno or 0) + 1))
         if isinstance(node, ast.Assign) and _is_data(node):
             passed_over |= set(range(node.lineno, (node.end_lineno or 0) + 1))
     lines = enumerate(source.splitlines(), 1)

@@ -9,6 +9,7 @@ from accel_tests.asking import chosen, counting, error, statuses
 from accel_tests.plugins import hook
 
 from accel_core import get_accelerator
+from accel_core.backend import Hardware, Visibility
 from accel_core.detection import How, messages
 from accel_core.errors import BackendNotFoundError, BackendUnavailableError, SettingWarning
 
@@ -25,9 +26,9 @@ def test_a_pin_in_all_its_forms(several, text):
 @pytest.mark.skipif(sys.platform != "linux", reason="device nodes are looked for on Linux")
 def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, monkeypatch):
     """The node is here; on a login node, where none is, a pin without a device is what was meant."""
-    fields = {"visible_devices": ("NPU_VISIBLE",)}
+    fields = {"visibility": Visibility(("NPU_VISIBLE",))}
     monkeypatch.setenv("NPU_VISIBLE", "")
-    counting(torch_world, "return 0", device_nodes=("/dev/null",), **fields)
+    counting(torch_world, "return 0", hardware=Hardware(nodes=("/dev/null",)), **fields)
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     with pytest.warns(SettingWarning) as told:
         assert get_accelerator().name == "npu"
@@ -41,7 +42,7 @@ def test_a_pin_whose_devices_are_all_hidden_is_honoured_and_told(torch_world, mo
     for name in ("accel_npu", "npu_device"):
         sys.modules.pop(name)
     assert chosen(DS_ACCELERATOR="npu").notes == (said,)
-    counting(torch_world, "return 0", device_nodes=("/dev/no-such-npu",), **fields)
+    counting(torch_world, "return 0", hardware=Hardware(nodes=("/dev/no-such-npu",)), **fields)
     for name in ("accel_npu", "npu_device"):
         sys.modules.pop(name)
     assert chosen(DS_ACCELERATOR="npu").notes == ()
@@ -107,7 +108,7 @@ def test_gpu_means_the_backends_for_gpus(several):
 
 def test_what_cannot_work_here_is_not_advised(several):
     """Its hardware is absent, its vendor's package is broken, it counts no device: it would fail."""
-    several.backend("far", device_nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",))
+    several.backend("far", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",), pci_ids=("fade:0001",)))
     several.module("torch_bad", "raise ImportError('libbad.so')")
     several.backend("bad", vendor_import="torch_bad")
     several.backend("xpu", vendor_import="ipex")

@@ -8,7 +8,7 @@ import random
 import pytest
 from accel_tests.asking import names
 
-from accel_core.backend import Backend, Provenance
+from accel_core.backend import Backend, InTorch, Provenance
 from accel_core.detection import Candidate, discovery
 from accel_core.detection.discovery import rank
 from accel_core.detection.select import discover
@@ -28,7 +28,7 @@ def candidate(
         name=name,
         priority=priority,
         device_type=device_type or name.partition(".")[0],
-        impersonates=impersonates,
+        in_torch=InTorch(impersonates=impersonates),
         provenance=provenance,
     )
     return Candidate(backend, object())
@@ -128,7 +128,12 @@ def test_nothing_impersonated_is_there():
 @pytest.mark.parametrize("backwards", [False, True])
 def test_the_order_depends_on_neither_hash_seed_nor_install_order(world, seed, backwards):
     """USERS 16."""
-    some = [("npu", {}), ("mlu", {}), ("supa", {"priority": 1, "impersonates": "mlu"}), ("sdaa", {})]
+    some = [
+        ("npu", {}),
+        ("mlu", {}),
+        ("supa", {"priority": 1, "in_torch": InTorch(impersonates="mlu")}),
+        ("sdaa", {}),
+    ]
     for name, fields in reversed(some) if backwards else some:
         world.backend(name, **{"priority": 500, **fields})
     world.backend("npu", distribution="zz-npu")

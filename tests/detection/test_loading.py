@@ -11,6 +11,7 @@ from accel_tests.plugins import HEAD, arguments, declaring, hook
 
 import accel_core
 from accel_core._support import child
+from accel_core.backend import Granted, InTorch
 from accel_core.detection import Candidate, Status, Unloaded, isolated
 from accel_core.detection.discovery import Unimported
 from accel_core.settings import Pin, Settings, read
@@ -35,8 +36,10 @@ def imported(world) -> list[str]:
 
 @posix
 def test_declarations_come_through_a_child_as_they_are(torch_world):
-    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted_by": (("slurm", "gpu"),)}
-    torch_world.backend("npu", 700, vendor_import=("a_b", "json"), isolated_probe=True, **rich)
+    rich = {"hints": ((r"lib(a|b)\.so", "do this"),), "granted": Granted(slurm="gpu")}
+    torch_world.backend(
+        "npu", 700, vendor_import=("a_b", "json"), in_torch=InTorch(in_child="import"), **rich
+    )
     torch_world.plugin("two", declaring(arguments("one", 3), arguments("two.more", 2)))
     torch_world.plugin("bad", declaring("name='Not A Name', priority=1, device_type='x'"))
     torch_world.plugin("broken", "raise OSError('inner') from ValueError('libfoo.so')")

@@ -39,6 +39,15 @@ def test_a_name_that_this_core_does_not_have(torch_world, source):
     assert "accelerator='mlu_device:Device'" in verdict.reason
 
 
+@pytest.mark.parametrize("field", ["heat=1", "hardware=Hardware(heat=1)"])
+def test_a_field_that_this_core_does_not_have(torch_world, field):
+    torch_world.plugin("npu", declaring(f"{arguments('npu')}, {field}"))
+    found = only("npu")
+    assert isinstance(found, Unloaded)
+    assert (found.outcome.status, found.outcome.hint) == (Status.INCOMPATIBLE, UPGRADE)
+    assert "unexpected keyword argument 'heat'" in found.outcome.reason
+
+
 def test_what_anothers_package_lacks_is_no_matter_of_the_core(world):
     world.plugin("npu", f"from json import heat\n{declaring(arguments('npu'))}")
     assert only("npu").outcome.status is Status.BROKEN

@@ -13,6 +13,7 @@ import pytest
 from accel_tests.plugins import hook
 
 from accel_core._support import child as isolation
+from accel_core.backend import Hardware
 from accel_core.detection import Status, Verdict, isolated, select
 from accel_core.settings import Settings, read
 
@@ -55,7 +56,7 @@ def test_a_vendor_package_that_is_broken_is_told_of_beside_the_missing_device(to
     torch_world.module("torch_npu", "raise ImportError('libhccl.so: cannot open shared object file')")
     explain = hook("accel_explain", "backend, error", "return 'source set_env.sh'")
     torch_world.backend(
-        "npu", vendor_import="torch_npu", device_nodes=("/dev/no-such-card[0-9]*",), extra=explain
+        "npu", vendor_import="torch_npu", hardware=Hardware(nodes=("/dev/no-such-card[0-9]*",)), extra=explain
     )
     (npu,) = [v for v in ask(read({})) if v.name == "npu"]
     assert npu.status is Status.NO_DEVICE
@@ -73,7 +74,7 @@ def test_a_broken_package_without_its_device_is_to_be_uninstalled(torch_world):
     answer = "return accel_core.ProbeResult(False, 'torch_npu needs CANN', 'source set_env.sh')"
     explain = "\nimport accel_core\n" + hook("accel_explain", "backend, error", answer)
     nodes = ("/dev/no-such-card[0-9]*",)
-    torch_world.backend("npu", vendor_import="torch_npu", device_nodes=nodes, extra=explain)
+    torch_world.backend("npu", vendor_import="torch_npu", hardware=Hardware(nodes=nodes), extra=explain)
     (npu,) = [v for v in ask(read({})) if v.name == "npu"]
     assert npu.reason.endswith("; besides, torch_npu needs CANN: ImportError: libhccl.so: cannot open")
     assert npu.hint == "pip uninstall torch-npu. (On a machine that has one: source set_env.sh.)"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from accel_core.machine.host import cgroup_cpu_quota, cgroup_memory_available, cgroup_memory_limit
+from accel_core.machine import cgroup_cpu_quota, cgroup_memory_available, cgroup_memory_limit
 
 GIB = 2**30
 V2_MOUNT = "30 23 0:26 {top} /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -232,7 +232,7 @@ def test_the_command_without_the_package(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_what_is_no_device_of_a_plugins_own_is_not_taken_from_its_declaration(
     child: Child, tmp_path: Path
 ) -> None:
-    own, common = "priority=1, private_use1=True", "priority=1, private_use1=False"
+    own, common = "priority=1, in_torch=InTorch(private_use1=True)", "priority=1"
     modules = {
         "accel_zing": declaring(
             f"name='zing', device_type='zing', vendor_import='torch_zing', {common}",

@@ -92,7 +92,7 @@ def test_names_are_the_vendors() -> None:
     assert len(declared) > 8
     for backend in declared:
         # Cambricon's runtime reads CUDA's where its own are not set.
-        variables = set(backend.visible_devices) - (
+        variables = set(backend.visibility.variables) - (
             {"CUDA_VISIBLE_DEVICES"} if backend.name == "mlu" else set()
         )
         assert variables <= set(names.TYPES[backend.device_type].variables), backend.name

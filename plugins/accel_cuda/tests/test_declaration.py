@@ -14,27 +14,27 @@ def test_the_declaration(backend):
     assert (backend.name, backend.device_type) == ("cuda", "cuda")
     assert backend.vendor_imports == ("torch",)
     assert backend.requires == ("torch>=2.6",)
-    assert backend.visible_devices_grammar == "cuda"
-    assert "/dev/dxg" in backend.device_nodes
-    assert "NCCL" in backend.export_envs
+    assert backend.visibility.grammar == "cuda"
+    assert "/dev/dxg" in backend.hardware.nodes
+    assert "NCCL" in backend.environment.forward
     assert backend.url
     assert backend.install_hint
 
 
 def test_what_tells_the_two_apart():
     assert (CUDA.priority, ROCM.priority) == (200, 190)
-    assert (CUDA.torch_builds, ROCM.torch_builds) == (("cuda",), ("hip",))
-    assert (CUDA.hardware, ROCM.hardware) == ("NVIDIA GPU", "AMD GPU")
-    assert set(CUDA.pci_ids) == {"10de/03"}
-    assert set(ROCM.pci_ids) == {"1002/03", "1002/12"}
-    assert "/dev/nvidia[0-9]*" in CUDA.device_nodes
-    assert "/dev/kfd" in ROCM.device_nodes
+    assert (CUDA.in_torch.builds, ROCM.in_torch.builds) == (("cuda",), ("hip",))
+    assert (CUDA.hardware.name, ROCM.hardware.name) == ("NVIDIA GPU", "AMD GPU")
+    assert set(CUDA.hardware.pci_ids) == {"10de/03"}
+    assert set(ROCM.hardware.pci_ids) == {"1002/03", "1002/12"}
+    assert "/dev/nvidia[0-9]*" in CUDA.hardware.nodes
+    assert "/dev/kfd" in ROCM.hardware.nodes
 
 
 @BOTH
 @pytest.mark.parametrize("variable", ["CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"])
 def test_which_devices_are_visible_is_not_forwarded_to_other_nodes(backend, variable):
-    assert not variable.startswith(backend.export_envs)
+    assert not variable.startswith(backend.environment.forward)
 
 
 @BOTH

@@ -16,20 +16,20 @@ GAUDI = {"pci": PCI, "nodes": ("/dev/hl0",)}
 
 def test_the_declaration():
     assert BACKEND.vendor_imports == ("habana_frameworks.torch",)
-    assert BACKEND.visible_devices == ("HABANA_VISIBLE_MODULES",)
-    assert BACKEND.visible_devices_grammar == "modules"
+    assert BACKEND.visibility.variables == ("HABANA_VISIBLE_MODULES",)
+    assert BACKEND.visibility.grammar == "modules"
     assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("hccl", "hpu_backend")
-    assert BACKEND.pci_ids == ("1da3",)
+    assert BACKEND.hardware.pci_ids == ("1da3",)
 
 
 @pytest.mark.parametrize("variable", ["HABANA_VISIBLE_MODULES", "HABANA_VISIBLE_DEVICES", "HLS_MODULE_ID"])
 def test_which_modules_a_process_has_is_not_forwarded_to_other_nodes(variable):
-    assert not variable.startswith(BACKEND.export_envs)
+    assert not variable.startswith(BACKEND.environment.forward)
 
 
 @pytest.mark.parametrize("variable", ["PT_HPU_LAZY_MODE", "HCCL_OVER_OFI", "HABANA_LOGS", "HABANA_PROFILE"])
 def test_what_steers_the_bridge_is_forwarded(variable):
-    assert variable.startswith(BACKEND.export_envs)
+    assert variable.startswith(BACKEND.environment.forward)
 
 
 def test_the_kernels_common_folder_of_accelerators_is_no_sign_of_a_gaudi(tmp_path):

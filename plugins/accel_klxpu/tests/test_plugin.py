@@ -17,11 +17,15 @@ DOCTOR = "torch_xmlir --doctor"
 
 
 def test_the_declaration():
-    assert (BACKEND.impersonates, BACKEND.device_type, BACKEND.private_use1) == ("cuda", "cuda", False)
+    assert (BACKEND.in_torch.impersonates, BACKEND.device_type, BACKEND.in_torch.private_use1) == (
+        "cuda",
+        "cuda",
+        False,
+    )
     assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.visible_devices == ("CUDA_VISIBLE_DEVICES",)
+    assert BACKEND.visibility.variables == ("CUDA_VISIBLE_DEVICES",)
     assert BACKEND.communication_backend == "nccl"
-    assert BACKEND.export_envs == ("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH")
+    assert BACKEND.environment.forward == ("BKCL", "XPU", "XMLIR", "LD_LIBRARY", "PATH")
 
 
 @pytest.mark.parametrize(("value", "status"), [("1", "no_device"), ("0", "usable"), ("", "usable")])

@@ -15,10 +15,14 @@ from accel_mlu import BACKEND
 
 def test_the_declaration():
     assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.visible_devices == ("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-    assert (BACKEND.communication_backend, BACKEND.visible_devices_grammar) == ("cncl", "mlu")
-    assert not "MLU_VISIBLE_DEVICES".startswith(BACKEND.export_envs)
-    assert {"NEUWARE_HOME", "CNCL", "LD_LIBRARY", "PATH"} <= set(BACKEND.export_envs)
+    assert BACKEND.visibility.variables == (
+        "CN_VISIBLE_DEVICES",
+        "MLU_VISIBLE_DEVICES",
+        "CUDA_VISIBLE_DEVICES",
+    )
+    assert (BACKEND.communication_backend, BACKEND.visibility.grammar) == ("cncl", "mlu")
+    assert not "MLU_VISIBLE_DEVICES".startswith(BACKEND.environment.forward)
+    assert {"NEUWARE_HOME", "CNCL", "LD_LIBRARY", "PATH"} <= set(BACKEND.environment.forward)
 
 
 SEEN = [

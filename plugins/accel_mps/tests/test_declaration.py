@@ -21,8 +21,8 @@ MAC = (
 
 def test_the_declaration():
     assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.platforms == ("darwin-arm64",)
-    assert BACKEND.visible_devices == BACKEND.device_nodes == BACKEND.pci_ids == ()
+    assert BACKEND.hardware.platforms == ("darwin-arm64",)
+    assert BACKEND.visibility.variables == BACKEND.hardware.nodes == BACKEND.hardware.pci_ids == ()
     assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("", "inductor")
 
 

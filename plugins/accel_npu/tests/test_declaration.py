@@ -14,12 +14,12 @@ def test_the_declaration():
     assert (BACKEND.name, BACKEND.priority, BACKEND.device_type) == ("npu", 700, "npu")
     assert BACKEND.vendor_imports == ("torch_npu",)
     assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.private_use1 is True
+    assert BACKEND.in_torch.private_use1 is True
     assert BACKEND.communication_backend == "hccl"
     assert BACKEND.compile_backend == "inductor"
-    assert BACKEND.visible_devices == ("ASCEND_RT_VISIBLE_DEVICES",)
-    assert BACKEND.visible_devices_grammar == "ascending"
-    assert BACKEND.export_envs[:4] == ("ASCEND", "HCCL", "LD_LIBRARY", "PATH")
+    assert BACKEND.visibility.variables == ("ASCEND_RT_VISIBLE_DEVICES",)
+    assert BACKEND.visibility.grammar == "ascending"
+    assert BACKEND.environment.forward[:4] == ("ASCEND", "HCCL", "LD_LIBRARY", "PATH")
     assert BACKEND.url
     assert BACKEND.install_hint
 
@@ -29,7 +29,7 @@ def test_the_declaration():
     [("davinci0", True), ("davinci12", True), ("davinci_manager", False), ("hisi_hdc", False)],
 )
 def test_which_nodes_are_cards(node, is_a_card):
-    assert any(fnmatch(f"/dev/{node}", pattern) for pattern in BACKEND.device_nodes) is is_a_card
+    assert any(fnmatch(f"/dev/{node}", pattern) for pattern in BACKEND.hardware.nodes) is is_a_card
 
 
 MODALIAS = "pci:v000019E5d0000{}sv000019E5sd00000000bc12sc00i00\n"

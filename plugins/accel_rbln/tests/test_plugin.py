@@ -15,17 +15,17 @@ MATCHING = "install the rebel-compiler made for your torch-rbln"
 
 
 def test_the_declaration():
-    assert (BACKEND.device_nodes, BACKEND.pci_ids) == (("/dev/rbln[0-9]*",), ("1eff",))
-    assert BACKEND.visible_devices == ("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES")
+    assert (BACKEND.hardware.nodes, BACKEND.hardware.pci_ids) == (("/dev/rbln[0-9]*",), ("1eff",))
+    assert BACKEND.visibility.variables == ("RBLN_DEVICES", "RBLN_VISIBLE_DEVICES")
     assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("rbln-ccl", "rbln")
-    assert BACKEND.private_use1
+    assert BACKEND.in_torch.private_use1
 
 
 def test_a_hosts_own_addresses_are_not_forwarded():
     for variable in ("RBLN_LOCAL_IP", "RBLN_RDMA_IP"):
-        assert not variable.startswith(BACKEND.export_envs)
+        assert not variable.startswith(BACKEND.environment.forward)
     for variable in ("RBLN_ROOT_IP", "RBLN_NPUS_PER_DEVICE", "TORCH_RBLN_LOG_LEVEL"):
-        assert variable.startswith(BACKEND.export_envs)
+        assert variable.startswith(BACKEND.environment.forward)
 
 
 #: The first five came from the real import of 0.12.0: without rebel-compiler, and with libraries made for the

@@ -18,11 +18,11 @@ SETVARS = "source /opt/tecoai/setvars.sh"
 
 def test_the_declaration():
     """A SCSI disk, /dev/sda, is no card."""
-    assert (BACKEND.device_nodes, BACKEND.pci_ids) == (("/dev/tcaicard[0-9]*",), ())
+    assert (BACKEND.hardware.nodes, BACKEND.hardware.pci_ids) == (("/dev/tcaicard[0-9]*",), ())
     assert BACKEND.requires == ("torch>=2.6",)
-    assert BACKEND.visible_devices == ("SDAA_VISIBLE_DEVICES",)
+    assert BACKEND.visibility.variables == ("SDAA_VISIBLE_DEVICES",)
     assert (BACKEND.communication_backend, BACKEND.compile_backend) == ("tccl", "teco_inductor")
-    assert {"TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH"} == set(BACKEND.export_envs)
+    assert {"TCCL", "SDAA", "TECO", "TORCH_SDAA", "LD_LIBRARY", "PATH"} == set(BACKEND.environment.forward)
 
 
 SEEN = [

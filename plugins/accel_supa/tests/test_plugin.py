@@ -17,10 +17,10 @@ SET_ENV = "brsw_set_env.sh"
 
 
 def test_the_declaration():
-    assert BACKEND.impersonates == "cuda"
-    assert BACKEND.visible_devices == ("SUPA_VISIBLE_DEVICES",)
+    assert BACKEND.in_torch.impersonates == "cuda"
+    assert BACKEND.visibility.variables == ("SUPA_VISIBLE_DEVICES",)
     assert BACKEND.communication_backend == "bccl"
-    assert {"BCCL", "BIREN", "SUPA", "BRTB", "LD_LIBRARY", "PATH"} == set(BACKEND.export_envs)
+    assert {"BCCL", "BIREN", "SUPA", "BRTB", "LD_LIBRARY", "PATH"} == set(BACKEND.environment.forward)
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,13 @@ from accel_tpu.trial import environment
 
 def test_the_declaration():
     """Google's network card, 1ae0:0042, is no TPU; nodes are shared with Gaudi and with any guest's cards."""
-    assert (BACKEND.priority, BACKEND.private_use1, BACKEND.compile_backend) == (350, True, "tpu")
-    assert {entry.partition(":")[0] for entry in BACKEND.pci_ids} == {"1ae0"}
-    assert not {"1ae0", "1ae0:0042"} & set(BACKEND.pci_ids)
-    assert (BACKEND.device_nodes, BACKEND.shared_nodes) == ((), ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*"))
+    assert (BACKEND.priority, BACKEND.in_torch.private_use1, BACKEND.compile_backend) == (350, True, "tpu")
+    assert {entry.partition(":")[0] for entry in BACKEND.hardware.pci_ids} == {"1ae0"}
+    assert not {"1ae0", "1ae0:0042"} & set(BACKEND.hardware.pci_ids)
+    assert (BACKEND.hardware.nodes, BACKEND.hardware.shared_nodes) == (
+        (),
+        ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*"),
+    )
 
 
 @pytest.mark.parametrize("value", [None, "", "/usr/lib/libtpu.so"])
@@ -37,7 +40,11 @@ def test_a_library_in_place_of_libtpu_needs_no_card(monkeypatch, tmp_path):
     library.write_bytes(b"\x7fELF GetPjrtApi")
     monkeypatch.setenv(LIBRARY, str(library))
     found = accel_backends()
-    assert (found.pci_ids, found.shared_nodes, found.communication_backend) == ((), (), "staged")
+    assert (found.hardware.pci_ids, found.hardware.shared_nodes, found.communication_backend) == (
+        (),
+        (),
+        "staged",
+    )
     answer = accel_probe(found)
     assert answer.usable
     assert answer.reason == "TorchTPU on libpjrt_other.so (TPU_LIBRARY_PATH) in place of libtpu"

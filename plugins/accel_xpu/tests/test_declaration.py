@@ -17,24 +17,24 @@ ALL = (EXTERNAL, IPEX, NATIVE)
 def test_the_declarations():
     assert [b.vendor_imports[0] for b in ALL] == ["intel_extension_for_pytorch"] * 2 + ["torch"]
     assert {b.device_type for b in ALL} == {"xpu"}
-    assert {b.visible_devices for b in ALL} == {("ZE_AFFINITY_MASK",)}
+    assert {b.visibility.variables for b in ALL} == {("ZE_AFFINITY_MASK",)}
     assert {b.communication_backend for b in ALL} == {"xccl"}
-    assert {b.pci_ids for b in ALL} == {("8086/03",)}
+    assert {b.hardware.pci_ids for b in ALL} == {("8086/03",)}
     assert NATIVE.requires == ("torch>=2.8",)
-    assert not NATIVE.follows_torch
+    assert not NATIVE.in_torch.same_version
     assert "intel-extension-for-deepspeed" in EXTERNAL.requires
 
 
 @pytest.mark.parametrize("variable", ["ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"])
 def test_which_devices_are_visible_is_not_forwarded_to_other_nodes(variable):
-    assert not variable.startswith(NATIVE.export_envs)
+    assert not variable.startswith(NATIVE.environment.forward)
 
 
 @pytest.mark.parametrize(
     "variable", ["CCL_WORKER_COUNT", "FI_PROVIDER", "ZE_FLAT_DEVICE_HIERARCHY", "SYCL_CACHE_PERSISTENT"]
 )
 def test_what_steers_the_runtime_is_forwarded(variable):
-    assert variable.startswith(NATIVE.export_envs)
+    assert variable.startswith(NATIVE.environment.forward)
 
 
 def test_render_nodes_are_no_sign_of_an_intel_gpu(tmp_path: Path):

@@ -81,7 +81,7 @@ class Communication(Devices):
 
     def export_envs(self) -> list[str]:
         """Prefixes of the environment variables that a launcher forwards to other nodes."""
-        return list(self.backend.export_envs)
+        return list(self.backend.environment.forward)
 
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
@@ -96,5 +96,5 @@ class Communication(Devices):
 
         for variable in self.visible_devices_envs()[:1]:
             current_env[variable] = format_visible_devices(
-                self.backend.visible_devices_grammar, local_accelerator_ids
+                self.backend.visibility.grammar, local_accelerator_ids
             )

@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from accel_core import machine
 from accel_core._support.packages import is_installed
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.errors import InvalidDeviceError
-from accel_core.machine import host
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class CPUAccelerator(Accelerator):
 
     @cached_property
     def _nodes(self) -> int:
-        return host.numa_node_count()
+        return machine.numa_node_count()
 
     def current_device(self) -> int:
         """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
@@ -189,12 +189,12 @@ class CPUAccelerator(Accelerator):
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
         self._index_or_none(device_index)
-        return min(filter(None, (memory()[0], host.cgroup_memory_limit())))
+        return min(filter(None, (memory()[0], machine.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
         self._index_or_none(device_index)
-        free, left = memory()[1], host.cgroup_memory_available()
+        free, left = memory()[1], machine.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -56,6 +56,15 @@ class Base:
         self._names = Memo(self._make_name)
         self._devices = Memo(self._make_device)
 
+    @classmethod
+    def _of(cls, backend: Backend) -> Any:
+        """Make one for a plugin's declaration, which the class may take or not."""
+        if inspect.signature(cls).parameters:
+            return cls(backend)
+        made = cls()
+        made._is_declared, made.backend, made.name = True, backend, backend.name
+        return made
+
     @property
     def _name(self) -> str:
         """The device type, as callers of the interface read it, and subclasses state it."""
@@ -126,7 +135,8 @@ class Base:
     def apply_vendor_defaults(self) -> tuple[str, ...]:
         """Set up this process as the vendor recommends; gives what it changed, one entry each.
 
-        Sets those variables of `Backend.environment` that are not set: `"NAME=value"`. A plugin may do more.
+        Sets those variables of `Backend.environment.set` that are not set: `"NAME=value"`. A plugin may do
+        more.
         Making an accelerator never calls this. `activate()` of an integration does, and what starts ranks
         sets the variables, unless it is told `vendor_defaults=False`.
         """
@@ -162,7 +172,7 @@ class Base:
         """The error to raise where the device cannot do `member`."""
         why = f": {reason}" if reason else ""
         if not self._is_declared:
-            advice = why or f"; override {member}() in the class"
+            advice = why or "; override it"
             return UnsupportedError(f"{type(self).__name__}: {member} is not implemented{advice}")
         origin = f" ({self.backend.provenance})" if self.backend.provenance else ""
         return UnsupportedError(
@@ -353,12 +363,12 @@ class Devices(Base):
 
         for variable in self.visible_devices_envs():
             if (value := os.environ.get(variable)) is not None:
-                return parse_visible_devices(self.backend.visible_devices_grammar, value).ids
+                return parse_visible_devices(self.backend.visibility.grammar, value).ids
         return None
 
     def visible_devices_envs(self) -> list[str]:
         """Names of the vendor's visible-devices variables, the one that wins first."""
-        return list(self.backend.visible_devices)
+        return list(self.backend.visibility.variables)
 
     def _every_id(self) -> tuple[int | str, ...] | None:
         """Ids for the visible-devices variable, one for each device, in the order of their indices.
@@ -451,6 +461,6 @@ def has_parameter(function: Callable[..., Any], name: str) -> bool:
 
 
 def missing_defaults(backend: Backend, environ: Mapping[str, str]) -> dict[str, str]:
-    """Those variables of `Backend.environment` that are not set in `environ`, with the vendor's values."""
-    wanted = (assignment.partition("=") for assignment in backend.environment)
+    """Those variables of `Backend.environment.set` that `environ` lacks, with the vendor's values."""
+    wanted = (assignment.partition("=") for assignment in backend.environment.set)
     return {name: value for name, _, value in wanted if name not in environ}

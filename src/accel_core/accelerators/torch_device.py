@@ -115,8 +115,8 @@ class TorchAccelerator(TorchGraphs, TorchMemory, TorchRuntime, Accelerator):
     `acc.current_device is torch.npu.current_device`. `torch.accelerator` comes first where torch brings the
     device (cuda, xpu, mps), and the vendor's module where a package does; the other of the two is next, and
     the default of `Accelerator` last. On torch's PrivateUse1 the first call decides: if a function raises
-    `NotImplementedError`, or names torch.accelerator's, accel stops using it and keeps the message in
-    `refused`. A function that differs only in the names of its parameters gets a closure in between. A member
+    `NotImplementedError`, or names torch.accelerator's, it is no longer used, and `refused` keeps the
+    message. A function that differs only in the names of its parameters gets a closure in between. A member
     that a subclass overrides is left alone, and its `super()` call reaches the vendor.
 
     Without a declaration the device is the one that `torch.accelerator` names. Raises

@@ -24,20 +24,13 @@ from typing import Any, NamedTuple
 from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, clean, printable, root_cause, root_place
+from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
-from accel_core.machine.host import platform_matches
 from accel_core.machine.vendors import sourced
 from accel_core.settings import Pin
 
 
-class _Word(str, enum.Enum):
-    """A word of a fixed list, which prints as it is."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class Status(_Word):
+class Status(str, enum.Enum):
     """Result of probing a candidate."""
 
     USABLE = "usable"
@@ -52,6 +45,8 @@ class Status(_Word):
     INVALID = "invalid"
     TIMED_OUT = "timed_out"
     CRASHED = "crashed"
+
+    __str__ = str.__str__
 
     @property
     def words(self) -> str:
@@ -80,6 +75,11 @@ class Outcome(NamedTuple):
     def is_absence(self) -> bool:
         """Whether all that is missing is a device, which a pinned backend can do without."""
         return self.status is Status.NO_DEVICE and self.devices == 0
+
+
+def no_device(reason: str, hint: str = "") -> Outcome:
+    """The outcome where a device is all that is missing."""
+    return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
 
 
 class _Known:
@@ -156,6 +156,8 @@ class Found(tuple[Candidate | Unloaded, ...]):
         return _html_table(("backend", "priority", "from"), *rows)
 
 
+#: Texts of the declaration.
+_DECLARED = ("device_type", "description", "url")
 _NOT_IN_JSON = ("provenance", "error", "broken", "absent")
 
 
@@ -254,10 +256,10 @@ def verdict(
     `broken`: what else does not work, though the outcome remains: no mended package brings a device.
     """
     backend = candidate.backend if isinstance(candidate, Candidate) else None
-    texts = ("device_type", "description", "url", "hardware")
-    declared: dict[str, Any] = {name: getattr(backend, name, "") for name in texts}
+    known: dict[str, Any] = {n: getattr(backend, n, "") for n in _DECLARED}
+    known.update((n, getattr(candidate, n)) for n in ("name", "priority", "provenance", "builtin"))
     found = Verdict(
-        name=candidate.name,
+        **known,
         status=outcome.status,
         reason=_clause(clean(outcome.reason)),
         hint=_clause(sourced(clean(outcome.hint))),
@@ -265,14 +267,11 @@ def verdict(
         devices=outcome.devices,
         evidence=clean(str(evidence or "")),
         ms=ms,
-        priority=candidate.priority,
         vendor_import=backend.vendor_imports if backend else (),
-        provenance=candidate.provenance,
-        builtin=candidate.builtin,
+        hardware=backend.hardware.name if backend else "",
         error=outcome.error,
-        **declared,
         absent=(evidence is not None and not evidence)
-        or not (backend is None or platform_matches(backend.platforms)),
+        or not (backend is None or platform_matches(backend.hardware.platforms)),
         where=clean(outcome.where or (root_place(outcome.error) if outcome.error else "")),
     )
     if broken is None:
@@ -295,7 +294,7 @@ def _clause(text: str) -> str:
     return text[:-1] if text.endswith(".") and not text.endswith("..") else text
 
 
-class How(_Word):
+class How(str, enum.Enum):
     """How a backend came to be chosen."""
 
     PINNED = "pinned"
@@ -304,18 +303,20 @@ class How(_Word):
     FALLBACK = "fallback"
     SET = "set"
 
+    __str__ = str.__str__
+
     @property
     def words(self) -> str:
         """The same as a clause."""
-        return _HOW[self]
+        return _HOW[self.value]
 
 
 _HOW = {
-    How.PINNED: "pinned by DS_ACCELERATOR",
-    How.PREFERRED: "the first usable one of DS_ACCELERATOR's list",
-    How.RANKED: "the highest-ranking usable one",
-    How.FALLBACK: "the fall-back, as nothing that ranks higher is usable",
-    How.SET: "set by the program",
+    "pinned": "pinned by DS_ACCELERATOR",
+    "preferred": "the first usable one of DS_ACCELERATOR's list",
+    "ranked": "the highest-ranking usable one",
+    "fallback": "the fall-back, as nothing that ranks higher is usable",
+    "set": "set by the program",
 }
 
 
@@ -368,7 +369,8 @@ class Selection(NamedTuple):
         if self.chosen is None:
             lines = [f"No backend could be chosen. {self.problem}"]
         else:
-            lines = [f"{self.chosen} ({self.provenance}): {self.how.words}."]
+            origin = f" ({self.provenance})" if self.provenance else ""  # a class that no plugin declares
+            lines = [f"{self.chosen}{origin}: {self.how.words}."]
         lines += [f"  {v}" for v in self.verdicts if v.name != self.chosen or not v.usable]
         lines += [f"  {line}" for line in (*self.missing_plugins, *self.autoload, *self.notes)]
         if self.environ:

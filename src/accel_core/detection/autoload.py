@@ -12,20 +12,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from accel_core._support import torch_import
 from accel_core._support.packages import EntryPoint
-from accel_core._support.torch_import import (
-    AUTOLOAD,
-    IMPORTED,
-    OWN_ENTRY_POINT,
-    TORCH_GROUP,
-    autoload_is_on,
-    cause_and_step,
-    failed_before,
-    import_torch,
-    imported_by_us,
-    namespace_taken_by,
-    torch_build,
-)
 from accel_core.backend import Backend, ProbeResult
 from accel_core.detection.discovery import (
     CPU,
@@ -54,7 +42,7 @@ def announced() -> list[EntryPoint]:
     But accel-train's, which brings no device, and what is blocked as a whole distribution: torch loads that
     all the same, and we do not.
     """
-    return [e for e in entry_points(TORCH_GROUP) if e.name != OWN_ENTRY_POINT]
+    return [e for e in entry_points(torch_import.TORCH_GROUP) if e.name != torch_import.OWN_ENTRY_POINT]
 
 
 def unclaimed(others: tuple[Backend, ...]) -> list[EntryPoint]:
@@ -78,12 +66,12 @@ def impersonator(backend: Backend) -> str:
     other = taken_over_by(backend)
     if other or backend.vendor_imports != ("torch",):
         return other
-    return namespace_taken_by(backend.device_type, ("torch", *backend.wrapped_by))
+    return torch_import.namespace_taken_by(backend.device_type, ("torch", *backend.in_torch.wrapped_by))
 
 
 def taken_over_by(backend: Backend) -> str:
-    """The imported package that `Backend.taken_over_by` names; empty where there is none."""
-    return next((name for name in backend.taken_over_by if name in sys.modules), "")
+    """The imported package that `Backend.in_torch.taken_over_by` names; empty where there is none."""
+    return next((name for name in backend.in_torch.taken_over_by if name in sys.modules), "")
 
 
 # --- What is built in, in the place of a plugin's hooks ------------------------------------------------
@@ -95,13 +83,13 @@ def probe(backend: Backend, others: tuple[Backend, ...]) -> ProbeResult | None:
     """Probe without importing torch or a vendor's package, which is enough for the CPU; else maybe `None`."""
     if backend.name == CPU.name:
         return ProbeResult(usable=True)  # wherever torch is installed, and that was checked before
-    if unclaimed(others) or os.environ.get(IMPORTED):
+    if unclaimed(others) or os.environ.get(torch_import.IMPORTED):
         return None
     if sys.modules.get("torch") is not None:
-        torch = import_torch()  # another thread may still be importing it
+        torch = torch_import.import_torch()  # another thread may still be importing it
         ask = getattr(getattr(torch, "accelerator", None), "current_accelerator", lambda: ...)
         return ProbeResult(False, _NONE) if ask() is None else None
-    build = torch_build()
+    build = torch_import.torch_build()
     kinds = {
         "cuda": build and (build.cuda or build.hip),
         "xpu": build and build.xpu,
@@ -124,7 +112,7 @@ def create(backend: Backend, others: tuple[Backend, ...]) -> object:
     """Nothing special for the CPU; else load what nobody claims and ask torch what it has."""
     if backend.name == CPU.name:
         return None
-    torch = import_torch()
+    torch = torch_import.import_torch()
     if torch.accelerator.current_accelerator() is None:
         _load_unclaimed(others)
     device = torch.accelerator.current_accelerator()
@@ -199,8 +187,8 @@ class Spoiler(NamedTuple):
 
 def _failing(package: EntryPoint, error: BaseException | None, ending: str = "") -> Spoiler:
     """The package fails with `error`, or its process had that `ending`."""
-    how = cause_and_step(error)[0] if error else f"its process {ending}"
-    at = f"{TORCH_GROUP}: {package.name} = {package.value}"
+    how = torch_import.cause_and_step(error)[0] if error else f"its process {ending}"
+    at = f"{torch_import.TORCH_GROUP}: {package.name} = {package.value}"
     reason = f"{package.distribution} {package.version} fails when torch loads it ({at}): {how}"
     return Spoiler(clean(reason), _remedy(package, "fails with"), clean(root_cause(error)) if error else "")
 
@@ -211,7 +199,9 @@ def _taking(package: EntryPoint, what: str) -> Spoiler:
 
 
 def _remedy(package: EntryPoint, does: str) -> str:
-    return clean(f"`import torch` {does} it: pip uninstall {package.distribution}, or set {AUTOLOAD}=0")
+    return clean(
+        f"`import torch` {does} it: pip uninstall {package.distribution}, or set {torch_import.AUTOLOAD}=0"
+    )
 
 
 def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
@@ -224,10 +214,10 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
     packages = announced()
     own = [name.partition(".")[0] for name in chosen.vendor_imports] if chosen else []
     foreign = [package for package in packages if package.module.partition(".")[0] not in own]
-    if not foreign or ("torch" in sys.modules and not imported_by_us()):
+    if not foreign or ("torch" in sys.modules and not torch_import.imported_by_us()):
         return ()
     # What has failed here may have switched it off since, as torch_npu does.
-    if not autoload_is_on() and not failed_before():
+    if not torch_import.autoload_is_on() and not torch_import.failed_before():
         return ()
     from accel_core._support import child  # here, as in most environments there is nothing to try
 
@@ -249,7 +239,9 @@ def spoilers(chosen: Backend | None, timeout: float) -> tuple[Spoiler, ...]:
         if report.timed_out:  # which says nothing of the package
             who = clean(f"{package.distribution} {package.version}")
             what = f"whether torch can load {who} is not known: it {report.ending}"
-            found[package] = Spoiler(what, f"raise ACCEL_PROBE_TIMEOUT, or set {AUTOLOAD}=0", known=False)
+            found[package] = Spoiler(
+                what, f"raise ACCEL_PROBE_TIMEOUT, or set {torch_import.AUTOLOAD}=0", known=False
+            )
     # What fails because another package came first is not to be uninstalled for it.
     blamed = [package for package in foreign if package in found] or found
     return tuple(found[package] for package in packages if package in blamed)
@@ -262,7 +254,7 @@ def _step(package: EntryPoint) -> str:
 def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str, object]:
     """In the child: load each package as torch does; what is wrong, by the number of the package."""
     stage("import of torch")
-    torch = import_torch()
+    torch = torch_import.import_torch()
     chosen = decode_backend(job["chosen"]) if job["chosen"] else None
     wrong: dict[int, Spoiler] = {}
     slot = torch._C._get_privateuse1_backend_name()
@@ -275,7 +267,7 @@ def try_in_child(job: dict[str, Any], stage: Callable[[str], None]) -> dict[str,
         before, slot = slot, torch._C._get_privateuse1_backend_name()
         if chosen is None:
             continue
-        if chosen.private_use1 and slot not in (before, chosen.device_type):
+        if chosen.in_torch.private_use1 and slot not in (before, chosen.device_type):
             wrong[index] = _taking(package, f"takes torch's one PrivateUse1 slot, which {chosen.name} needs")
         elif other := impersonator(chosen):
             wrong[index] = _taking(package, f"puts {other} in the place of torch.{chosen.device_type}")

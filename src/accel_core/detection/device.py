@@ -11,38 +11,21 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from accel_core import errors
+from accel_core._support import torch_import
 from accel_core._support.packages import is_installed
-from accel_core._support.torch_import import (
-    AUTOLOAD,
-    FREE_SLOT,
-    autoload_is_on,
-    autoload_restored,
-    cause_and_step,
-    import_torch,
-    imported_by_us,
-)
 from accel_core.backend import Backend, ProbeResult
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery
+from accel_core.detection import Candidate, Outcome, Status, Unloaded, autoload, discovery, no_device
 from accel_core.detection.discovery import Unimported
-from accel_core.detection.guard import announce, quiet, restoring
-from accel_core.errors import (
-    CAUGHT,
-    AccelError,
-    BackendUnavailableError,
-    DeclinedError,
-    InvalidAcceleratorError,
-    InvalidBackendError,
-    hint_for,
-    raise_if_users,
-)
+from accel_core.detection.guard import announce, last_step, quiet, restoring
 from accel_core.machine import devices
 
 if TYPE_CHECKING:
     from accel_core.accelerators import Accelerator
-    from accel_core.machine.visible_devices import Hidden
+    from accel_core.machine.visible_devices import Mask
 
 
 class Group(NamedTuple):
@@ -72,7 +55,7 @@ class Group(NamedTuple):
         """
         for name in (candidate.name for candidate in self.refused()):
             packages = tuple(e.module for e in autoload.unclaimed(others)) or ("torch",)
-            with contextlib.suppress(InvalidBackendError):  # entry points may be called anything
+            with contextlib.suppress(errors.InvalidBackendError):  # entry points may be called anything
                 kind = name.partition(".")[0]
                 yield Backend(name=name, priority=0, device_type=kind, vendor_import=packages)
 
@@ -80,12 +63,10 @@ class Group(NamedTuple):
 # --- The accelerator -----------------------------------------------------------------------------------
 
 
-def create(
-    candidate: Candidate, others: tuple[Backend, ...], step: Callable[[str], None] = announce
-) -> Accelerator:
+def create(candidate: Candidate, others: tuple[Backend, ...]) -> Accelerator:
     """Import torch and the vendor's package and build the accelerator; no device is initialised.
 
-    `step` announces each step before it is taken, so that a step that fails, hangs or crashes is named.
+    Each step is announced before it is taken, so that a step that fails, hangs or crashes is named.
 
     Whatever the plugin or the vendor's package raises comes out as it is. Raises
     `BackendUnavailableError` when torch is missing or its PrivateUse1 slot is taken, `DeclinedError` when
@@ -97,17 +78,17 @@ def create(
 
     backend, source = candidate.backend, candidate.provenance
     with quiet():
-        step("importing torch")
-        torch = import_torch()
+        announce("importing torch")
+        torch = torch_import.import_torch()
         _require_private_use1(backend, others)
         failure: BaseException | None = None
-        with autoload_restored():
+        with torch_import.autoload_restored():
             for name in installed_imports(backend) or backend.vendor_imports[:1]:
-                step(f"importing {name} ({source})")
+                announce(f"importing {name} ({source})")
                 try:
                     importlib.import_module(name)
-                except CAUGHT as error:
-                    raise_if_users(error)
+                except errors.CAUGHT as error:
+                    errors.raise_if_users(error)
                     failure = failure or error
                 else:
                     failure = None
@@ -117,23 +98,23 @@ def create(
         sys.modules["torch"] = torch  # torch cannot be imported twice, should the vendor have deleted it
         if other := autoload.taken_over_by(backend):  # a start-up hook can make torch's import bring it
             aside = impersonated(backend, other)
-            raise DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
+            raise errors.DeclinedError(aside.reason, hint=aside.hint, stands_aside=True)
         if candidate.builtin:
             built = autoload.create(backend, others)
         else:
-            step(f"accel_create() of {source}")
+            announce(f"accel_create() of {source}")
             answers = discovery.ask(candidate.plugin, "accel_create", backend=backend, others=others)
             built = answers[0] if answers else None
         if built is None:
             if backend.accelerator and not candidate.builtin:
-                step(f"accelerator={backend.accelerator!r} of {source}")
+                announce(f"accelerator={backend.accelerator!r} of {source}")
             built = _instance(backend)
         if not isinstance(built, Accelerator):
             from accel_core.accelerators.adapters import adapted  # here, as nearly every plugin builds ours
 
             built = adapted(built, backend) or built
     if not isinstance(built, Accelerator):
-        raise InvalidAcceleratorError(
+        raise errors.InvalidAcceleratorError(
             f"{candidate} built {built!r} ({type(built).__name__}), expected an accel_core.Accelerator, or "
             "an object or class that an adapter knows (DeepSpeed's DeepSpeedAccelerator)"
         )
@@ -154,17 +135,19 @@ def _instance(backend: Backend) -> object:
     module, _, name = backend.accelerator.partition(":")
     if module.startswith("accel_core."):
         return getattr(importlib.import_module(module), name)(backend)
-    from accel_core.accelerators.adapters import adapted, frameworks_prepared  # here, as ours needs neither
+    from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
 
-    with frameworks_prepared():
+    with prepared():
         kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
-        raise InvalidAcceleratorError(
+        raise errors.InvalidAcceleratorError(
             f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
         )
-    if not issubclass(kind, Accelerator) and (made := adapted(kind, backend)) is not None:
-        return made
-    return kind(backend)
+    if issubclass(kind, Accelerator):
+        return kind._of(backend)
+    foreign: Any = kind
+    made = adapted(foreign, backend)
+    return foreign(backend) if made is None else made
 
 
 def installed_imports(backend: Backend) -> list[str]:
@@ -180,12 +163,12 @@ def impersonated(backend: Backend, by: str) -> Outcome:
 
 def _require_private_use1(backend: Backend, others: tuple[Backend, ...]) -> None:
     """A process has one PrivateUse1 slot, and it can be named once only."""
-    if not backend.private_use1:
+    if not backend.in_torch.private_use1:
         return
-    holder = import_torch()._C._get_privateuse1_backend_name()
-    if holder in (FREE_SLOT, backend.device_type):
+    holder = torch_import.import_torch()._C._get_privateuse1_backend_name()
+    if holder in (torch_import.FREE_SLOT, backend.device_type):
         return
-    raise BackendUnavailableError(
+    raise errors.BackendUnavailableError(
         f"torch's one PrivateUse1 slot is held by {holder} in this process",
         hint=f"set DS_ACCELERATOR={backend.name} {_before(holder, others)}",
     )
@@ -196,8 +179,10 @@ def _before(holder: str, others: tuple[Backend, ...]) -> str:
     holders = [b for b in others if b.device_type == holder]
     tops = {name.partition(".")[0] for b in holders for name in b.vendor_imports}
     loaded = [e.distribution for e in autoload.announced() if not tops or e.module.partition(".")[0] in tops]
-    if loaded and autoload_is_on() and not imported_by_us():
-        return f"and {AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
+    if loaded and torch_import.autoload_is_on() and not torch_import.imported_by_us():
+        return (
+            f"and {torch_import.AUTOLOAD}=0 before Python starts: `import torch` loads {' and '.join(loaded)}"
+        )
     return f"before Python starts, and import nothing of {holder}'s"
 
 
@@ -217,28 +202,20 @@ def ask_device(
     forgiven = answer is not None and pinned and answer.is_absence
     if answer is not None and answer.status is not Status.USABLE and not forgiven:
         return answer
-    at = ""
-
-    def step(text: str) -> None:
-        nonlocal at
-        at = text
-        announce(text)
-
     try:
-        step("importing torch")
-        import_torch()  # before the state is noted: what torch sets is not the vendor's
+        announce("importing torch")
+        torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
-            accelerator = create(candidate, group.beside(candidate), step)
+            accelerator = create(candidate, group.beside(candidate))
             if (known := answer or counted) is not None:
                 kept.stays = True
                 return known
-            step(f"device_count() of {candidate.provenance}")
+            announce(f"device_count() of {candidate.provenance}")
             with quiet():
                 count: object = accelerator.device_count()
             kept.stays = bool(count)
-    except CAUGHT as error:
-        announce(f"{at}, and what its error means")  # plugins are asked for that
-        return _failed(candidate, error, group, at)
+    except errors.CAUGHT as error:
+        return _failed(candidate, error, group)
     # The annotation of device_count() is a promise of the plugin's, and plugins break promises.
     if type(count) is not int or count < 0:
         return _invalid(candidate, f"device_count() gave {count!r}", count, "an int of 0 or more")
@@ -257,15 +234,14 @@ def plugin_answer(candidate: Candidate, group: Group) -> Outcome | None:
             try:
                 with restoring(candidate.provenance):
                     _ = plugin.imported
-            except CAUGHT as error:
+            except errors.CAUGHT as error:
                 return discovery.failure(plugin.entry_point, error)
-        step = f"accel_probe() of {candidate.provenance}"
-        announce(step)
+        announce(f"accel_probe() of {candidate.provenance}")
         try:
             with quiet(), restoring(candidate.provenance):
                 answers = discovery.ask(plugin, "accel_probe", backend=candidate.backend, others=others)
-        except CAUGHT as error:
-            return _failed(candidate, error, group, step)
+        except errors.CAUGHT as error:
+            return _failed(candidate, error, group)
         answer = answers[0] if answers else None
     if answer is None:
         return None
@@ -297,28 +273,30 @@ def _invalid(candidate: Candidate, said: str, answer: object, expected: str) -> 
 _OF_THE_PLUGIN = ("accel_backends()", "accel_probe()", "accel_create()", "accelerator=")
 
 
-def _failed(candidate: Candidate, error: BaseException, group: Group, at: str) -> Outcome:
-    """The outcome of an error that was raised in the step `at`, which tells whose it is.
+def _failed(candidate: Candidate, error: BaseException, group: Group) -> Outcome:
+    """The outcome of an error that was raised in the step announced last, which tells whose it is.
 
     What a signal handler of the program's raised is raised anew.
     """
-    raise_if_users(error)
+    errors.raise_if_users(error)
     if error.__traceback__ is not None:
         traceback.clear_frames(error.__traceback__)  # the record is kept; the frames' objects must not be
+    at = last_step.get()
+    announce(f"{at}, and what its error means")  # plugins are asked for that
     own = at.startswith(_OF_THE_PLUGIN)
     if own and (unfit := discovery.unfit(candidate.distribution, error, at)):
         return unfit
-    if isinstance(error, DeclinedError):  # an answer, not a failure: it needs no explanation
+    if isinstance(error, errors.DeclinedError):  # an answer, not a failure: it needs no explanation
         status = Status.STANDS_ASIDE if error.stands_aside else Status.NO_DEVICE
         return Outcome(status, str(error), error.hint, error=error)
     # What we raise ourselves knows its next step; the plugins are asked about everybody else's errors.
-    known = getattr(error, "hint", "") if isinstance(error, AccelError) else ""
+    known = getattr(error, "hint", "") if isinstance(error, errors.AccelError) else ""
     _, what, hint, *_ = ProbeResult(False, hint=known) if known else explain(candidate, error, group)
-    if isinstance(error, BackendUnavailableError):
+    if isinstance(error, errors.BackendUnavailableError):
         return Outcome(Status.BROKEN, str(error), hint, error=error)
-    cause, step = cause_and_step(error)
+    cause, step = torch_import.cause_and_step(error)
     hint = hint or step or report_to(candidate, at)
-    if isinstance(error, InvalidAcceleratorError):
+    if isinstance(error, errors.InvalidAcceleratorError):
         return Outcome(Status.INVALID, str(error), hint, error=error)
     failed = at if own else " or ".join(candidate.backend.vendor_imports)
     return Outcome(Status.BROKEN, f"{what or f'{failed} failed'}: {cause}", hint, error=error)
@@ -342,7 +320,7 @@ def explain(candidate: Candidate, error: BaseException, group: Group) -> ProbeRe
     )
     if own := _explained([candidate.plugin], candidate.backend, error):
         return own
-    if hint := hint_for(error, candidate.backend.hints):
+    if hint := errors.hint_for(error, candidate.backend.hints):
         return ProbeResult(False, hint=hint)
     return _explained(at_hand, candidate.backend, error) or ProbeResult(False)
 
@@ -353,8 +331,8 @@ def _explained(plugins: Iterable[object], backend: Backend, error: BaseException
         try:
             with quiet(), restoring(getattr(plugin, "__name__", plugin)):
                 answers = discovery.ask(plugin, "accel_explain", backend=backend, error=error)
-        except CAUGHT as another:
-            raise_if_users(another)
+        except errors.CAUGHT as another:
+            errors.raise_if_users(another)
             continue
         for answer in filter(None, answers):
             given = ProbeResult(False, hint=answer) if isinstance(answer, str) else answer
@@ -368,46 +346,39 @@ def _explained(plugins: Iterable[object], backend: Backend, error: BaseException
 
 def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
-    from accel_core.machine.visible_devices import hiding  # here, as whoever has a device never comes here
-
-    hides = hiding(backend, os.environ)
-    if hides is not None:
-        return hidden(backend, hides)
-    reason, hint = _why(backend, root)
-    return Outcome(Status.NO_DEVICE, reason, hint, devices=0)
-
-
-def hidden(backend: Backend, variable: Hidden) -> Outcome:
-    """`no_device` where a variable hides every device of `backend`."""
-    from accel_core.machine.placement import placement
-
-    place = placement()
-    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
-        reason = f"{variable}; Slurm gave the job {place.slurm_job} none"
-        return Outcome(Status.NO_DEVICE, reason, place.schedulers_step(backend), devices=0)
-    hint = f"unset {variable.variable}, or name in it the devices to use"
-    return Outcome(Status.NO_DEVICE, str(variable), hint, devices=0)
-
-
-def _why(backend: Backend, root: str) -> tuple[str, str]:
+    # These here, as whoever has a device never comes here.
     from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import beyond, counting_variables
+    from accel_core.machine.visible_devices import masks
 
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
-    if absent := beyond(backend, os.environ, nodes):
-        return absent
+    mask = masks(backend, os.environ, nodes)
+    if mask.nothing:
+        return hidden(backend, mask)
+    if mask.missing:
+        return no_device(str(mask), mask.step)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
         reason = f"this process may not open {devices.enumerated(denied)}"
         if place.withheld(backend):
             reason += f"; Slurm gave the job {place.slurm_job} none"
-        return reason, place.step(backend) or permission_step(denied[0], root)
+        return no_device(reason, place.step(backend) or permission_step(denied[0], root))
     reason = "the vendor's runtime counts no device"
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
-        return f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step
-    if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"unset {variable}, or name in it devices that exist"
-        return f"{reason} with {variable}={os.environ[variable]!r}", hint
-    return reason, ""
+        return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
+    if mask.value:
+        hint = f"unset {mask.variable}, or name in it devices that exist"
+        return no_device(f"{reason} with {mask.variable}={mask.value!r}", hint)
+    return no_device(reason)
+
+
+def hidden(backend: Backend, mask: Mask) -> Outcome:
+    """`no_device` where a variable hides every device of `backend`."""
+    from accel_core.machine.placement import placement
+
+    place = placement()
+    if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
+        reason = f"{mask}; Slurm gave the job {place.slurm_job} none"
+        return no_device(reason, place.schedulers_step(backend))
+    return no_device(str(mask), mask.step)

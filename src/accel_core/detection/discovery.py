@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import __version__
 from accel_core._support.packages import EntryPoint, entry_points
-from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance
+from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, RECORDS, Backend, Provenance, is_unknown_field
 from accel_core.detection import Candidate, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
@@ -142,7 +142,7 @@ def rank(candidates: Iterable[Candidate | Unloaded]) -> tuple[Candidate | Unload
     declared = [(c, c.backend.device_type) for c in items if isinstance(c, Candidate)]
 
     def key(candidate: Candidate | Unloaded) -> tuple[object, ...]:
-        taken = candidate.backend.impersonates if isinstance(candidate, Candidate) else ""
+        taken = candidate.backend.in_torch.impersonates if isinstance(candidate, Candidate) else ""
         behind = [c.priority for c, kind in declared if taken and kind == taken and c is not candidate]
         return (
             -max([candidate.priority, *behind]),
@@ -246,7 +246,9 @@ def encode_backend(backend: Backend) -> dict[str, object]:
 
 def decode_backend(given: Mapping[str, Any]) -> Backend:
     """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
-    return Backend(**{name: _tuples(value) for name, value in given.items()})
+    values = {name: _tuples(value) for name, value in given.items()}
+    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
+    return Backend(**{**values, **records})
 
 
 def _tuples(value: object) -> Any:
@@ -288,7 +290,7 @@ def unfit(distribution: str, error: BaseException, at: str) -> Outcome | None:
     first = root(error)
     asked = first.name or "" if isinstance(first, ImportError) else ""
     lacking = isinstance(first, AttributeError) and first.obj is sys.modules["accel_core"]
-    if lacking or asked.partition(".")[0] == "accel_core":
+    if lacking or is_unknown_field(first) or asked.partition(".")[0] == "accel_core":
         reason = f"it needs another accel-core than {__version__}: {root_cause(error)} ({at})"
         return Outcome(Status.INCOMPATIBLE, reason, "pip install --upgrade accel-core", error=error)
     from pluggy import PluginValidationError

@@ -27,9 +27,14 @@ _log = logging.getLogger(__name__)
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("accel_core_steps", default=None)
 
 
+#: The step that began last in this thread or task.
+last_step: ContextVar[str] = ContextVar("accel_core_last_step", default="")
+
+
 def announce(step: str) -> None:
     """Announce `step`, which begins now: `"importing torch_npu (accel-npu 0.1)"`."""
     _log.info("%s", step)
+    last_step.set(step)
     listener = _listener.get()
     if listener is not None:
         listener(step)
@@ -161,14 +166,10 @@ def _directory() -> str | None:
 
 def _put_back(environ: Any, before: dict[Any, Any]) -> bool:
     """Make `environ` the environment again, with the variables of `before`; whether it was another."""
-    replaced = os.environ is not environ
+    now: dict[Any, Any] = environ._data
+    if os.environ is environ and now == before:
+        return False
     os.environ = environ  # noqa: B003 - the very object that was there
-    now = environ._data
-    if now == before:
-        return replaced
-    for name in now.keys() - before.keys():
-        del environ[os.fsdecode(name)]
-    for name, value in before.items():
-        if now.get(name) != value:
-            environ[os.fsdecode(name)] = os.fsdecode(value)
+    environ.clear()
+    environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in before.items()})
     return True

@@ -12,24 +12,30 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from accel_core import machine
 from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, Outcome, Status, Unloaded, Verdict, autoload, verdict
-from accel_core.detection.device import (
-    Group,
-    ask_device,
-    hidden,
-    impersonated,
-    installed_imports,
-    plugin_answer,
+from accel_core.detection import (
+    Candidate,
+    Outcome,
+    Status,
+    Unloaded,
+    Verdict,
+    autoload,
+    device,
+    no_device,
+    verdict,
 )
 from accel_core.errors import BackendUnavailableError, hint_for, shown
-from accel_core.machine import devices, host
+from accel_core.machine import devices
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
 if TYPE_CHECKING:
+    from packaging.specifiers import SpecifierSet
+
     from accel_core.detection.autoload import Spoiler
+    from accel_core.machine.placement import Placement
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +86,7 @@ class Prober:
         outcome, doubt = examine(case)
         broken: Verdict | None = None
         if outcome is None:
-            outcome = self._ask(case, Group(among), doubt, isolated=isolated)
+            outcome = self._ask(case, device.Group(among), doubt, isolated=isolated)
             if doubt and not pinned and (outcome.status is Status.NO_DEVICE or outcome.status.is_failure):
                 outcome = doubt  # the vendor counts none either, or fails as one does without its device
         if pinned and outcome.is_absence:
@@ -104,12 +110,12 @@ class Prober:
             return ()
         return autoload.spoilers(chosen.backend if chosen else None, self._settings.probe_timeout)
 
-    def _ask(self, case: Case, group: Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
+    def _ask(self, case: Case, group: device.Group, doubt: Outcome | None, *, isolated: bool) -> Outcome:
         """Ask the plugin and its device, in the way that the case needs."""
         candidate, counted = case.candidate, None
         assert isinstance(candidate, Candidate)
         # What is built in answers without importing anything, and needs no child for that.
-        if candidate.builtin and (answer := plugin_answer(candidate, group)):
+        if candidate.builtin and (answer := device.plugin_answer(candidate, group)):
             return answer
         way = Way.CHILD if isolated else self._way(case, group.beside(candidate), doubt)
         if way is not Way.HERE:
@@ -119,13 +125,13 @@ class Prober:
             lives = outcome.status is Status.USABLE or (case.pinned and outcome.status is Status.NO_DEVICE)
             if way is Way.CHILD or not lives:
                 return outcome
-            counted = outcome if case.backend.count_starts_device else None
-        return ask_device(candidate, group, pinned=case.pinned, counted=counted)
+            counted = outcome if case.backend.in_torch.in_child == "count" else None
+        return device.ask_device(candidate, group, pinned=case.pinned, counted=counted)
 
     def _way(self, case: Case, others: tuple[Backend, ...], doubt: Outcome | None) -> Way:
         """A child comes first if it is asked for, if no device is expected, or to spare this process."""
         backend = case.backend
-        asked_for = self._settings.isolated or backend.isolated_probe or backend.count_starts_device
+        asked_for = self._settings.isolated or backend.in_torch.in_child
         doubtful = not case.pinned and (doubt or self._takes_the_slot(backend, others))
         child_first = asked_for or doubtful or autoload.loads_unclaimed(backend, others)
         return Way.CHILD_FIRST if child_first else Way.HERE
@@ -135,9 +141,9 @@ class Prober:
 
         A package that then counts no device, or fails, would leave this process to nobody.
         """
-        if not backend.private_use1 or not private_use1_is_free():
+        if not backend.in_torch.private_use1 or not private_use1_is_free():
             return False
-        rivals = [b for b in others if b.private_use1 and installed_imports(b)]
+        rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
 
     def _broken(
@@ -153,7 +159,10 @@ class Prober:
 
 def can_be_broken(candidate: Candidate | Unloaded) -> bool:
     """Whether a vendor's package is installed, which need not work."""
-    return isinstance(candidate, Candidate) and installed_imports(candidate.backend) not in ([], ["torch"])
+    return isinstance(candidate, Candidate) and device.installed_imports(candidate.backend) not in (
+        [],
+        ["torch"],
+    )
 
 
 # --- Steps that import nothing, the cheapest first -----------------------------------------------------
@@ -199,11 +208,11 @@ def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
         outcome = step(case)
         if outcome is None:
             continue
-        conjecture = step is _on_the_machine and not case.backend.pci_ids
+        conjecture = step is _on_the_machine and not case.backend.hardware.pci_ids
         if outcome.is_absence and (case.pinned or conjecture):
             doubt = doubt or outcome
             continue
-        sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.pci_ids
+        sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.hardware.pci_ids
         missing = _on_the_machine(case) if sure else None
         return (_both(missing, outcome) if missing else outcome), doubt
     return None, doubt
@@ -233,14 +242,16 @@ def _unread(case: Case) -> Outcome | None:
 
 
 def _platform(case: Case) -> Outcome | None:
-    if host.platform_matches(case.backend.platforms):
+    if machine.platform_matches(case.backend.hardware.platforms):
         return None
-    return Outcome(Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.platforms)} only")
+    return Outcome(
+        Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
+    )
 
 
 def _vendor_installed(case: Case) -> Outcome | None:
     backend = case.backend
-    if installed_imports(backend):
+    if device.installed_imports(backend):
         return None
     reason = f"{' or '.join(backend.vendor_imports)} is not installed"
     if case.evidence:
@@ -254,12 +265,12 @@ def _fits_torch(case: Case) -> Outcome | None:
     Some such packages end the process when they are imported beside another torch.
     """
     backend = case.backend
-    build = torch_build() if backend.follows_torch else None
+    build = torch_build() if backend.in_torch.same_version else None
     if build is None:  # creation says that torch is missing
         return None
     from accel_core._support.packages import version
 
-    for name in backend.follows_torch:
+    for name in backend.in_torch.same_version:
         installed = version(name)
         if installed is None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", backend.install_hint)
@@ -282,53 +293,44 @@ def _minor(text: str) -> str:
 
 def _own_namespace(case: Case) -> Outcome | None:
     other = autoload.impersonator(case.backend)
-    return impersonated(case.backend, other) if other else None
+    return device.impersonated(case.backend, other) if other else None
 
 
 def _on_the_machine(case: Case) -> Outcome | None:
     """Whether there are signs of the device. Before torch's build, as no other build brings a device."""
-    backend = case.backend
+    backend, root = case.backend, case.root
     if case.evidence is None or case.evidence or case.is_running:
         return None
-    sought = ", ".join([*backend.device_nodes, *(f"PCI {pattern}" for pattern in backend.pci_ids)])
-    if not backend.pci_ids and (outcome := _no_node(backend, sought, case.root)):
-        return outcome
-    build = torch_build() if backend.torch_builds else None
-    if not backend.hardware or not backend.pci_ids:
+    named = _with_article(backend.hardware.name)
+    sought = ", ".join([*backend.hardware.nodes, *(f"PCI {pattern}" for pattern in backend.hardware.pci_ids)])
+    if not backend.hardware.pci_ids:  # then the bus does not show whether there is a device
+        place = _placement(root)
+        if place.container and (step := place.step(backend)):
+            return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
+        if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
+            reason = f"this machine has none of {sought}, and the driver of {named} is not loaded"
+            return no_device(reason, f"if it has {named}, {backend.hardware.driver_step}")
+    build = torch_build() if backend.in_torch.builds else None
+    if not backend.hardware.name or not backend.hardware.pci_ids:
         reason = f"this machine has none of {sought}"
-    elif build is not None and build.has_any(backend.torch_builds):
-        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware}"
+    elif build is not None and build.has_any(backend.in_torch.builds):
+        reason = f"torch {build.version} is {build.kind}, and this machine has no {backend.hardware.name}"
     else:
-        reason = f"this machine has no {backend.hardware} (none of {sought})"
-    return Outcome(Status.NO_DEVICE, reason, _from_cluster(backend, case.root), devices=0)
+        reason = f"this machine has no {backend.hardware.name} (none of {sought})"
+    # Of a scheduler that chose this machine, which lacks the device, another is to be requested.
+    in_cluster = backend.hardware.name and any(name in os.environ for name in _SCHEDULERS)
+    step = _placement(root).schedulers_step(backend) if in_cluster else ""
+    return no_device(reason, f"if the cluster has {named}, {step}" if step else "")
 
 
 #: What Slurm and Kubernetes set for every process of theirs, as `machine.placement` knows them.
 _SCHEDULERS = ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST")
 
 
-def _from_cluster(backend: Backend, root: str) -> str:
-    """Return what to request from the scheduler that chose this machine, which lacks the device."""
-    if not backend.hardware or not any(name in os.environ for name in _SCHEDULERS):
-        return ""
-    from accel_core.machine.placement import placement  # here, as most machines are in no cluster
+def _placement(root: str) -> Placement:
+    from accel_core.machine.placement import placement  # here, as few processes come here
 
-    step = placement(root).schedulers_step(backend)
-    return f"if the cluster has {_with_article(backend.hardware)}, {step}" if step else ""
-
-
-def _no_node(backend: Backend, nodes: str, root: str) -> Outcome | None:
-    """Return the likely cause of a missing device node if the bus does not show whether there is a device."""
-    from accel_core.machine.placement import placement
-
-    device, place = _with_article(backend.hardware), placement(root)
-    if place.container and (step := place.step(backend)):
-        reason = f"{place.name} has none of {nodes}"
-        return Outcome(Status.NO_DEVICE, reason, f"if the host has {device}, {step}", devices=0)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
-        reason = f"this machine has none of {nodes}, and the driver of {device} is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, f"if it has {device}, {backend.driver_hint}", devices=0)
-    return None
+    return placement(root)
 
 
 #: What brings a device type into torch, where that is one of several builds.
@@ -341,10 +343,10 @@ def _torch_built_for_it(case: Case) -> Outcome | None:
     A torch that lacks the device type lacks every build that brings it: "without CUDA and ROCm".
     """
     backend = case.backend
-    build = torch_build() if backend.torch_builds else None
-    if build is None or build.has_any(backend.torch_builds):
+    build = torch_build() if backend.in_torch.builds else None
+    if build is None or build.has_any(backend.in_torch.builds):
         return None
-    needed = _BUILDS_OF.get(backend.device_type, backend.torch_builds)
+    needed = _BUILDS_OF.get(backend.device_type, backend.in_torch.builds)
     lacking = " and ".join(BUILDS[name] for name in needed if not getattr(build, name))
     reason = f"torch {build.version} is {build.kind}, without {lacking}"
     return Outcome(Status.NO_DEVICE, reason, backend.install_hint)
@@ -352,34 +354,33 @@ def _torch_built_for_it(case: Case) -> Outcome | None:
 
 def _not_hidden(case: Case) -> Outcome | None:
     backend = case.backend
-    names = backend.visible_devices_filters + backend.visible_devices
+    names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other steps
+    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
 
-    hides = hiding(backend, os.environ)
-    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
-        return None
-    return hidden(backend, hides)
+    mask = masks(backend, os.environ)
+    # What a runtime makes of a malformed value, it must tell.
+    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
     """Why a device that is on the bus has no device node: no driver, or a container without its devices."""
     backend, evidence, root = case.backend, case.evidence, case.root
-    if not evidence or evidence.nodes or not backend.hardware or case.is_running:
+    if not evidence or evidence.nodes or not backend.hardware.name or case.is_running:
         return None
-    if devices.device_nodes(backend.shared_nodes, root):
+    if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
-    device = _with_article(backend.hardware)
-    if backend.driver_file and not host.path_exists(backend.driver_file, root):
-        reason = f"{device} is on the bus ({evidence}), but its driver is not loaded"
-        return Outcome(Status.NO_DEVICE, reason, backend.driver_hint, devices=0)
-    from accel_core.machine.placement import placement
-
-    nodes, place = " or ".join([*backend.device_nodes[:1], *backend.shared_nodes[:1]]), placement(root)
+    named = _with_article(backend.hardware.name)
+    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
+        reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
+        return no_device(reason, backend.hardware.driver_step)
+    nodes, place = (
+        " or ".join([*backend.hardware.nodes[:1], *backend.hardware.shared_nodes[:1]]),
+        _placement(root),
+    )
     if nodes and place.container and (step := place.step(backend)):
-        reason = f"the host has {device} ({evidence}), but {place.name} has no {nodes}"
-        return Outcome(Status.NO_DEVICE, reason, step, devices=0)
+        return no_device(f"the host has {named} ({evidence}), but {place.name} has no {nodes}", step)
     return None  # some drivers make their nodes at the first use
 
 
@@ -394,39 +395,36 @@ def _requirements(case: Case) -> Outcome | None:
 
     Last, for reading version ranges costs more than all the rest together.
     """
-    for text in case.backend.requires:
+    backend = case.backend
+    for text in backend.requires:
+        from packaging.requirements import Requirement
+
+        from accel_core._support.packages import version
+
         try:
-            outcome = _requirement(text, case.backend)
+            requirement = Requirement(text)
+            applies = requirement.marker is None or requirement.marker.evaluate()
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
             reason = f"its requirement {shown(text)} is malformed: {error}"
             return Outcome(Status.INVALID, reason, error=error)
-        if outcome is not None:
-            return outcome
+        name, installed = requirement.name, version(requirement.name)
+        if applies and installed is None:
+            hint = backend.install_hint or f"pip install '{text}'"
+            return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
+        if applies and not _lies_in(requirement.specifier, str(installed)):
+            reason = f"it needs {text} and {name} {installed} is installed"
+            return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
     return None
 
 
-def _requirement(text: str, backend: Backend) -> Outcome | None:
-    from packaging.requirements import Requirement
+def _lies_in(versions: SpecifierSet, installed: str) -> bool:
     from packaging.version import InvalidVersion, Version
 
-    from accel_core._support.packages import version
-
-    requirement = Requirement(text)
-    if requirement.marker is not None and not requirement.marker.evaluate():
-        return None
-    installed = version(requirement.name)
-    if installed is None:
-        hint = backend.install_hint or f"pip install '{text}'"
-        return Outcome(Status.NOT_INSTALLED, f"{requirement.name} is not installed", hint)
     try:
-        fits = requirement.specifier.contains(Version(installed), prereleases=True)
+        return versions.contains(Version(installed), prereleases=True)
     except InvalidVersion:  # a private build's own scheme lies in no range
-        fits = not requirement.specifier
-    if fits:
-        return None
-    reason = f"it needs {text} and {requirement.name} {installed} is installed"
-    return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+        return not versions
 
 
 #: In this order; each rules the candidate out, or passes with `None`.

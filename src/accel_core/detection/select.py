@@ -11,9 +11,10 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Provenance
 from accel_core.detection import (
     Candidate,
@@ -31,7 +32,6 @@ from accel_core.detection import (
 from accel_core.detection.discovery import Load
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
-from accel_core.machine import host
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import (
     ACCEL_ALLOW,
@@ -146,19 +146,14 @@ def _ranked(settings: Settings, find: Find, judge: Prober) -> _Decision:
     spoiled = _spoiled(judge, chosen, verdicts, fallback=fallback)
     decided = _Decision(how, candidates, verdicts, chosen, missing, spoiled)
     more = (*missing, *spoiled)
-    if chosen is not None and not (fallback and _refuses_cpu(settings, verdicts, more)):
+    mending = more or any(v.needs_mending for v in verdicts)
+    refused = settings.strict == "always" or (settings.strict and mending)
+    if chosen is not None and not (fallback and refused):
         return decided
     from accel_core.detection import messages  # here, as a choice that succeeds says nothing
 
     why = messages.refused_cpu(settings, verdicts, more) if chosen else messages.nothing_usable(verdicts)
     return decided.refused(BackendUnavailableError(why))
-
-
-def _refuses_cpu(settings: Settings, verdicts: Iterable[Verdict], more: tuple[str, ...]) -> bool:
-    """Whether `ACCEL_STRICT` forbids the CPU: always, or where something needs mending."""
-    if settings.strict == "always":
-        return True
-    return bool(settings.strict) and bool(more or any(v.needs_mending for v in verdicts))
 
 
 def _spoiled(
@@ -254,7 +249,7 @@ def _environ(considered: Candidates) -> dict[str, str]:
     names += [name for name in os.environ if name.startswith("ACCEL_")]  # a plugin's own too
     for candidate in considered:
         if isinstance(candidate, Candidate):
-            names += candidate.backend.visible_devices_filters + candidate.backend.visible_devices
+            names += candidate.backend.visibility.filters + candidate.backend.visibility.variables
     return {name: os.environ[name] for name in dict.fromkeys(names) if name in os.environ}
 
 
@@ -291,7 +286,7 @@ def _without_its_device(settings: Settings, decided: _Decision) -> list[str]:
     if decided.candidate is None or chosen is None or chosen.devices != 0 or chosen.absent:
         return []
     backend = decided.candidate.backend
-    names = backend.visible_devices_filters + backend.visible_devices
+    names = backend.visibility.filters + backend.visibility.variables
     if not (chosen.evidence or any(name in os.environ for name in names)):
         return []
     step = f" Next step: {chosen.hint}." if chosen.hint else ""
@@ -342,7 +337,7 @@ def survey(
     if unsettled:
         from accel_core._support import child  # here, as on most machines nothing is left to probe
 
-        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, host.usable_cores())
+        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, machine.usable_cores())
         verdicts |= zip(unsettled, probed, strict=True)
 
     def find(pin: Pin | None) -> Candidates:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from accel_core import Environment, Visibility
 from accel_tests import children
 from accel_tests.children import SIMULATED, Ended
 from accel_tests.plugins import arguments, declaring, hook
@@ -57,8 +58,8 @@ class Card(Accelerator):
 """
 FIELDS = {
     "accelerator": "card_device:Card",
-    "visible_devices": ("CARD_VISIBLE_DEVICES",),
-    "export_envs": ("CARD", "CCL"),
+    "visibility": Visibility(("CARD_VISIBLE_DEVICES",)),
+    "environment": Environment(("CARD", "CCL")),
     "description": "somebody's card",
 }
 

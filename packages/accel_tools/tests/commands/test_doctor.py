@@ -16,6 +16,7 @@ from accel_tests.libraries import COMPILER, Libraries
 from accel_tests.plugins import ACCELERATOR, NO_DEVICE, hook
 
 import accel_tools.doctor
+from accel_core.backend import Hardware, Visibility
 from accel_core.detection import Status
 
 SOURCES = Path(accel_tools.doctor.__file__).parent
@@ -25,7 +26,7 @@ PAGE = Path(__file__).parents[4] / "docs" / "reference" / "doctor.md"
 OFF = "ProbeResult(False, 'switched off', 'switch it on', devices=0)"
 #: This topic alone: the others look at the real machine.
 ONE = ("doctor", "--topic", "candidates")
-HARDWARE = {"vendor_import": "vendor_npu", "pci_ids": ("ffff",), "hardware": "Ascend NPU"}
+HARDWARE = {"vendor_import": "vendor_npu", "hardware": Hardware("Ascend NPU", pci_ids=("ffff",))}
 #: A vendor's package that fails in its own module, which its `__init__` wraps.
 BROKEN = {
     "vendor_npu/__init__.py": "try:\n    from vendor_npu import runtime\nexcept Exception as error:\n"
@@ -127,7 +128,9 @@ def test_two_plugins_of_one_name_are_one_finding(accel):
 def test_a_pin_whose_devices_are_hidden_is_one_finding(accel):
     """Issue 25: of a device that its runtime alone counts there were two findings, with two remedies."""
     accel.world.module("none_device", ACCELERATOR.format(count="return 0"))
-    accel.world.backend("npu", accelerator="none_device:Simulated", visible_devices=("NPU_VISIBLE_DEVICES",))
+    accel.world.backend(
+        "npu", accelerator="none_device:Simulated", visibility=Visibility(variables=("NPU_VISIBLE_DEVICES",))
+    )
     topics = ("--topic", "candidates", "--topic", "visible-devices")
     hidden = {"DS_ACCELERATOR": "npu", "NPU_VISIBLE_DEVICES": "99"}
     document = accel.json("doctor", *topics, status=1, **hidden)

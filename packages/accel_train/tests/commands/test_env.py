@@ -8,9 +8,10 @@ import os
 import pytest
 from accel_tests import plugins
 
+from accel_core.backend import Environment, Visibility
 from accel_train_startup import AT_START
 
-FIELDS = {"visible_devices": ("CARD_VISIBLE_DEVICES",), "export_envs": ("CARD",)}
+FIELDS = {"visibility": Visibility(("CARD_VISIBLE_DEVICES",)), "environment": Environment(("CARD",))}
 
 
 @pytest.fixture

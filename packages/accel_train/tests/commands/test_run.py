@@ -13,6 +13,7 @@ import pytest
 from accel_tests.children import clean_environment
 from accel_tests.plugins import NO_DEVICE
 
+from accel_core.backend import Visibility
 from accel_train_startup import AT_START
 
 pytestmark = [
@@ -35,9 +36,11 @@ def planned(world, tmp_path):
     register = "import torch\ntorch.distributed.Backend.register_backend('cncl', print, devices=['mlu'])\n"
     world.module("brings_cncl", register)
     world.backend(
-        "mlu", visible_devices=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), visible_devices_grammar="mlu",
-        communication_backend="cncl", vendor_import="brings_cncl",
-    )  # fmt: skip
+        "mlu",
+        visibility=Visibility(variables=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"), grammar="mlu"),
+        communication_backend="cncl",
+        vendor_import="brings_cncl",
+    )
     script = tmp_path / "train.py"
     script.write_text("")
 

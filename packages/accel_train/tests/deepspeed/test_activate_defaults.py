@@ -12,13 +12,13 @@ from accel_tests.forks import forked
 from looks import activated
 
 WANTS = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, Environment, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return Backend(name="acme", priority=951, device_type="acme", vendor_import="torch_acme",
-                   private_use1=True, communication_backend="accl", accelerator="wants:Wants",
-                   environment=("ACME_MODE=0", "ACME_KEPT=1"))
+                   in_torch=InTorch(private_use1=True), communication_backend="accl",
+                   accelerator="wants:Wants", environment=Environment(set=("ACME_MODE=0", "ACME_KEPT=1")))
 """
 ACCELERATOR = """
 from accel_core import TorchAccelerator

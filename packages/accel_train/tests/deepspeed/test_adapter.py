@@ -14,13 +14,13 @@ from accel_core import Backend, InvalidAcceleratorError
 
 #: A vendor with a class of its own: all that its plugin has to say.
 PLUGIN = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return Backend(
         name="mlu", priority=950, device_type="mlu", vendor_import="torch_mlu",
-        private_use1=True, accelerator="mlu_of_old:Old",
+        in_torch=InTorch(private_use1=True), accelerator="mlu_of_old:Old",
     )
 """
 #: The class: DeepSpeed's own, as if it was written before some of what DeepSpeed asks for today.

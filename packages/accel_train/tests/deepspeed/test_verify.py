@@ -16,12 +16,13 @@ pytestmark = pytest.mark.slow
 GROUP = "frameworks.deepspeed."
 NAMES = [check.name for check in checks() if check.name.startswith(GROUP)]
 PLUGIN = """
-from accel_core import Backend, hookimpl
+from accel_core import Backend, InTorch, hookimpl
 
 @hookimpl
 def accel_backends():
     return [Backend(name="acme", priority=950, device_type="acme", vendor_import="torch_acme",
-                    private_use1=True, communication_backend="accl", accelerator="acme_broken:Broken")]
+                    in_torch=InTorch(private_use1=True), communication_backend="accl",
+                    accelerator="acme_broken:Broken")]
 """
 #: Page-locked copies are empty, all ranks are on one device, and bfloat16 is claimed in one of two places.
 BROKEN = """

@@ -12,6 +12,8 @@ from accel_tests import layouts
 from accel_tests.children import untraced
 from accel_tests.plugins import arguments, declaring
 
+from accel_core.backend import InTorch
+
 pytest.importorskip("torch")
 
 from accel_tests.on_simulated import environment
@@ -62,7 +64,7 @@ def train(vendor, folder, plugin, *arguments):
 
 def test_a_third_partys_plugin_with_a_device_type_of_its_own(tmp_path):
     declared = arguments(
-        "acme", vendor_import="torch_acme", private_use1=True, communication_backend="accl",
+        "acme", vendor_import="torch_acme", in_torch=InTorch(private_use1=True), communication_backend="accl",
         accelerator="accel_core.accelerators.torch_device:TorchAccelerator",
     )  # fmt: skip
     modules = {"accel_acme": declaring(declared)}

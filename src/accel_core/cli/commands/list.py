@@ -12,6 +12,7 @@ from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
 from accel_core.cli.provenance import described
 from accel_core.detection import Status, Verdict
 from accel_core.detection.isolated import IsolatedLoader
+from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
 from accel_core.settings import Settings
 
@@ -95,7 +96,7 @@ def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
     The built-in `generic` gets no row if no device is left for it.
     """
     told = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
-    rows, missing = text.folded(told)
+    rows, missing = folded(told)
     rows.sort(key=lambda v: _place(v, is_marked=_is(v, marked)))  # stable: the order of rank within each
     parts: list[Part] = []
     if rows:

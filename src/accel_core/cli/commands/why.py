@@ -12,7 +12,7 @@ from accel_core.cli.output import Output, answering
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
 from accel_core.cli.provenance import described, vendor_packages
 from accel_core.detection import How, Selection, Verdict
-from accel_core.detection.messages import not_found
+from accel_core.detection.messages import folded, not_found
 from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
@@ -61,7 +61,7 @@ def _choice_page(selection: Selection) -> list[Part]:
     others = _others(selection, headline[-1][0])
     if others:
         parts.append(Heading("Why not the others" if selection.chosen else "What was considered"))
-        rows, missing = text.folded(others)
+        rows, missing = folded(others)
         bullets = [Paragraph(_in_words(verdict)) for verdict in rows]
         if missing:
             bullets.append(paragraph((f"{text.uninstalled(missing)} (`accel why NAME` says how)", "dim")))

@@ -67,9 +67,9 @@ def command(
 ) -> None:
     """Run a command with simulated devices, for tests.
 
-    Its Python processes have the devices: accel simulate acme:2 -- pytest tests starts it with
-    ACCEL_SIMULATE=acme:2, which all that it starts inherits. The exit status is the command's. --report
-    cuda.md lists each place outside torch that is written for one vendor. It takes the distribution
+    accel simulate acme:2 -- pytest tests runs pytest with ACCEL_SIMULATE=acme:2, which child processes
+    inherit: every Python process of the command sees two simulated devices. The exit status is the command's.
+    --report cuda.md lists each place outside torch that is written for one vendor. Needs the distribution
     accel-simulated, and a C++ compiler the first time for each torch.
     """
     if output is not None and not building:

@@ -201,7 +201,7 @@ def _load(machine: Any) -> str:
     load, cores = machine["load"], machine["cores"]
     if load is None:
         return ""
-    busy = ": others use the cores, so the figures may be worse" if load > cores / 2 else ""
+    busy = "; the machine is busy, so the device may be faster than these figures" if load > cores / 2 else ""
     return f"{load:.1f} before the run{busy}"
 
 

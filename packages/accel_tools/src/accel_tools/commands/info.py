@@ -39,16 +39,16 @@ _FACTS: dict[str, type] = {
 _TITLES = ("INDEX", "DEVICE", "MEMORY", "FREE", "WHAT IT IS")
 #: The capabilities that have no line of their own on the page, in words; `capabilities` in JSON has all.
 _IN_WORDS = {
-    "is_available": "a device that is there",
+    "is_available": "a device",
     "is_bf16_supported": "bf16",
-    "is_bf16_native": "bf16 in hardware",
+    "is_bf16_native": "native bf16",
     "is_fp16_supported": "fp16",
-    "is_synchronized_device": "calls that return when their work is done",
-    "use_host_timers": "the host's clock for timing",
-    "resolves_data_dependency": "ordering of streams by itself",
-    "handles_memory_backpressure": "waiting for memory by itself",
+    "is_synchronized_device": "synchronous execution",
+    "use_host_timers": "timing by the host's clock",
+    "resolves_data_dependency": "implicit stream ordering",
+    "handles_memory_backpressure": "waiting for free memory",
     "supports_nvtx_domain": "NVTX domains",
-    "prefer_triton_grouped_mm": "Triton for grouped matrix products",
+    "prefer_triton_grouped_mm": "Triton grouped matmul",
 }
 
 
@@ -271,7 +271,7 @@ def _abilities(doc: dict[str, Any]) -> list[page.Part]:
                 ("graphs", _yes(can.get("supports_graphs"))),
                 (
                     "streams",
-                    _yes(doc["streams"], no="no: one queue stands in, and the host's clock"),
+                    _yes(doc["streams"], no="not supported (one queue; times come from the host's clock)"),
                 ),
                 ("operators", text.clean(", ".join(sorted(doc["op_builders"]))) or "none"),
                 ("devices set by", f"{visible} ({_ids(ids)})" if visible else ""),

@@ -70,7 +70,7 @@ _LEAVE = "leave it as it is, or change it inside accel_probe and put it back"
 #: Events that Python tells its audit hooks of ("Audit events table" of its documentation); which a plugin
 #: causes, as a clause, and what to write instead. `{}` is the event's first argument.
 _EVENTS = {
-    "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment"),
+    "os.putenv": ("writes the environment variable {}", "declare it in Backend.environment.set"),
     "os.unsetenv": (
         "removes the environment variable {}",
         "leave the environment to the user of the program",

@@ -64,9 +64,9 @@ class Standing(NamedTuple):
 def command(name: Pin | None, *, everything: bool, timeout: float | None, as_json: bool) -> None:
     """List the installed frameworks, and how each takes the device.
 
-    For the chosen accelerator or NAME, from metadata: no framework is imported. A door is "own" where the
-    framework drives the device by itself, "open" where accel-train brings it in, "half" where something
-    stays shut, and "shut". With NAME neither torch nor a device is needed.
+    For the chosen accelerator or NAME, from metadata: no framework is imported. "own": the framework drives
+    the device by itself. "open": accel-train connects it. "half": it trains, but some features do not work.
+    "shut": there is no way in. With NAME it needs neither torch nor a device.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
@@ -102,7 +102,7 @@ def _named(name: Pin, settings: Settings) -> Asked:
 
 
 def _asked(backend: Backend, device_type: str) -> Asked:
-    return Asked(backend.name, backend.distribution, device_type, backend.impersonates)
+    return Asked(backend.name, backend.distribution, device_type, backend.in_torch.impersonates)
 
 
 # --- one door ------------------------------------------------------------------------------------------

@@ -58,10 +58,10 @@ _FORMS: dict[str, Callable[[dict[str, str], Backend], str]] = {
 def command(name: Pin | None, *, form: str, timeout: float | None) -> None:
     """Print the variables that ranks on other hosts need.
 
-    For the chosen accelerator or NAME: DS_ACCELERATOR with that accelerator's name, and what is set here of
-    ACCEL_*, GLOO_*, OMP_*, PYTHON*, TORCH_* and the vendor's own; what keeps another vendor's package from
-    breaking their torch. With NAME neither a device nor the vendor's package is needed, so that it works on
-    a login node; what the plugin declares then serves.
+    For the chosen accelerator or NAME: DS_ACCELERATOR with its name; the variables of ACCEL_*, GLOO_*, OMP_*,
+    PYTHON*, TORCH_* and the vendor that are set here; and the setting that stops another vendor's package
+    from breaking `import torch` on the other hosts. With NAME it needs neither a device nor the vendor's
+    package, and uses the plugin's declaration, so it works on a login node.
 
     A value that a format cannot hold is an error. Docker's leaves out search paths, as an image has its own.
     """

@@ -56,7 +56,7 @@ def command(
     asked, and which of them is used. The exit status is then 0 when one can be used, and 1 when not. Needs
     torch; imports DeepSpeed where that is installed and has operators for the device.
 
-    What would have to be compiled for the processor is used once it was: NAME --build does it.
+    A CPU operator that needs compiling is used after NAME --build has built it.
     """
     with answering(as_json=as_json) as output:
         if build and op is None:

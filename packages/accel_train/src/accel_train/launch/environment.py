@@ -49,7 +49,7 @@ def forwarded(accelerator: Accelerator | Backend, environ: Mapping[str, str] | N
     backend = accelerator if isinstance(accelerator, Backend) else accelerator.backend
     missing = missing_defaults(backend, env)
     if isinstance(accelerator, Backend):
-        exported, visible = list(accelerator.export_envs), list(accelerator.visible_devices)
+        exported, visible = list(accelerator.environment.forward), list(accelerator.visibility.variables)
     else:
         exported = exported_by(accelerator.name, accelerator.export_envs())
         visible = accelerator.visible_devices_envs()

@@ -18,7 +18,9 @@ __all__ = ["TOPIC"]
 
 def _examine(visit: Visit) -> Iterator[Finding]:
     yield from _unannounced(visit)
-    wanting = [c for c in visit.declared() if c.backend.private_use1 and installed_imports(c.backend)]
+    wanting = [
+        c for c in visit.declared() if c.backend.in_torch.private_use1 and installed_imports(c.backend)
+    ]
     loaded = autoload.announced()
     names = list(dict.fromkeys(c.name for c in wanting))
     facts = {f"{c.name} ({c.provenance})": f"through {_vendor(c)}" for c in wanting}
