@@ -97,9 +97,9 @@ def test_training_goes_on_from_a_checkpoint(device, tmp_path):
 
     through, _ = fit(epochs=2, **on())
     at_end = _AtEnd()
-    first, trainer = fit(**on(), callbacks=[at_end])
-    saved = tmp_path / "saved.ckpt"
-    trainer.save_checkpoint(saved)
+    keeping = {"enable_checkpointing": True, "default_root_dir": tmp_path}
+    first, trainer = fit(**on(), callbacks=[at_end], **keeping)
+    saved = trainer.checkpoint_callback.best_model_path
     state = torch.load(saved, weights_only=False)["state_dict"]
     assert {value.device.type for value in state.values()} == {device}
     loaded = Digits()

@@ -18,8 +18,7 @@ def _trained(answer):
 @pytest.fixture(scope="module")
 def lightnings_ddp(ranks):
     """Two ranks on Lightning's own CPU accelerator and DDP strategy."""
-    answers = ranks("ddp_lightning.py", own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2)
-    return answers
+    return ranks("ddp_lightning.py", own=True, environ={"DS_ACCELERATOR": "cpu"}, devices=2)
 
 
 @pytest.mark.parametrize(
