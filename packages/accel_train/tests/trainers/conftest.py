@@ -17,6 +17,7 @@ sys.path.insert(0, str(HERE))
 
 from accel_tests.on_simulated import environment, run_on  # noqa: E402 - found by the line above
 
+from accel_core import InTorch  # noqa: E402
 from accel_simulated import VENDORS, CannotBuildError, build  # noqa: E402
 
 #: torchrun with two ranks on this host.
@@ -48,7 +49,7 @@ def path(tmp_path_factory):
     """Folders for `sys.path`: a plugin as a vendor would publish it, and the programs here."""
     folder = tmp_path_factory.mktemp("plugin")
     declared = plugins.arguments(
-        "acme", 950, device_type="acme", vendor_import="torch_acme", private_use1=True,
+        "acme", 950, device_type="acme", vendor_import="torch_acme", in_torch=InTorch(private_use1=True),
         communication_backend="accl", accelerator="accel_core.accelerators.torch_device:TorchAccelerator",
     )  # fmt: skip
     modules = {"accel_acme": plugins.declaring(declared)}
