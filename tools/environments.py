@@ -133,17 +133,15 @@ def watched(
 ) -> None:
     """Run a command that may be silent for long: every ten seconds a line says that it runs."""
     session.log(" ".join(command))
-    given = {**session.env, **env, "PATH": os.pathsep.join([session.bin, os.environ["PATH"]])}
-    program = shutil.which(command[0], path=given["PATH"]) or command[0]
+    path = os.pathsep.join([session.bin, os.environ["PATH"]])
+    given = {**os.environ, **session.env, **env, "PATH": path}
+    what = " ".join(word for word in command[:2] if not word.startswith("-"))
+    words = [shutil.which(command[0], path=path) or command[0], *command[1:]]
     try:
-        output = quietly(
-            " ".join(command[:2]),
-            [program, *command[1:]],
-            env={k: v for k, v in given.items() if v is not None},
-        )
+        output = quietly(what, words, env={name: value for name, value in given.items() if value is not None})
     except CommandFailedError as error:
         session.error(str(error))
-    print(output.rstrip(), flush=True)
+    print(output, end="", flush=True)
 
 
 def compiled(session: nox.Session, *devices: str) -> None:

@@ -52,8 +52,8 @@ _HOMES = {
     # What a command prints, and with which options.
     "errors": ("clean", "printable", "shown"),
     "cli": ("options", "page", "text"),
-    "cli.output": ("Output", "answering"),
-    "cli.render": ("to_text",),
+    "cli.output": ("Output", "answering", "status_of"),
+    "cli.page": ("to_text",),
 }
 _HOME = {
     shown: (module, name)

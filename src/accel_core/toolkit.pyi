@@ -23,7 +23,8 @@ from accel_core.cli import page as page
 from accel_core.cli import text as text
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
-from accel_core.cli.render import to_text as to_text
+from accel_core.cli.output import status_of as status_of
+from accel_core.cli.page import to_text as to_text
 from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
 from accel_core.current import named as named
@@ -130,6 +131,7 @@ __all__ = [
     "select",
     "shown",
     "spoilers",
+    "status_of",
     "survey",
     "text",
     "to_text",

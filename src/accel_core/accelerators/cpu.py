@@ -51,6 +51,7 @@ class CPUAccelerator(Accelerator):
         self._cpu = self._devices[None]
         self._selected = threading.local()
         self._ccl_works = True
+        self._memory = PeakMemory()
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
         self.Stream: Any = type(
@@ -166,10 +167,6 @@ class CPUAccelerator(Accelerator):
         return self._only_stream
 
     # Memory
-
-    @cached_property
-    def _memory(self) -> PeakMemory:
-        return PeakMemory()
 
     def memory_allocated(self, device_index: Device = None) -> int:
         """Bytes that the process has in memory: its resident set."""

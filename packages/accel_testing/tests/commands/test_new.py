@@ -13,7 +13,7 @@ import pytest
 from accel_tests import layouts
 from click.testing import CliRunner
 
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.toolkit import vendors
 from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 
