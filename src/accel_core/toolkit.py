@@ -37,6 +37,7 @@ _HOMES = {
         "ACCEL_ALLOW",
         "ACCEL_PROBE",
         "DS_ACCELERATOR",
+        "OURS",
         "Pin",
         "Settings",
         "Variable",

@@ -59,6 +59,7 @@ from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
 from accel_core.settings import ACCEL_PROBE as ACCEL_PROBE
 from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR
+from accel_core.settings import OURS as OURS
 from accel_core.settings import Pin as Pin
 from accel_core.settings import Settings as Settings
 from accel_core.settings import Variable as Variable
@@ -78,6 +79,7 @@ __all__ = [
     "EXPECTED_PREFIX",
     "LEVELS",
     "LOGGER",
+    "OURS",
     "PROJECT",
     "TORCH_GROUP",
     "CPUAccelerator",

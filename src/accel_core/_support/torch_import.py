@@ -222,21 +222,5 @@ def origin(function: object) -> str:
     return str(name or "")
 
 
-def is_running(device_type: str) -> bool:
-    """Whether the device's runtime has started here: then neither files nor variables tell what is so."""
-    namespace = getattr(sys.modules.get("torch"), device_type, None)
-    ask = getattr(namespace, "is_initialized", None)
-    try:
-        return bool(ask and ask())
-    except Exception:  # a vendor's namespace, before or after its package has failed
-        return False
-
-
 #: What torch calls the slot that nobody has named.
 FREE_SLOT = "privateuseone"
-
-
-def private_use1_is_free() -> bool:
-    """Whether no package has named torch's one PrivateUse1 slot in this process."""
-    torch = sys.modules.get("torch")
-    return torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT

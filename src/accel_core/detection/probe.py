@@ -8,12 +8,13 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from accel_core import machine
-from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
+from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import (
     Candidate,
@@ -141,7 +142,9 @@ class Prober:
 
         A package that then counts no device, or fails, would leave this process to nobody.
         """
-        if not backend.in_torch.private_use1 or not private_use1_is_free():
+        torch = sys.modules.get("torch")
+        is_free = torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT
+        if not backend.in_torch.private_use1 or not is_free:
             return False
         rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
@@ -189,7 +192,12 @@ class Case(NamedTuple):
     @property
     def is_running(self) -> bool:
         """Whether the device's runtime has started here: then neither files nor variables decide."""
-        return is_running(self.backend.device_type)
+        namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
+        ask = getattr(namespace, "is_initialized", None)
+        try:
+            return bool(ask and ask())
+        except Exception:  # a vendor's namespace, before or after its package has failed
+            return False
 
 
 def _case(candidate: Candidate | Unloaded, settings: Settings, pinned: bool = False) -> Case:
