@@ -141,9 +141,8 @@ def _run(
         return report
     if report.timed_out:  # which says nothing of the package
         reason = f"no answer within {report.waited:g} s; it was at: {report.stage}"
-        return Outcome(
-            Status.TIMED_OUT, reason, f"raise ACCEL_PROBE_TIMEOUT, or set ACCEL_BLOCK={about.name}"
-        )
+        step = "raise ACCEL_PROBE_TIMEOUT"
+        return Outcome(Status.TIMED_OUT, reason, f"{step}, or set ACCEL_BLOCK={about.name}")
     did = "loaded its plugin" if isinstance(about, Unloaded) else "probed it"
     reason = f"the process that {did} {report.ending} at: {report.stage}{report.last_words}"
     step = report_to(about.distribution, report.stage) or "reinstall the vendor's package"

@@ -200,7 +200,7 @@ def examine(case: Case) -> tuple[Outcome | None, Outcome | None]:
         sure = case.pinned and isinstance(case.candidate, Candidate) and case.backend.hardware.pci_ids
         if sure and (missing := _on_the_machine(case)):  # the first step is a machine with the device
             reason = f"{missing.reason.partition(' (none of')[0]}; and {outcome.reason}"
-            or_on = f", or, to go on without a device: {outcome.hint}" if outcome.hint else ""
+            or_on = f"; for a login node or an image: {outcome.hint}" if outcome.hint else ""
             outcome = outcome._replace(reason=reason, hint=f"run on a machine that has one{or_on}")
         return outcome, doubt
     return None, doubt
@@ -261,7 +261,7 @@ def _fits_torch(case: Case) -> Outcome | None:
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
-            return Outcome(Status.INCOMPATIBLE, reason, known or otherwise)
+            return Outcome(Status.INCOMPATIBLE, reason, known or _setup(backend) or otherwise)
     return None
 
 
@@ -392,8 +392,13 @@ def _requirements(case: Case) -> Outcome | None:
             fits = not requirement.specifier
         if applies and not fits:
             reason = f"it needs {text} and {name} {installed} is installed"
-            return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+            return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
     return None
+
+
+def _setup(backend: Backend) -> str:
+    """The command of accel-tools that installs everything; empty for a plugin with a hint of its own."""
+    return backend.install_hint if backend.install_hint.startswith("accel setup") else ""
 
 
 #: In this order; each rules the candidate out, or passes with `None`.
