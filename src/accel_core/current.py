@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -21,7 +20,7 @@ from accel_core._support import fork_safe_lock
 from accel_core._support.torch_import import failed_before, import_torch
 from accel_core.accelerators import Accelerator
 from accel_core.backend import Backend
-from accel_core.detection import Candidate, How, Selection, autoload
+from accel_core.detection import Candidate, Choice, How, Selection, autoload
 from accel_core.detection.device import Group, create
 from accel_core.detection.guard import restoring
 from accel_core.detection.select import discover, select
@@ -99,8 +98,7 @@ def set_accelerator(new: object) -> None:
         return
     resolved = _resolve(new)
     resolved._by_name = accelerator
-    source = resolved.backend.provenance
-    _settle(resolved, Selection(resolved.name, How.SET, (), provenance=source, pid=os.getpid()))
+    _settle(resolved, Selection(resolved.name, How.SET, (), resolved.backend.provenance, os.getpid()))
 
 
 @contextlib.contextmanager
@@ -111,12 +109,11 @@ def use_accelerator(new: object) -> Iterator[Accelerator]:
     have not, and what a generator sets holds for its caller while it is suspended. Where the block ends it
     ends for all of them, also when a generator is closed in another context or thread than it began in.
     """
-    resolved = _resolve(new)
-    override = _Override(resolved, _override.get())
+    override = _Override(_resolve(new), _override.get())
     try:
         _count_override(+1)
         _override.set(override)
-        yield resolved
+        yield override.accelerator
     finally:
         override.ended = True
         _count_override(-1)
@@ -189,7 +186,9 @@ def _of_type(kind: str, asked: str) -> Accelerator:
 def _first(pin: Pin, asked: str, pins: Callable[[Settings], tuple[Pin, ...]]) -> Accelerator:
     """Build the first usable one of `pins`, which from then on is what `pin` means."""
     settings = read()
-    return _by_pin.setdefault(pin, _make(settings._replace(pins=pins(settings), asked=asked))[0])
+    with _alone():
+        choice = select(settings._replace(pins=pins(settings), asked=asked))
+        return _by_pin.setdefault(pin, _object_of(choice))
 
 
 def exact(settings: Settings, pin: Pin) -> Pin:
@@ -202,19 +201,19 @@ def _choose() -> Accelerator:
     with _lock:
         if _chosen is not None:
             return _chosen
-        built, record = _make(read())
+        with _alone():
+            choice = select(read())
+            built, record = _object_of(choice), choice.selection
         _settle(built, record)
         for note in record.notes:
-            warnings.warn(note, errors.SettingWarning, stacklevel=_levels_to_caller())
+            warnings.warn(note, errors.SettingWarning, stacklevel=errors.levels_to_caller())
         _warn_of_fallback(record)
         return built
 
 
-def _make(settings: Settings) -> tuple[Accelerator, Selection]:
-    """Choose, and build the chosen backend's one object, which all names of it share; raises if either fails.
-
-    A plugin or a vendor's package must not come here while this is under way.
-    """
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """The time of one choice, in which a plugin or a vendor's package must not ask for its outcome."""
     global _choosing
     if _choosing:
         raise errors.RecursiveChoiceError(
@@ -224,21 +223,22 @@ def _make(settings: Settings) -> tuple[Accelerator, Selection]:
         )
     _choosing = True
     try:
-        choice = select(settings)
-        if choice.error is not None:
-            raise choice.error
-        assert choice.candidate is not None
-        if (backend := choice.candidate.backend) not in _built:
-            _built[backend] = _create(choice.candidate, Group(choice.considered))
-        return _built[backend], choice.selection
+        yield
     finally:
         _choosing = False
 
 
-def _create(candidate: Candidate, group: Group) -> Accelerator:
+def _object_of(choice: Choice) -> Accelerator:
+    """The chosen backend's one object, which all names of it share; raises where the choice or it fails."""
+    if choice.error is not None:
+        raise choice.error
+    candidate = choice.candidate
+    assert candidate is not None
+    if candidate.backend in _built:
+        return _built[candidate.backend]
     try:
         with restoring(candidate.provenance) as kept:
-            built = create(candidate, group.beside(candidate))
+            built = create(candidate, Group(choice.considered).beside(candidate))
             kept.stays = True
     except errors.AccelError as error:
         if not failed_before():
@@ -250,7 +250,7 @@ def _create(candidate: Candidate, group: Group) -> Accelerator:
         why = errors.root_cause(error)
         raise errors.BackendUnavailableError(f"{candidate} cannot be built: {why}") from error
     built._op_providers, built._by_name = _op_providers, accelerator
-    return built
+    return _built.setdefault(candidate.backend, built)
 
 
 def _op_providers(backend: Backend) -> tuple[OpProvider, ...]:
@@ -327,26 +327,7 @@ def _warn_of_fallback(record: Selection) -> None:
     text = messages.fallback(news, more, in_full=_log.isEnabledFor(logging.INFO))
     warning = errors.AcceleratorFallbackWarning(text)
     warning.merely_absent = not more and all(map(messages.merely_absent, news))
-    warnings.warn(warning, stacklevel=_levels_to_caller())
-
-
-#: Folders of packages, which pass on what their users call.
-_PACKAGES = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-
-
-def _levels_to_caller() -> int:
-    """The stack level of the nearest line outside packages; without one, the nearest that is not ours."""
-    from traceback import walk_stack  # here, as most choices have nothing to say
-
-    level = nearest = 0
-    for frame, _ in walk_stack(sys._getframe(1)):
-        file = frame.f_code.co_filename
-        level += "importlib._bootstrap" not in file  # over whose frames `warnings` passes when it counts
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in errors.OURS:
-            nearest = nearest or level
-            if not (file.startswith("<frozen ") or any(folder in file for folder in _PACKAGES)):
-                return level
-    return nearest or 1
+    warnings.warn(warning, stacklevel=errors.levels_to_caller())
 
 
 # A fork waits for a choice that is under way, so that a child never inherits half of one: it has the

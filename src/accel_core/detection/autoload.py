@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from accel_core import errors
 from accel_core._support import torch_import
 from accel_core._support.packages import EntryPoint
-from accel_core.backend import Backend, ProbeResult
+from accel_core.backend import Backend, ProbeResult, decode_backend, encode_backend
 from accel_core.detection import Verdict
-from accel_core.detection.discovery import CPU, GENERIC, decode_backend, encode_backend
+from accel_core.detection.discovery import CPU, GENERIC
 from accel_core.detection.guard import announce
 from accel_core.errors import clean
 from accel_core.settings import entry_points
@@ -137,13 +137,12 @@ def _load_unclaimed(others: tuple[Backend, ...]) -> None:
         announce(f"importing {package.value} ({package.distribution} {package.version})")
         try:
             package.load()()
+            return
         except errors.CAUGHT as error:  # one vendor's failure leaves the next one its turn
             errors.raise_if_users(error)
             spoiler = _failing(package, error)
             failure = errors.BackendUnavailableError(spoiler.reason, hint=spoiler.hint)
             failure.__cause__ = error
-        else:
-            return
     if failure is not None:
         raise failure
 

@@ -124,14 +124,15 @@ def _instance(backend: Backend) -> object:
     from accel_core.accelerators.adapters import adapted, prepared  # here, as ours needs neither
 
     with prepared():
-        kind: Any = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     if not isinstance(kind, type):
         raise errors.InvalidAcceleratorError(
             f"accelerator={backend.accelerator!r} of {backend.provenance} is {kind!r}, expected a class"
         )
     if issubclass(kind, Accelerator):
         return kind._of(backend)
-    return adapted(kind, backend) or kind(backend)
+    foreign: Any = kind
+    return adapted(foreign, backend) or foreign(backend)
 
 
 def installed_imports(backend: Backend) -> list[str]:
@@ -177,15 +178,14 @@ def ask_device(
     process found, where counting here would start the device's runtime.
     """
     answer = plugin_answer(candidate, group)
-    forgiven = answer is not None and pinned and answer.is_absence
-    if answer is not None and answer.status is not Status.USABLE and not forgiven:
+    if answer and answer.status is not Status.USABLE and not (pinned and answer.is_absence):
         return answer
     try:
         announce("importing torch")
         torch_import.import_torch()  # before the state is noted: what torch sets is not the vendor's
         with restoring(candidate.provenance) as kept:
             accelerator = create(candidate, group.beside(candidate))
-            if (known := answer or counted) is not None:
+            if known := answer or counted:
                 kept.stays = True
                 return known
             announce(f"device_count() of {candidate.provenance}")

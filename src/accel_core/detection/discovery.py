@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from accel_core import __version__
 from accel_core._support.packages import EntryPoint, entry_points
-from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, RECORDS, Backend, Provenance, is_unknown_field
+from accel_core.backend import ENTRY_POINT_GROUP, PROJECT, Backend, Provenance, is_unknown_field
 from accel_core.detection import Candidate, Outcome, Status, Unloaded
 from accel_core.detection.guard import announce, quiet, restoring
 from accel_core.errors import CAUGHT, InvalidBackendError, clean, raise_if_users, root, root_cause, shown
@@ -40,7 +39,6 @@ GENERIC = Backend(
     accelerator="accel_core.accelerators.torch_device:GenericAccelerator",
     description="an accelerator that torch reports and no installed plugin knows",
     install_hint="accel setup",
-    communication_backend="",
 )
 
 
@@ -105,12 +103,10 @@ def _may_be_loaded(entry_point: EntryPoint, settings: Settings) -> bool:
     A name with a distribution in `ACCEL_ALLOW` allows that distribution to be imported, whatever its entry
     points are called; what it declares is judged by the policy again.
     """
-    name, distribution = name_of(entry_point), entry_point.distribution
-    if settings.permits(name, distribution):
-        return True
+    name, distribution = name_of(entry_point), normalize_distribution(entry_point.distribution)
     blocked = any(pin.matches(name, distribution) for pin in settings.block)
-    normalized = normalize_distribution(distribution)
-    return not blocked and any(pin.distribution == normalized for pin in settings.allow)
+    named = any(pin.matches(name, distribution) or pin.distribution == distribution for pin in settings.allow)
+    return not blocked and (named or not settings.allow)
 
 
 def installed_names() -> list[str]:
@@ -172,10 +168,6 @@ def read_plugin(entry_point: EntryPoint) -> tuple[Candidate, ...]:
     """Import one plugin's module and read its declarations; raises what goes wrong."""
     source = provenance(entry_point)
     announce(import_step(entry_point))
-    if not entry_point.name:
-        raise InvalidBackendError("the entry point has no name, expected that of its backend")
-    if not entry_point.module:
-        raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
     plugin = entry_point.load()
     announce(f"accel_backends() of {source}")
     unique = {(b.name, b.priority): b._declared_by(source) for b in declarations(plugin)}
@@ -207,49 +199,24 @@ def declarations(plugin: object) -> list[Backend]:
     reader = pluggy.PluginManager(PROJECT)
     options = {name: reader.parse_hookimpl_opts(plugin, name) for name in dir(plugin)}
     declaring = [name for name, o in options.items() if o and (o["specname"] or name) == "accel_backends"]
-    if not declaring:
+    declared = [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    if not declared:
         raise InvalidBackendError(
-            "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl"
+            "the plugin declares no backend: expected a function accel_backends() with @accel_core.hookimpl "
+            "that returns one, or several"
         )
-    return [backend for name in declaring for backend in _checked(getattr(plugin, name)())]
+    return declared
 
 
 def _checked(declared: object) -> list[Backend]:
     several = isinstance(declared, Sequence) and not isinstance(declared, str)
     items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
-    if not items:
+    if wrong := [item for item in items if not isinstance(item, Backend)]:
         raise InvalidBackendError(
-            "accel_backends() returned an empty sequence, expected at least one Backend"
-        )
-    for kind, item in ((type(item), item) for item in items if not isinstance(item, Backend)):
-        if (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
-            raise InvalidBackendError(
-                "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
-                hint="start Python again, or import the plugin's modules anew as well",
-            )
-        raise InvalidBackendError(
-            f"accel_backends() returned {shown(item)} ({kind.__name__}), "
+            f"accel_backends() returned {shown(wrong[0])} ({type(wrong[0]).__name__}), "
             "expected accel_core.Backend or a sequence of them"
         )
     return items
-
-
-def encode_backend(backend: Backend) -> dict[str, object]:
-    """A declaration as JSON: without its provenance, and without fields that have their default."""
-    said = ((field, getattr(backend, field.name)) for field in fields(backend) if field.name != "provenance")
-    return {field.name: value for field, value in said if value != field.default}
-
-
-def decode_backend(given: Mapping[str, Any]) -> Backend:
-    """The declaration that `encode_backend` wrote; raises `InvalidBackendError` where it is none."""
-    values = {name: _tuples(value) for name, value in given.items()}
-    records = {name: type(RECORDS[name])(*values[name]) for name in values if name in RECORDS}
-    return Backend(**{**values, **records})
-
-
-def _tuples(value: object) -> Any:
-    """Lists, as which tuples come through JSON, as tuples."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 # --- Failures ------------------------------------------------------------------------------------------

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import machine
 from accel_core._support.packages import EntryPoint
-from accel_core.backend import Provenance
+from accel_core.backend import Provenance, decode_backend, encode_backend
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
 from accel_core.detection.device import Group, ask_device, report_to
-from accel_core.detection.discovery import Unimported, decode_backend, encode_backend, unloaded
+from accel_core.detection.discovery import Unimported, unloaded
 from accel_core.detection.guard import announcing_to
 from accel_core.errors import InvalidBackendError, root_cause
 from accel_core.settings import read

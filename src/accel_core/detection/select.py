@@ -295,7 +295,8 @@ def survey(
     pinned = find_candidates(settings.pins[0], settings, load) if len(settings.pins) == 1 else ()
     if not probing:
         return Survey(tuple(verdicts.values()), None, missing, candidates, pinned)
-    unsettled = [candidate for candidate, first in verdicts.items() if _says_more(candidate, first)]
+    # Probing says more of these than the verdict that was had without.
+    unsettled = [c for c, v in verdicts.items() if v.status is Status.NOT_PROBED or can_be_broken(c, v)]
     if unsettled:
         from accel_core._support import child  # here, as on most machines nothing is left to probe
 
@@ -307,8 +308,3 @@ def survey(
 
     choice = select(settings, find=find, judge=judge)
     return Survey(tuple(verdicts.values()), choice, missing, candidates, pinned)
-
-
-def _says_more(candidate: Candidate | Unloaded, first: Verdict) -> bool:
-    """Whether probing says more of a candidate than the verdict that was had without."""
-    return first.status is Status.NOT_PROBED or can_be_broken(candidate, first)
