@@ -168,6 +168,8 @@ def read_plugin(entry_point: EntryPoint) -> tuple[Candidate, ...]:
     """Import one plugin's module and read its declarations; raises what goes wrong."""
     source = provenance(entry_point)
     announce(import_step(entry_point))
+    if not entry_point.module:
+        raise InvalidBackendError("the entry point's value names no module, expected e.g. 'accel_npu'")
     plugin = entry_point.load()
     announce(f"accel_backends() of {source}")
     unique = {(b.name, b.priority): b._declared_by(source) for b in declarations(plugin)}
@@ -211,9 +213,14 @@ def declarations(plugin: object) -> list[Backend]:
 def _checked(declared: object) -> list[Backend]:
     several = isinstance(declared, Sequence) and not isinstance(declared, str)
     items: list[Any] = list(declared) if several else [declared]  # type: ignore[call-overload]
-    if wrong := [item for item in items if not isinstance(item, Backend)]:
+    for kind, item in ((type(item), item) for item in items if not isinstance(item, Backend)):
+        if (kind.__module__, kind.__name__) == (Backend.__module__, "Backend"):
+            raise InvalidBackendError(
+                "the plugin holds on to an accel_core that was reloaded, or imported anew, since",
+                hint="start Python again, or import the plugin's modules anew as well",
+            )
         raise InvalidBackendError(
-            f"accel_backends() returned {shown(wrong[0])} ({type(wrong[0]).__name__}), "
+            f"accel_backends() returned {shown(item)} ({kind.__name__}), "
             "expected accel_core.Backend or a sequence of them"
         )
     return items
