@@ -378,18 +378,17 @@ def _requirements(case: Case) -> Outcome | None:
         try:
             requirement = Requirement(text)
             applies = requirement.marker is None or requirement.marker.evaluate()
+            name, installed = requirement.name, version(requirement.name)
+            fits = requirement.specifier.contains(Version(installed or "0"), prereleases=True)
+        except InvalidVersion:  # a private build's own scheme lies in no range
+            fits = not requirement.specifier
         # Every error of packaging's is a ValueError, also of a marker that cannot be evaluated.
         except (ValueError, RecursionError) as error:
             reason = f"its requirement {shown(text)} is malformed: {error}"
             return Outcome(Status.INVALID, reason, error=error)
-        name, installed = requirement.name, version(requirement.name)
         if applies and installed is None:
             hint = case.backend.install_hint or f"pip install '{text}'"
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
-        try:
-            fits = requirement.specifier.contains(Version(str(installed)), prereleases=True)
-        except InvalidVersion:  # a private build's own scheme lies in no range
-            fits = not requirement.specifier
         if applies and not fits:
             reason = f"it needs {text} and {name} {installed} is installed"
             return Outcome(Status.INCOMPATIBLE, reason, _setup(case.backend) or f"pip install '{text}'")
