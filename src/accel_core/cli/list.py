@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import click
 
 from accel_core._support.torch_import import torch_build
-from accel_core.cli import options, remarks, text
+from accel_core.cli import options, page, remarks, text
 from accel_core.cli.output import answering
-from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
-from accel_core.detection import Status, Verdict
+from accel_core.detection import Candidate, Status, Unloaded, Verdict
 from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
@@ -55,20 +56,24 @@ def command(
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            tables = _everything(surveyed, marked) if everything else _tables(surveyed, marked)
-            notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
-            output.write_page([*tables, Paragraph(), *notes])
+            every = (
+                [_table(_ALL_TITLES, surveyed.verdicts, marked)] if everything else _tables(surveyed, marked)
+            )
+            notes = [
+                page.paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)
+            ]
+            output.write_page([*every, page.paragraph(), *notes])
     ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
 def _marked(surveyed: Survey, settings: Settings) -> Verdict | None:
     """The verdict on the backend that is chosen, or else on the one that is pinned and cannot be honoured."""
     choice = surveyed.choice
+    meant: Sequence[Candidate | Unloaded] = ()
     if choice is not None and choice.candidate is not None:
-        return next(v for v in surveyed.verdicts if v.is_about(choice.candidate))
-    if len(settings.pins) != 1:
-        return None
-    meant = choice.considered if choice is not None else surveyed.pinned
+        meant = (choice.candidate,)
+    elif len(settings.pins) == 1:
+        meant = choice.considered if choice is not None else surveyed.pinned
     if len({c.distribution for c in meant}) != 1:  # nobody's, or several distributions'
         return None
     return next((v for v in surveyed.verdicts if v.is_about(meant[0])), None)
@@ -87,68 +92,62 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
     }
 
 
-def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
+def _tables(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     """List what people look for first: chosen, usable, present but broken, without a device, not installed.
 
     The built-in `generic` gets no row if no device is left for it.
     """
 
     def place(v: Verdict) -> int:
-        return [is_marked(v), v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
-
-    def is_marked(verdict: Verdict) -> bool:
-        return marked is not None and verdict.is_about(marked)
+        first = marked is not None and v.is_about(marked)
+        return [first, v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
 
     def is_idle(verdict: Verdict) -> bool:
         return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
 
     rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
     rows.sort(key=place)  # stable: the order of rank within each
-    cells = [[_name(v, marked=is_marked(v)), _status(v), (_remark(v), ""), _hint(v)] for v in rows]
-    parts: list[Part] = [Table(_TITLES, cells)] if rows else []
+    parts = [_table(_TITLES, rows, marked)] if rows else []
     if missing:
-        parts += [*([Paragraph()] if rows else []), paragraph((f"{text.uninstalled(missing)}.", "dim"))]
+        parts += [
+            *([page.paragraph()] if rows else []),
+            page.paragraph((f"{text.uninstalled(missing)}.", "dim")),
+        ]
     return parts
 
 
-def _everything(surveyed: Survey, marked: Verdict | None) -> list[Part]:
-    rows = [
-        [
-            _name(v, marked=v is marked),
-            (text.clean(v.provenance.version), ""),
-            (text.clean(v.provenance.distribution), ""),
-            (str(v.priority) if v.device_type else "-", ""),
-            (", ".join(v.vendor_import) or "-", ""),
-            _status(v),
-            (text.remark(v), ""),
-            _hint(v),
-        ]
-        for v in surveyed.verdicts
-    ]
-    return [Table(_ALL_TITLES, rows)]
+def _table(titles: Sequence[str], verdicts: Iterable[Verdict], marked: Verdict | None) -> page.Part:
+    """A row for each verdict; with all titles also what its declaration says."""
+    rows = []
+    for v in verdicts:
+        sign = "*" if marked is not None and v.is_about(marked) else " "
+        rank = str(v.priority) if v.device_type else "-"
+        declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
+        in_full = titles is _ALL_TITLES
+        rows.append(
+            [
+                (f"{sign} {text.clean(v.name)}", "bold"),
+                *((text.clean(each), "") for each in declared if in_full),
+                (v.status.words, text.style(v)),
+                (_remark(v, in_full=in_full), ""),
+                (f"hint: {text.clean(v.hint)}" if v.hint else "", "dim"),
+            ]
+        )
+    return page.table(titles, rows)
 
 
-def _name(verdict: Verdict, *, marked: bool) -> Cell:
-    return f"{'*' if marked else ' '} {text.clean(verdict.name)}", "bold"
-
-
-def _status(verdict: Verdict) -> Cell:
-    return verdict.status.words, text.style(verdict)
-
-
-def _remark(verdict: Verdict) -> str:
-    """The devices and what they are, of one that is usable; else the reason."""
+def _remark(verdict: Verdict, *, in_full: bool) -> str:
+    """The devices and what they are, of one that is usable, `in_full` only one of them; else the reason."""
     if not verdict.usable or verdict.reason:
         return text.clean(verdict.reason)
     devices = text.count(verdict.devices, "device") if verdict.devices else ""
-    return ": ".join(filter(None, [devices, text.clean(verdict.description)]))
+    told = filter(None, [devices, text.clean(verdict.description)])
+    return next(told, "") if in_full else ": ".join(told)
 
 
-def _hint(verdict: Verdict) -> Cell:
-    return f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"
-
-
-def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
+def _notes(
+    surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool
+) -> list[page.Cell]:
     """Name the choice, what is missing, devices without a plugin, and the commands that show more."""
     selection = surveyed.choice.selection if surveyed.choice is not None else None
     notes = [_choice(surveyed, marked, settings)]
@@ -162,7 +161,7 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, ever
     return notes
 
 
-def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> Cell:
+def _choice(surveyed: Survey, marked: Verdict | None, settings: Settings) -> page.Cell:
     """Name the choice, in one line."""
     choice = surveyed.choice
     more = "`accel why` says more."
