@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -20,19 +20,9 @@ _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
 
 
-class _List(click.Command):
-    """A command that knows which one takes a name."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.allow_extra_args = True
-        if names := super().parse_args(ctx, args):
-            raise click.UsageError(f"accel list takes no name. For one backend: accel why {names[0]}", ctx)
-        return names
-
-
-@click.command("list", cls=_List)
+@click.command("list", context_settings={"allow_extra_args": True})
 @click.option(
-    "--all", "everything", is_flag=True, help="All that is known of each backend, in the order of rank."
+    "--all", "everything", is_flag=True, help="All that is known of each backend, in order of rank."
 )
 @click.option(
     "--no-probe", is_flag=True, help="Only what is known without importing torch or a vendor's package."
@@ -49,6 +39,8 @@ def command(
     the verdicts themselves do not depend on DS_ACCELERATOR. The exit status is 1 if a backend gave
     no answer in time, so that the choice is not known.
     """
+    if ctx.args:
+        raise click.UsageError(f"accel list takes no name. For one backend: accel why {ctx.args[0]}", ctx)
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         surveyed = survey(settings, probing=not no_probe, load=IsolatedLoader(settings.probe_timeout))
@@ -56,13 +48,9 @@ def command(
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            every = (
-                [_table(_ALL_TITLES, surveyed.verdicts, marked)] if everything else _tables(surveyed, marked)
-            )
-            notes = [
-                page.paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)
-            ]
-            output.write_page([*every, page.paragraph(), *notes])
+            tables = _all(surveyed, marked) if everything else _short(surveyed, marked)
+            notes = _notes(surveyed, marked, settings, everything=everything)
+            output.write_page([*tables, *map(page.paragraph, notes)])
     ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
@@ -92,7 +80,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
     }
 
 
-def _tables(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
+def _short(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
     """List what people look for first: chosen, usable, present but broken, without a device, not installed.
 
     The built-in `generic` gets no row if no device is left for it.
@@ -107,42 +95,38 @@ def _tables(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
 
     rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
     rows.sort(key=place)  # stable: the order of rank within each
-    parts = [_table(_TITLES, rows, marked)] if rows else []
+    cells = [_row(v, marked, ": ".join(filter(None, _devices(v)))) for v in rows]
+    parts = [page.table(_TITLES, cells), page.paragraph()] if rows else []
     if missing:
-        parts += [
-            *([page.paragraph()] if rows else []),
-            page.paragraph((f"{text.uninstalled(missing)}.", "dim")),
-        ]
+        parts += [page.paragraph((f"{text.uninstalled(missing)}.", "dim")), page.paragraph()]
     return parts
 
 
-def _table(titles: Sequence[str], verdicts: Iterable[Verdict], marked: Verdict | None) -> page.Part:
-    """A row for each verdict; with all titles also what its declaration says."""
+def _all(surveyed: Survey, marked: Verdict | None) -> list[page.Part]:
+    """List what the declarations say as well, in the order of rank."""
     rows = []
-    for v in verdicts:
-        sign = "*" if marked is not None and v.is_about(marked) else " "
+    for v in surveyed.verdicts:
         rank = str(v.priority) if v.device_type else "-"
         declared = (v.provenance.version, v.provenance.distribution, rank, ", ".join(v.vendor_import) or "-")
-        in_full = titles is _ALL_TITLES
-        rows.append(
-            [
-                (f"{sign} {text.clean(v.name)}", "bold"),
-                *((text.clean(each), "") for each in declared if in_full),
-                (v.status.words, text.style(v)),
-                (_remark(v, in_full=in_full), ""),
-                (f"hint: {text.clean(v.hint)}" if v.hint else "", "dim"),
-            ]
-        )
-    return page.table(titles, rows)
+        name, *others = _row(v, marked, next(iter(_devices(v)), ""))
+        rows.append([name, *((text.clean(each), "") for each in declared), *others])
+    return [page.table(_ALL_TITLES, rows), page.paragraph()]
 
 
-def _remark(verdict: Verdict, *, in_full: bool) -> str:
-    """The devices and what they are, of one that is usable, `in_full` only one of them; else the reason."""
-    if not verdict.usable or verdict.reason:
-        return text.clean(verdict.reason)
-    devices = text.count(verdict.devices, "device") if verdict.devices else ""
-    told = filter(None, [devices, text.clean(verdict.description)])
-    return next(told, "") if in_full else ": ".join(told)
+def _row(v: Verdict, marked: Verdict | None, devices: str) -> list[page.Cell]:
+    """Name, status, the reason or else the `devices`, next step."""
+    sign = "*" if marked is not None and v.is_about(marked) else " "
+    return [
+        (f"{sign} {text.clean(v.name)}", "bold"),
+        (v.status.words, text.style(v)),
+        (text.clean(v.reason) if v.reason or not v.usable else devices, ""),
+        (f"hint: {text.clean(v.hint)}" if v.hint else "", "dim"),
+    ]
+
+
+def _devices(v: Verdict) -> list[str]:
+    """How many devices, and what they are, as far as that is known."""
+    return [*([text.count(v.devices, "device")] if v.devices else []), text.clean(v.description)]
 
 
 def _notes(

@@ -105,17 +105,14 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
         yield
         return
 
-    drawn = False
-
     def draw(stage: str, seconds: float) -> None:
-        nonlocal drawn
         words = stage.strip('["').partition('"')[0]  # of JSON the first string
-        if (seconds >= _SHORT and words) or drawn:
-            with contextlib.suppress(OSError, ValueError):  # it has gone away
-                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
-                terminal.write(f"\r\x1b[K{line}")
-                terminal.flush()
-            drawn = bool(words)
+        if words and seconds < _SHORT:
+            return
+        with contextlib.suppress(OSError, ValueError):  # it has gone away
+            line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+            terminal.write(f"\r\x1b[K{line}")
+            terminal.flush()
 
     child.watching = draw
     try:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 import click
 
 from accel_core.cli import options, page, remarks, text
-from accel_core.cli.output import Output, answering, status_of
+from accel_core.cli.output import answering, status_of
 from accel_core.detection import Candidate, How, Selection, Status, Verdict
 from accel_core.detection.messages import folded, not_found
 from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
+
+#: The document, the page, which is only made where it is shown, and the exit status.
+_Answer: TypeAlias = "tuple[dict[str, Any], Callable[[], Iterable[page.Part]], int]"
 
 
 @click.command("why")
@@ -29,26 +32,24 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
-        if name is None:
-            status = _explain_choice(settings, output, as_json=as_json)
+        document, parts, status = _of_choice(settings) if name is None else _of_backend(name, settings)
+        if as_json:
+            output.write_json(document)
         else:
-            status = _explain_backend(name, settings, output, as_json=as_json)
+            output.write_page(parts())
     ctx.exit(status)
 
 
 # --- the whole choice ----------------------------------------------------------------------------------
 
 
-def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> int:
-    """Write the record of the choice; the exit status."""
+def _of_choice(settings: Settings) -> _Answer:
+    """The record of the choice."""
     choice = select(settings, isolated=True)
     selection = choice.selection
-    if as_json:
-        verdicts = [text.described(verdict) for verdict in selection.verdicts]
-        output.write_json({**selection.to_dict(), "verdicts": verdicts})
-    else:
-        output.write_page(_choice_page(selection))
-    return 0 if selection.chosen is not None else status_of(choice.error)
+    document = {**selection.to_dict(), "verdicts": [text.described(v) for v in selection.verdicts]}
+    status = 0 if selection.chosen is not None else status_of(choice.error)
+    return document, lambda: _choice_page(selection), status
 
 
 def _choice_page(selection: Selection) -> list[page.Part]:
@@ -119,8 +120,8 @@ def _status(kind: str, about: Iterable[str], v: Verdict) -> list[page.Cell]:
 # --- one backend ---------------------------------------------------------------------------------------
 
 
-def _explain_backend(pin: Pin, settings: Settings, output: Output, *, as_json: bool) -> int:
-    """Write of the backend that `pin` means, or the several that claim the name; the exit status.
+def _of_backend(pin: Pin, settings: Settings) -> _Answer:
+    """What is known of the backend that `pin` means, or of the several that claim the name.
 
     Raises `BackendNotFoundError` when there is none.
     """
@@ -131,16 +132,17 @@ def _explain_backend(pin: Pin, settings: Settings, output: Output, *, as_json: b
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
     standings = [_standing(v, surveyed, settings) for v in meant]
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
-    if as_json:
-        backends = [{**text.described(verdict), **standing} for verdict, standing in standings]
-        output.write_json({"name": str(pin), "backends": backends, "autoload": list(autoload)})
-    else:
-        parts: list[page.Part] = []
-        for verdict, standing in standings:
+    backends = [{**text.described(verdict), **standing} for verdict, standing in standings]
+
+    def parts() -> Iterator[page.Part]:
+        for i, (verdict, standing) in enumerate(standings):
             alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
-            parts += [page.paragraph(), *_backend_page(verdict, standing, alike)]
-        output.write_page([*parts[1:], *_listed(text.AUTOLOAD, autoload)])
-    return 0 if any(verdict.usable for verdict, _ in standings) else 1
+            yield from [page.paragraph()] if i else []
+            yield from _backend_page(verdict, standing, alike)
+        yield from _listed(text.AUTOLOAD, autoload)
+
+    status = 0 if any(verdict.usable for verdict, _ in standings) else 1
+    return {"name": str(pin), "backends": backends, "autoload": list(autoload)}, parts, status
 
 
 def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> tuple[Verdict, dict[str, Any]]:
