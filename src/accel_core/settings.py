@@ -117,14 +117,12 @@ class Variable(Generic[T]):
             ) from None
 
 
+_pins = _listed(parse_pin)
 #: Pins, and `@distribution` for all that a distribution brings.
 _rules = _listed(partial(parse_pin, nameless=True))
 
 DS_ACCELERATOR: Variable[tuple[Pin, ...]] = Variable(
-    "DS_ACCELERATOR",
-    _listed(parse_pin),
-    (),
-    "Pin a backend: name, name@distribution, or a preference list by comma.",
+    "DS_ACCELERATOR", _pins, (), "Pin a backend: name, name@distribution, or a preference list by comma."
 )
 ACCEL_ALLOW: Variable[tuple[Pin, ...]] = Variable(
     "ACCEL_ALLOW", _rules, (), "Only these backends may be chosen (the CPU too must be named)."

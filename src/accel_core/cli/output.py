@@ -105,14 +105,17 @@ def _waiting(terminal: TextIO | None) -> Iterator[None]:
         yield
         return
 
+    drawn = False
+
     def draw(stage: str, seconds: float) -> None:
+        nonlocal drawn
         words = stage.strip('["').partition('"')[0]  # of JSON the first string
-        if words and seconds < _SHORT:
-            return
-        with contextlib.suppress(OSError, ValueError):  # it has gone away
-            line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
-            terminal.write(f"\r\x1b[K{line}")
-            terminal.flush()
+        if drawn or (words and seconds >= _SHORT):
+            with contextlib.suppress(OSError, ValueError):  # it has gone away
+                line = f"{printable(words)[:_NARROWEST]}, {seconds:.0f} s ..." if words else ""
+                terminal.write(f"\r\x1b[K{line}")
+                terminal.flush()
+            drawn = bool(words)
 
     child.watching = draw
     try:
