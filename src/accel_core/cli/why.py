@@ -121,7 +121,7 @@ def _status(kind: str, about: Iterable[str], v: Verdict) -> list[page.Cell]:
 
 
 def _of_backend(pin: Pin, settings: Settings) -> _Answer:
-    """What is known of the backend that `pin` means, or of the several that claim the name.
+    """The answer for the backend that `pin` means, or for the several that claim the name.
 
     Raises `BackendNotFoundError` when there is none.
     """
