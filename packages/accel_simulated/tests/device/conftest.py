@@ -34,8 +34,7 @@ def life(simulated: Callable[..., Any], once: Callable[..., Any]) -> Callable[[s
     """`life(vendor)`: what one process with that device told, for all tests that read it."""
     function = "simulated_checks.capabilities:of_life"
     return lambda vendor: once(
-        f"life-{vendor}",
-        lambda: simulated(vendor, function, vendor, timeout=300).answer,
+        f"life-{vendor}", lambda: simulated(vendor, function, vendor, timeout=300).answer
     )
 
 
@@ -64,11 +63,7 @@ def train_digits(simulated: Callable[..., Any]) -> Callable[..., dict[str, Any]]
     def train(vendor: str, name: str, path: Sequence[Path] = ()) -> dict[str, Any]:
         # Dropout draws from the host's generator, as the run on CPU does: otherwise the masks would differ.
         # One thread: several trainings at once are on the cores.
-        variables = {
-            "DS_ACCELERATOR": name,
-            "ACCEL_SIMULATE_RANDOM": "host",
-            "OMP_NUM_THREADS": "1",
-        }
+        variables = {"DS_ACCELERATOR": name, "ACCEL_SIMULATE_RANDOM": "host", "OMP_NUM_THREADS": "1"}
         arguments = ("--precision", "fp32", "--epochs", "1", "--json")
         run = simulated(vendor, EXAMPLE, *arguments, environ=variables, path=path, timeout=300)
         report: dict[str, Any] = run.answer

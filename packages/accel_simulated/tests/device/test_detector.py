@@ -134,17 +134,7 @@ def test_each_place_once_in_every_format_and_process(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(CHILD)
     reports = [tmp_path / f"cuda.{ending}" for ending in ("json", "md", "sarif")]
     options = [word for report in reports for word in ("--report", report.name)]
-    words = [
-        "-m",
-        "accel_core",
-        "simulate",
-        *options,
-        "acme",
-        "--",
-        "python",
-        "program.py",
-        "child.py",
-    ]
+    words = ["-m", "accel_core", "simulate", *options, "acme", "--", "python", "program.py", "child.py"]
     ended = run_python(words, clean_environment(), cwd=tmp_path)
     assert ended.returncode == 3, ended.stdout + ended.stderr
 
@@ -199,8 +189,5 @@ def _check_sarif(told: dict[str, Any], places: int) -> None:
         assert result["level"] == ("note" if result["ruleId"] == "vendor-ask" else "warning")
         assert result["message"]["text"].endswith(".")
         (location,) = result["locations"]
-        assert location["physicalLocation"]["artifactLocation"]["uri"] in (
-            "program.py",
-            "child.py",
-        )
+        assert location["physicalLocation"]["artifactLocation"]["uri"] in ("program.py", "child.py")
         assert location["physicalLocation"]["region"]["startLine"] >= 1

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 if find_spec("torch") is None:
-    pytest.skip(
-        "the simulated devices need torch, which is not installed",
-        allow_module_level=True,
-    )
+    pytest.skip("the simulated devices need torch, which is not installed", allow_module_level=True)
 
 from accel_tests.on_disk import PLUGINS, VERSION, install_real_plugin
 

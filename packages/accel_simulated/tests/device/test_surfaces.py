@@ -22,12 +22,7 @@ pytestmark = [
 ]
 
 #: What torch itself asks of every device module, whether or not a surface file has it.
-ASKED_BY_TORCH = {
-    "_initialized",
-    "_is_in_bad_fork",
-    "_lazy_init",
-    "get_amp_supported_dtype",
-}
+ASKED_BY_TORCH = {"_initialized", "_is_in_bad_fork", "_lazy_init", "get_amp_supported_dtype"}
 #: `inspect`'s words for kinds of parameters.
 EITHER_WAY = inspect.Parameter.POSITIONAL_OR_KEYWORD.description
 ANY_PLACES = inspect.Parameter.VAR_POSITIONAL.description

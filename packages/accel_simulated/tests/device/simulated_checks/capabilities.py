@@ -24,14 +24,7 @@ ROWS: dict[str, Probe] = {}
 #: What takes seconds in each process: asked when the page is written alone.
 SLOW: dict[str, Probe] = {}
 #: How devices refuse: by torch, by its dispatcher, and where a name is absent.
-REFUSALS = (
-    RuntimeError,
-    AttributeError,
-    AssertionError,
-    ImportError,
-    TypeError,
-    ValueError,
-)
+REFUSALS = (RuntimeError, AttributeError, AssertionError, ImportError, TypeError, ValueError)
 
 
 def of(vendor: str) -> dict[str, str]:
@@ -49,12 +42,7 @@ def of_life(vendor: str) -> dict[str, Any]:
     from simulated_checks import life, offered
 
     told = {} if vendor == "acme" else offered.tell(vendor)  # nobody makes it
-    return {
-        "offered": told,
-        "problems": life.run_all(vendor),
-        "rows": of(vendor),
-        "more": list(SLOW),
-    }
+    return {"offered": told, "problems": life.run_all(vendor), "rows": of(vendor), "more": list(SLOW)}
 
 
 def _answers(rows: dict[str, Probe], vendor: str) -> dict[str, str]:

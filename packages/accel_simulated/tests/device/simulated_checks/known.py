@@ -87,8 +87,7 @@ KNOWN.update(
         "get_compile_backend": _is("get_compile_backend", _compiler),
         "supported_dtypes": _is("supported_dtypes", lambda a: [torch.float32, torch.float16, torch.bfloat16]),
         "training_dtype": _is(
-            "training_dtype",
-            lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16,
+            "training_dtype", lambda a: torch.bfloat16 if a.is_bf16_native() else torch.float16
         ),
         "memory_summary": lambda a: f"Memory of {a.device_name(0)}" in a.memory_summary(0),
     }

@@ -39,9 +39,7 @@ def run_all(vendor: str) -> dict[str, str]:
 
 
 def fails(
-    kind: type[BaseException] | tuple[type[BaseException], ...],
-    call: Callable[[], Any],
-    words: str = "",
+    kind: type[BaseException] | tuple[type[BaseException], ...], call: Callable[[], Any], words: str = ""
 ) -> None:
     try:
         call()
@@ -60,15 +58,10 @@ def devices(vendor: str) -> None:
         tensor = torch.arange(6.0, device=f"{vendor}:{index}").reshape(2, 3)
         assert tensor.device == torch.device(vendor, index)
         assert torch.equal(
-            (tensor.t() @ tensor).cpu(),
-            torch.arange(6.0).view(2, 3).t() @ torch.arange(6.0).view(2, 3),
+            (tensor.t() @ tensor).cpu(), torch.arange(6.0).view(2, 3).t() @ torch.arange(6.0).view(2, 3)
         )
     fails(RuntimeError, lambda: torch.empty(1, device=f"{vendor}:{count}"), "ordinal")
-    fails(
-        RuntimeError,
-        lambda: torch.ones(2, device=vendor) + torch.ones(2),
-        "same device",
-    )
+    fails(RuntimeError, lambda: torch.ones(2, device=vendor) + torch.ones(2), "same device")
     if count == 1:
         return
     fails(
@@ -182,20 +175,9 @@ def one_queue(vendor: str) -> None:
     event.synchronize()
     fails(RuntimeError, side.query, "querying streams")
     fails(RuntimeError, side.synchronize, "synchronizing streams")
-    fails(
-        NotImplementedError,
-        lambda: torch.ones(1, device=vendor).record_stream(side),
-        "record_stream",
-    )
+    fails(NotImplementedError, lambda: torch.ones(1, device=vendor).record_stream(side), "record_stream")
     fails(RuntimeError, acc.Graph, "not supported")
-    lacking = (
-        "Stream",
-        "stream",
-        "current_device",
-        "is_initialized",
-        "max_memory_allocated",
-        "memory_stats",
-    )
+    lacking = ("Stream", "stream", "current_device", "is_initialized", "max_memory_allocated", "memory_stats")
     assert not [name for name in lacking if hasattr(torch.mps, name)]
 
 

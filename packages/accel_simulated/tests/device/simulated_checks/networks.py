@@ -41,11 +41,7 @@ def graphs(vendor: str) -> None:
 @CHECKS.add
 def graph_joins_streams(vendor: str) -> None:
     x = torch.zeros(4, device=vendor)
-    graph, main, side = (
-        torch.accelerator.Graph(),
-        torch.Stream(device=vendor),
-        torch.Stream(device=vendor),
-    )
+    graph, main, side = (torch.accelerator.Graph(), torch.Stream(device=vendor), torch.Stream(device=vendor))
     with main, graph:
         x.add_(1)
         side.wait_event(main.record_event())

@@ -35,11 +35,7 @@ def _resolve(dotted: str) -> Any:
 
 def _describe(value: Any) -> dict[str, Any]:
     if inspect.isclass(value):
-        return {
-            "kind": "class",
-            "params": _parameters(value),
-            "methods": _methods(value),
-        }
+        return {"kind": "class", "params": _parameters(value), "methods": _methods(value)}
     if inspect.isroutine(value) or callable(value):
         return {"kind": "function", "params": _parameters(value)}
     return {"kind": "module" if inspect.ismodule(value) else "attribute"}

@@ -40,9 +40,7 @@ def limit(a: Any) -> bool:
 DIFFERENCES = {name: Differences() for name in VENDORS}
 
 DIFFERENCES["npu"].expect(
-    "supports_nvtx_domain",
-    "mstx keeps domains apart",
-    lambda a: a.supports_nvtx_domain is True,
+    "supports_nvtx_domain", "mstx keeps domains apart", lambda a: a.supports_nvtx_domain is True
 )
 
 _hpu = DIFFERENCES["hpu"].expect
@@ -59,9 +57,7 @@ _hpu(
 _hpu("set_per_process_memory_fraction", "the bridge has no such function", limit)
 
 DIFFERENCES["sdaa"].expect(
-    "set_per_process_memory_fraction",
-    "nobody was seen to use one of torch_sdaa's",
-    limit,
+    "set_per_process_memory_fraction", "nobody was seen to use one of torch_sdaa's", limit
 )
 
 DIFFERENCES["sdaa"].expect(

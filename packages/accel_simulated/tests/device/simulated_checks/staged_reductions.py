@@ -47,10 +47,7 @@ def reductions(vendor: str) -> dict[str, int]:
             tensor = given.to(device)
             dist.all_reduce(tensor, half)
             assert same(tensor, scaled)
-            assert same(
-                _scatter_whole(given.to(device), half),
-                scaled[here.rank : here.rank + 1],
-            )
+            assert same(_scatter_whole(given.to(device), half), scaled[here.rank : here.rank + 1])
         refused = torch.ones(2, device=device)
         for wrong in (dist.ReduceOp.BAND, dist.ReduceOp.BXOR):
             try:

@@ -31,16 +31,11 @@ from conformance_mutants.records import Mutant, given
 
 COMPUTE: dict[str, Mutant] = {
     "autocast does nothing": Mutant(
-        "arithmetic.autocast",
-        {
-            "autocast": lambda self, dtype=None, enabled=True: contextlib.nullcontext(),
-        },
+        "arithmetic.autocast", {"autocast": lambda self, dtype=None, enabled=True: contextlib.nullcontext()}
     ),
     "the scaler does not take back": Mutant(
         "arithmetic.scaled_losses",
-        {
-            "grad_scaler": lambda self, dtype=None, **options: WrongScaler(**options),
-        },
+        {"grad_scaler": lambda self, dtype=None, **options: WrongScaler(**options)},
     ),
     "autocast is bfloat16 unasked": Mutant(
         "arithmetic.autocast",
@@ -92,10 +87,7 @@ COMPUTE: dict[str, Mutant] = {
     ),
     "graphs that capture nothing": Mutant(
         "queues.graph_replays_with_new_inputs",
-        {
-            "capture_to_graph": captures_nothing,
-            "replay_graph": given(None),
-        },
+        {"capture_to_graph": captures_nothing, "replay_graph": given(None)},
     ),
     "create_graph gives nothing": Mutant(
         "queues.graph_replays_with_new_inputs", {"create_graph": given(None)}
@@ -108,7 +100,7 @@ COMPUTE: dict[str, Mutant] = {
         {
             "memory_allocated": lambda self, device_index=None: whole(
                 self, "max_memory_allocated", device_index
-            ),
+            )
         },
     ),
     "memory counts double": Mutant(
@@ -116,15 +108,11 @@ COMPUTE: dict[str, Mutant] = {
         {
             "memory_allocated": lambda self, device_index=None: (
                 4 * whole(self, "memory_allocated", device_index)
-            ),
+            )
         },
     ),
     "reserved is nothing": Mutant(
-        "amounts.reserved_holds_what_is_allocated",
-        {
-            "memory_reserved": given(0),
-            "memory_cached": given(0),
-        },
+        "amounts.reserved_holds_what_is_allocated", {"memory_reserved": given(0), "memory_cached": given(0)}
     ),
     "peaks are not reset": Mutant(
         "amounts.peaks",
@@ -138,29 +126,23 @@ COMPUTE: dict[str, Mutant] = {
     ),
     "stats of another device": Mutant(
         "amounts.stats_agree",
-        {
-            "memory_stats": lambda self, device_index=None: whole(self, "memory_stats", 1),
-        },
+        {"memory_stats": lambda self, device_index=None: whole(self, "memory_stats", 1)},
     ),
     "all devices count as one": Mutant(
         "amounts.devices_count_for_themselves",
         {
             "memory_allocated": lambda self, device_index=None: (
                 whole(self, "memory_allocated", 0) + whole(self, "memory_allocated", 1)
-            ),
+            )
         },
     ),
     "free memory stands still": Mutant(
         "amounts.free_memory_shrinks",
-        {
-            "mem_get_info": lambda self, device_index=None: (self.total_memory(device_index),) * 2,
-        },
+        {"mem_get_info": lambda self, device_index=None: (self.total_memory(device_index),) * 2},
     ),
     "a limit that does not hold": Mutant(
         "amounts.fraction_limits",
-        {
-            "set_per_process_memory_fraction": lambda self, fraction, device_index=None: None,
-        },
+        {"set_per_process_memory_fraction": lambda self, fraction, device_index=None: None},
     ),
     "pinning loses the numbers": Mutant("amounts.pinned_copies", {"pin_memory": zeroed}),
     "everything is pinned": Mutant("amounts.pinned_copies", {"is_pinned": given(True)}),
@@ -177,16 +159,10 @@ COMPUTE: dict[str, Mutant] = {
     ),
     "pin_empty on any device": Mutant(
         "amounts.pinned_room",
-        {
-            "pin_empty": lambda self, *size, dtype, device="cpu": whole(
-                self, "pin_empty", *size, dtype=dtype
-            ),
-        },
+        {"pin_empty": lambda self, *size, dtype, device="cpu": whole(self, "pin_empty", *size, dtype=dtype)},
     ),
     "pin_empty forgets the shape": Mutant(
         "amounts.pinned_room",
-        {
-            "pin_empty": lambda self, *size, dtype, device="cpu": whole(self, "pin_empty", 6, dtype=dtype),
-        },
+        {"pin_empty": lambda self, *size, dtype, device="cpu": whole(self, "pin_empty", 6, dtype=dtype)},
     ),
 }

@@ -47,9 +47,7 @@ MUTANTS: dict[str, Mutant] = {
     "use_host_timers raises": Mutant("answers.yes_or_no", {"use_host_timers": raising(RuntimeError)}),
     "capabilities lie": Mutant(
         "answers.capabilities_agree",
-        {
-            "capabilities": changed(lambda told: with_values(told, supports_graphs=not told.supports_graphs)),
-        },
+        {"capabilities": changed(lambda told: with_values(told, supports_graphs=not told.supports_graphs))},
     ),
     "capabilities count": Mutant(
         "answers.capabilities_agree",
@@ -84,17 +82,12 @@ MUTANTS: dict[str, Mutant] = {
         },
     ),
     "total_memory in mebibytes": Mutant(
-        "answers.total_memory_is_bytes",
-        {
-            "total_memory": changed(lambda value: value >> 20),
-        },
+        "answers.total_memory_is_bytes", {"total_memory": changed(lambda value: value >> 20)}
     ),
     "total_memory is a float": Mutant("answers.total_memory_is_bytes", {"total_memory": changed(float)}),
     "mem_get_info the wrong way round": Mutant(
         "answers.free_memory_is_part_of_all",
-        {
-            "mem_get_info": lambda self, device_index=None: whole(self, "mem_get_info", device_index)[::-1],
-        },
+        {"mem_get_info": lambda self, device_index=None: whole(self, "mem_get_info", device_index)[::-1]},
     ),
     "mem_get_info is a list": Mutant("answers.free_memory_is_part_of_all", {"mem_get_info": changed(list)}),
     "available_memory is more than all": Mutant(
@@ -109,9 +102,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "memory_stats are nested": Mutant(
         "answers.memory_stats_have_torchs_keys",
-        {
-            "memory_stats": lambda self, device_index=None: {"allocated_bytes": {"all": {"current": 0}}},
-        },
+        {"memory_stats": lambda self, device_index=None: {"allocated_bytes": {"all": {"current": 0}}}},
     ),
     "memory_stats in the vendor's words": Mutant(
         "answers.memory_stats_have_torchs_keys", {"memory_stats": given({"InUse": 0})}
@@ -128,14 +119,13 @@ MUTANTS: dict[str, Mutant] = {
         {
             "device_properties": lambda self, device_index=None: with_values(
                 whole(self, "device_properties", device_index), name=""
-            ),
+            )
         },
     ),
     "device_uuid is bytes": Mutant("answers.identifiers", {"device_uuid": given(b"\0" * 16)}),
     "a device more is visible": Mutant("answers.identifiers", {"visible_device_ids": given((0, 1, 2))}),
     "visible_devices_envs is one text": Mutant(
-        "answers.identifiers",
-        {"visible_devices_envs": given("ACME_VISIBLE_DEVICES")},
+        "answers.identifiers", {"visible_devices_envs": given("ACME_VISIBLE_DEVICES")}
     ),
     "visible devices go into our environment": Mutant(
         "answers.visible_devices_are_written", {"set_visible_devices_envs": writes_our_environment}
@@ -148,24 +138,21 @@ MUTANTS: dict[str, Mutant] = {
         "answers.communication", {"communication_backend_version": given("2.1")}
     ),
     "float16 comes first": Mutant(
-        "types.supported_dtypes",
-        {"supported_dtypes": given([torch.float16, torch.bfloat16])},
+        "types.supported_dtypes", {"supported_dtypes": given([torch.float16, torch.bfloat16])}
     ),
     "training_dtype is float64": Mutant("types.supported_dtypes", {"training_dtype": given(torch.float64)}),
     "native bfloat16 is not trained in": Mutant(
-        "types.supported_dtypes",
-        {"is_bf16_native": given(True), "training_dtype": given(torch.float32)},
+        "types.supported_dtypes", {"is_bf16_native": given(True), "training_dtype": given(torch.float32)}
     ),
     "the capability has no integers": Mutant(
-        "types.device_capability",
-        {"get_device_capability": given({"supported_dtypes": {torch.float32}})},
+        "types.device_capability", {"get_device_capability": given({"supported_dtypes": {torch.float32}})}
     ),
     "ByteTensor is on the first device": Mutant(
         "types.tensors_of_data",
         {
             "ByteTensor": property(
                 lambda self: lambda data: torch.tensor(data, dtype=torch.uint8, device="acme:0")
-            ),
+            )
         },
     ),
     "asking selects the device": Mutant(
@@ -173,15 +160,11 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "FloatTensor is on the host": Mutant(
         "types.tensors_of_data",
-        {
-            "FloatTensor": property(lambda self: lambda data: torch.tensor(data, dtype=torch.float32)),
-        },
+        {"FloatTensor": property(lambda self: lambda data: torch.tensor(data, dtype=torch.float32))},
     ),
     "IntTensor gives int64": Mutant(
         "types.tensors_of_data",
-        {
-            "IntTensor": property(lambda self: lambda data: torch.tensor(data, device="acme")),
-        },
+        {"IntTensor": property(lambda self: lambda data: torch.tensor(data, device="acme"))},
     ),
     "FloatTensor of a number is of that size": Mutant(
         "types.tensors_of_a_size", {"FloatTensor": property(lambda self: TakesAnySize(self))}
@@ -199,14 +182,11 @@ MUTANTS: dict[str, Mutant] = {
         {
             "get_rng_state": lambda self, device_index=None: whole(self, "get_rng_state", device_index).to(
                 "acme"
-            ),
+            )
         },
     ),
     "default_generator is the host's": Mutant(
-        "answers.random_states",
-        {
-            "default_generator": given(torch.default_generator),
-        },
+        "answers.random_states", {"default_generator": given(torch.default_generator)}
     ),
     "there is no current stream": Mutant("answers.streams_are_classes", {"current_stream": given(None)}),
     "range_push raises": Mutant("answers.ranges_never_raise", {"range_push": raising(RuntimeError)}),
@@ -221,8 +201,7 @@ MUTANTS: dict[str, Mutant] = {
     "op_builder_dir is a path": Mutant("answers.operators", {"op_builder_dir": given("no_such_package")}),
     "get_op_builder gives None": Mutant("answers.operators", {"get_op_builder": given(None)}),
     "operators knows none": Mutant(
-        "answers.operators",
-        {"op_builders": given({"FusedAdamBuilder": "acme"}), "operators": given({})},
+        "answers.operators", {"op_builders": given({"FusedAdamBuilder": "acme"}), "operators": given({})}
     ),
     "memory is locked once": Mutant("answers.host_memory", {"register_host_memory": locks_once}),
     "register_host_memory gives 0": Mutant("answers.host_memory", {"register_host_memory": given(0)}),
@@ -231,8 +210,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     # signatures
     "range_push takes no domain": Mutant(
-        "signatures.signatures_take_what_the_interface_takes",
-        {"range_push": narrower},
+        "signatures.signatures_take_what_the_interface_takes", {"range_push": narrower}
     ),
     "manual_seed wants more": Mutant(
         "signatures.signatures_take_what_the_interface_takes", {"manual_seed": needs_more}
@@ -241,8 +219,7 @@ MUTANTS: dict[str, Mutant] = {
         "signatures.signatures_take_what_the_interface_takes", {"memory_allocated": loses_default}
     ),
     "pin_memory names its tensor otherwise": Mutant(
-        "signatures.signatures_take_what_the_interface_takes",
-        {"pin_memory": other_order},
+        "signatures.signatures_take_what_the_interface_takes", {"pin_memory": other_order}
     ),
     "pin_memory_alignment is an attribute": Mutant(
         "signatures.members_keep_their_kind", {"pin_memory_alignment": 64}
@@ -283,10 +260,7 @@ MUTANTS: dict[str, Mutant] = {
     "device_guard leaves on an error": Mutant("selection.guard_restores", {"device_guard": leaves_on_error}),
     # sharing
     "copies are others": Mutant(
-        "sharing.copies_are_the_same",
-        {
-            "__deepcopy__": lambda self, memo: type(self)(self.backend),
-        },
+        "sharing.copies_are_the_same", {"__deepcopy__": lambda self, memo: type(self)(self.backend)}
     ),
     "a forked process hangs at device_name": Mutant(
         "sharing.fork_can_ask", {"device_name": hangs_after_fork}
