@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,8 @@ from accel_tests.on_simulated import run_on
 from accel_tests.tools import TREE
 
 from accel_simulated import DEVICES, CannotBuildError, build
+
+sys.path.append(str(Path(__file__).parent))  # simulated_checks
 
 
 @pytest.fixture(scope="session")
