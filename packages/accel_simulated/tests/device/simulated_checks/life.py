@@ -123,29 +123,6 @@ def streams_free_what_was_recorded_on_them(vendor: str) -> None:
 
 
 @CHECKS.add
-def vendor_streams(vendor: str) -> None:
-    module = getattr(torch, vendor)
-    if not hasattr(module, "Stream"):
-        return
-    before = module.current_stream()
-    side = module.Stream()
-    with device.held(side):
-        with module.stream(side):
-            assert module.current_stream() == side
-            event = module.Event()
-            event.record()
-        assert module.current_stream() == before
-        assert not event.query()
-        before.wait_event(event)
-        before.wait_stream(side)
-        assert not before.query()
-    before.synchronize()
-    assert event.query()
-    with module.stream(None):
-        assert module.current_stream() == before
-
-
-@CHECKS.add
 def threads(vendor: str) -> None:
     """Two threads at work do not disturb one another, and nothing hangs."""
     results: list[float] = []

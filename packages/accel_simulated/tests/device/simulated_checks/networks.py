@@ -92,24 +92,6 @@ def graph_of_training(vendor: str) -> None:
 
 
 @CHECKS.add
-def vendor_graphs(vendor: str) -> None:
-    module = getattr(torch, vendor)
-    kinds = [name for name in dir(module) if name.endswith("Graph") and name != "_CUDAGraph"]
-    if not hasattr(module, "graph") or not kinds:
-        return
-    graph = getattr(module, kinds[0])()
-    x = torch.zeros(3, device=vendor)
-    assert not module.is_current_stream_capturing()
-    with module.graph(graph):
-        x.add_(1)
-        assert module.is_current_stream_capturing()
-    assert not module.is_current_stream_capturing()
-    graph.replay()
-    module.synchronize()
-    assert x.tolist() == [1] * 3
-
-
-@CHECKS.add
 def moving_a_module_keeps_its_parameters(vendor: str) -> None:
     model = nn.Linear(3, 2)
     held = list(model.parameters())  # as an optimizer made before does
