@@ -27,6 +27,7 @@ from environments import (  # noqa: E402
     PROJECTS,
     WINDOWS,
     changed,
+    compiled,
     differing,
     for_deepspeed,
     group,
@@ -124,7 +125,12 @@ SHARED = ("tests", "touched", "fuzz", "faults", "simulated", "docs")
 # Sessions that need the same packages, torch among them, use one environment.
 shared(dict.fromkeys(SHARED, "tests") | {name: row.home for name, row in ROWS.items()})
 for name, row in ROWS.items():
-    nox.session(row.run, name=name, venv_backend="shared")
+
+    def of_row(session: nox.Session, row: Row = row) -> None:
+        row.run(session)
+
+    of_row.__doc__ = row.about  # which `nox --list` prints
+    nox.session(of_row, name=name, venv_backend="shared")
 # The sessions of the distributions, which `tests` runs at once.
 PARTS = ("core", "train", "tools", "testing", "plugins")
 EVERYTHING = Row("", [folder for part in PARTS for folder in ROWS[part].tests])
@@ -285,6 +291,7 @@ def simulated(session: nox.Session) -> None:
     if session.posargs:
         pytest(session, *session.posargs, env=CLEAN)
         return
+    compiled(session, "acme", "cuda", "hpu", "mps", "xpu")  # one of each kind
     tests = "packages/accel_simulated/tests/device"
     staged = f"{tests}/test_staged.py"
     pytest(session, *SEVERAL, *BY_DAY, tests, f"--ignore={staged}", env=CLEAN)
@@ -329,7 +336,7 @@ def deepspeed_oldest(session: nox.Session) -> None:
     names = (
         "two_ranks_on_this_host",
         "other_hosts_get_the_choice_and_the_activation",
-        "help_is_the_launchers",
+        "status_and_words",
     )
     launch = [f"packages/accel_train/tests/deepspeed/test_launch.py::test_{name}" for name in names]
     found = ("packages/accel_train/tests/deepspeed/test_activate.py", *launch)

@@ -7,6 +7,7 @@ uv installs where it has a word for everything that pip is configured with, and 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import hashlib
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -131,17 +133,30 @@ def watched(
 ) -> None:
     """Run a command that may be silent for long: every ten seconds a line says that it runs."""
     session.log(" ".join(command))
-    given = {**session.env, **env, "PATH": os.pathsep.join([session.bin, os.environ["PATH"]])}
-    program = shutil.which(command[0], path=given["PATH"]) or command[0]
+    path = os.pathsep.join([session.bin, os.environ["PATH"]])
+    given = {**os.environ, **session.env, **env, "PATH": path}
+    what = " ".join(word for word in command[:2] if not word.startswith("-"))
+    words = [shutil.which(command[0], path=path) or command[0], *command[1:]]
     try:
-        output = quietly(
-            " ".join(command[:2]),
-            [program, *command[1:]],
-            env={k: v for k, v in given.items() if v is not None},
-        )
+        output = quietly(what, words, env={name: value for name, value in given.items() if value is not None})
     except CommandFailedError as error:
         session.error(str(error))
-    print(output.rstrip(), flush=True)
+    print(output, end="", flush=True)
+
+
+def compiled(session: nox.Session, *devices: str) -> None:
+    """Compile simulated devices, as many at once as there are cores: tests would wait for one of them.
+
+    Where none can be compiled the tests skip, and say why.
+    """
+
+    def compile_one(device: str) -> None:
+        with contextlib.suppress(CommandFailedError):
+            quietly(f"compiling {device}", [Path(session.bin) / "accel", "simulate", "--build", device])
+
+    session.log(f"compiling, unless it is done: {', '.join(devices)}")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(compile_one, devices))
 
 
 def torch_home(session: nox.Session) -> TorchHome:

@@ -24,7 +24,7 @@ def stub(module: str) -> str:
     for home, names in lazy._HOMES.items():
         for entry in names:
             name, _, shown = entry.partition(" as ")
-            imports.append((f"accel_core.{home}", _order(name), f"{name} as {shown or name}"))
+            imports.append((f"accel_core.{home}".rstrip("."), _order(name), f"{name} as {shown or name}"))
     lines += [f"from {home} import {name}" for home, _, name in sorted(imports)]
     given = [name for name in lazy.__all__ if name not in lazy._HOME]
     if given:

@@ -29,13 +29,15 @@ _HOMES = {
     "_support": ("LOGGER", "child", "fork_safe_lock", "logged_by", "packages"),
     "_support.torch_import": ("AUTOLOAD", "TORCH_GROUP", "autoload_is_on", "import_torch", "origin"),
     # The machine.
-    "machine": ("devices", "host", "vendors", "visible_devices"),
+    "": ("machine as host",),
+    "machine": ("devices", "vendors", "visible_devices"),
     "machine.placement": ("placement",),
     # Settings and declarations.
     "settings": (
         "ACCEL_ALLOW",
         "ACCEL_PROBE",
         "DS_ACCELERATOR",
+        "OURS",
         "Pin",
         "Settings",
         "Variable",
@@ -51,8 +53,8 @@ _HOMES = {
     # What a command prints, and with which options.
     "errors": ("clean", "printable", "shown"),
     "cli": ("options", "page", "text"),
-    "cli.output": ("Output", "answering"),
-    "cli.render": ("to_text",),
+    "cli.output": ("Output", "answering", "status_of"),
+    "cli.page": ("to_text",),
 }
 _HOME = {
     shown: (module, name)
@@ -69,7 +71,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     module, attribute = _HOME[name]
-    home = import_module(f"accel_core.{module}")
+    home = import_module(f"accel_core.{module}".rstrip("."))
     try:
         value = getattr(home, attribute)
     except AttributeError:  # a module of it

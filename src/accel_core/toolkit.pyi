@@ -1,5 +1,6 @@
 """The names of accel_core.toolkit, for type checkers; tools/public_names.py writes them."""
 
+from accel_core import machine as host
 from accel_core._support import LOGGER as LOGGER
 from accel_core._support import child as child
 from accel_core._support import fork_safe_lock as fork_safe_lock
@@ -22,7 +23,8 @@ from accel_core.cli import page as page
 from accel_core.cli import text as text
 from accel_core.cli.output import Output as Output
 from accel_core.cli.output import answering as answering
-from accel_core.cli.render import to_text as to_text
+from accel_core.cli.output import status_of as status_of
+from accel_core.cli.page import to_text as to_text
 from accel_core.current import exact as exact
 from accel_core.current import exchange as exchange
 from accel_core.current import named as named
@@ -49,7 +51,6 @@ from accel_core.errors import printable as printable
 from accel_core.errors import shown as shown
 from accel_core.hookspecs import LEVELS as LEVELS
 from accel_core.machine import devices as devices
-from accel_core.machine import host as host
 from accel_core.machine import vendors as vendors
 from accel_core.machine import visible_devices as visible_devices
 from accel_core.machine.placement import placement as placement
@@ -58,6 +59,7 @@ from accel_core.ops import is_host_code as is_host_code
 from accel_core.settings import ACCEL_ALLOW as ACCEL_ALLOW
 from accel_core.settings import ACCEL_PROBE as ACCEL_PROBE
 from accel_core.settings import DS_ACCELERATOR as DS_ACCELERATOR
+from accel_core.settings import OURS as OURS
 from accel_core.settings import Pin as Pin
 from accel_core.settings import Settings as Settings
 from accel_core.settings import Variable as Variable
@@ -77,6 +79,7 @@ __all__ = [
     "EXPECTED_PREFIX",
     "LEVELS",
     "LOGGER",
+    "OURS",
     "PROJECT",
     "TORCH_GROUP",
     "CPUAccelerator",
@@ -130,6 +133,7 @@ __all__ = [
     "select",
     "shown",
     "spoilers",
+    "status_of",
     "survey",
     "text",
     "to_text",

@@ -10,9 +10,9 @@ import psutil
 import pytest
 import torch
 
+from accel_core import machine as machine_host
 from accel_core.accelerators import cpu as ours
 from accel_core.accelerators.cpu import CPUAccelerator
-from accel_core.machine import host as machine_host
 
 MIB = 1 << 20
 #: What the allocator and the interpreter may do beside us.

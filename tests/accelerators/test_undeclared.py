@@ -119,3 +119,7 @@ def test_a_plugin_may_declare_it(backend: Callable[..., accel_core.Backend]) -> 
     assert TorchAccelerator._of(backend(name="cpu", device_type="cpu")).name == "cpu"
     with pytest.raises(UnsupportedError, match=r"^custom: current_device is not supported by torch "):
         made.current_device()
+
+
+def test_the_declared_compiler_is_used(backend: Callable[..., accel_core.Backend]) -> None:
+    assert DeepSpeedAccelerator(backend(compile_backend="acme")).get_compile_backend() == "acme"

@@ -66,42 +66,23 @@ def test_a_broken_plugin_ranks_above_the_cpu_so_that_it_is_reported(world):
     assert names(discover()) == ["generic", "zzz", "cpu"]
 
 
-def test_an_impersonator_stands_before_what_it_impersonates():
-    """USERS 11, 12: what it impersonates looks usable when it is not."""
-    assert orders(
-        [
-            candidate("supa", 50, impersonates="cuda"),
-            candidate("cuda", 200),
-            candidate("npu", 700),
-            candidate("mps", 150),
-        ]
-    ) == {("npu", "supa", "cuda", "mps")}
+#: Each name with its priority and what it impersonates, in the order of their rank.
+RANKED = {
+    # USERS 11, 12: what it impersonates looks usable when it is not.
+    "before what it impersonates": [("npu", 700), ("supa", 50, "cuda"), ("cuda", 200), ("mps", 150)],
+    "where its own number puts it": [("supa", 900, "cuda"), ("npu", 700), ("cuda", 200)],
+    "before every backend of that device type": [
+        ("spoof", 1, "xpu"), ("xpu.external", 900), ("xpu", 800),
+    ],
+    "by their numbers among themselves": [("zz", 20, "cuda"), ("aa", 10, "cuda"), ("cuda", 200)],
+    "nothing impersonated is there": [("npu", 700), ("supa", 50, "cuda")],
+}  # fmt: skip
 
 
-def test_an_impersonator_with_the_higher_number_stays_where_it_is():
-    assert orders(
-        [candidate("supa", 900, impersonates="cuda"), candidate("cuda", 200), candidate("npu", 700)]
-    ) == {("supa", "npu", "cuda")}
-
-
-def test_it_stands_before_every_backend_of_that_device_type():
-    assert orders(
-        [
-            candidate("spoof", 1, impersonates="xpu"),
-            candidate("xpu", 800),
-            candidate("xpu.external", 900, device_type="xpu"),
-        ]
-    ) == {("spoof", "xpu.external", "xpu")}
-
-
-def test_two_impersonators_keep_their_own_priorities_among_themselves():
-    assert orders(
-        [
-            candidate("aa", 10, impersonates="cuda"),
-            candidate("zz", 20, impersonates="cuda"),
-            candidate("cuda", 200),
-        ]
-    ) == {("zz", "aa", "cuda")}
+@pytest.mark.parametrize("ranked", RANKED.values(), ids=RANKED.keys())
+def test_impersonators_stand(ranked):
+    found = [candidate(name, number, impersonates="".join(taken)) for name, number, *taken in ranked]
+    assert orders(found) == {tuple(name for name, *_ in ranked)}
 
 
 def test_circles_and_selves_end_in_a_total_order():

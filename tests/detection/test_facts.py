@@ -97,7 +97,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr("accel_core.machine.host.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
     return Machine(tmp_path, monkeypatch)
@@ -153,7 +153,7 @@ class TestHardware:
         assert outcome.reason == (
             "this machine has no Acme XLA card; and torch 2.13.0+cpu is a CPU build, without XPU"
         )
-        assert outcome.hint.startswith("run on a machine that has one, or, to go on without a device: ")
+        assert outcome.hint.startswith("run on a machine that has one; for a login node or an image: ")
         assert absence is not None
 
 

@@ -9,11 +9,12 @@ import pytest
 from accel_tests.asking import counting, judge, vendor
 from accel_tests.plugins import arguments, declaring
 
+from accel_core import machine
 from accel_core.backend import Hardware, InTorch
 from accel_core.detection import Outcome, Status, Unloaded, verdict
 from accel_core.detection.probe import Prober
 from accel_core.detection.select import discover
-from accel_core.machine import devices, host
+from accel_core.machine import devices, vendors
 from accel_core.settings import Pin, Settings
 
 
@@ -141,7 +142,7 @@ def test_required_distributions_are_read_from_metadata(torch_world, requires, st
 
 def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(torch_world, monkeypatch):
     """USERS 9: installed is not available. USERS 7: absence of hardware beats broken userland."""
-    monkeypatch.setattr(host, "on_linux", lambda: True)
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
     vendor(
         torch_world,
         "raise ImportError('libhccl.so')",
@@ -156,7 +157,7 @@ def test_no_device_node_and_no_pci_function_ends_the_search_before_the_import(to
 @pytest.mark.parametrize("count", [0, 3])
 def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch, count):
     """A driver may name its nodes otherwise; a container may show others."""
-    monkeypatch.setattr(host, "on_linux", lambda: True)
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
     counting(torch_world, f"return {count}", hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",)))
     found = judge()
     assert found.devices == count
@@ -172,7 +173,7 @@ def test_where_only_a_node_could_tell_the_vendor_counts(torch_world, monkeypatch
 
 @pytest.mark.parametrize("ends", ["raise ImportError('libhccl.so')", "import os; os._exit(7)"])
 def test_a_vendor_that_fails_where_no_node_is_has_no_device(torch_world, monkeypatch, ends):
-    monkeypatch.setattr(host, "on_linux", lambda: True)
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
     vendor(torch_world, ends, hardware=Hardware(nodes=("/dev/no-such-npu[0-9]*",)))
     found = judge()
     assert (found.status, found.devices) == (Status.NO_DEVICE, 0)
@@ -189,13 +190,13 @@ def test_a_pin_may_be_usable_without_a_device(torch_world):
 
 
 def test_a_pin_does_not_look_for_hardware(torch_world, monkeypatch):
-    monkeypatch.setattr(host, "on_linux", lambda: True)
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
     torch_world.backend("npu", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert (judge(pinned=True).status, judge(pinned=True).devices) == (Status.USABLE, 2)
 
 
 def test_a_pin_without_hardware_still_needs_a_vendor_that_works(torch_world, monkeypatch):
-    monkeypatch.setattr(host, "on_linux", lambda: True)
+    monkeypatch.setattr(machine, "on_linux", lambda: True)
     vendor(torch_world, "raise ImportError", hardware=Hardware(nodes=("/dev/no-such-npu",)))
     assert judge(pinned=True).status is Status.BROKEN
 
@@ -227,13 +228,13 @@ def test_torch_missing_is_told_by_name(world):
     world.backend("npu")
     found = judge()
     assert found.status is Status.BROKEN
-    assert found.reason.startswith("torch is not installed: pip install torch")
+    assert found.reason.startswith("torch is not installed: accel setup")
     cpu = next(c for c in discover() if c.name == "cpu")
     judged = Prober(Settings()).probe(cpu, (cpu,))
     assert (judged.status, judged.reason, judged.hint) == (
         Status.NOT_INSTALLED,
         "torch is not installed",
-        "pip install torch",
+        vendors.sourced("accel setup cpu"),
     )
 
 

@@ -32,7 +32,7 @@ BEYOND = {"cuda": "7", "ascending": "7", "mlu": "7", "level-zero": "7.0,7", "ind
 @pytest.fixture
 def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine with two cards, all of which may be opened."""
-    monkeypatch.setattr("accel_core.machine.host.on_linux", lambda: True)
+    monkeypatch.setattr("accel_core.machine.on_linux", lambda: True)
     for name in ("ACME_VISIBLE_DEVICES", "CARD_VISIBLE_DEVICES", "ACME_FILTER"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "dev").mkdir()

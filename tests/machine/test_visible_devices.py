@@ -7,9 +7,9 @@ import pytest
 from accel_core.backend import GRAMMARS, Backend, Visibility
 from accel_core.errors import AccelError, SettingError
 from accel_core.machine.visible_devices import (
-    VisibleDevices,
     format_visible_devices,
     hidden_by,
+    masks,
     parse_visible_devices,
 )
 
@@ -266,5 +266,6 @@ class TestHiddenBy:
         assert "module ids from 0 to 7" in said
 
 
-def test_the_record_prints_what_it_is():
-    assert repr(VisibleDevices((0,))) == "VisibleDevices(ids=(0,), note='')"
+def test_what_is_set_and_leaves_devices_has_no_complaint():
+    mask = masks(TestHiddenBy.backend, {"MLU_VISIBLE_DEVICES": "1"}, ("/dev/mlu0", "/dev/mlu1"))
+    assert (str(mask), mask.variable, mask.ids) == ("", "MLU_VISIBLE_DEVICES", (1,))

@@ -13,7 +13,7 @@ from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 import accel_core
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.toolkit import vendors
 from accel_simulated import declared, device, faults
 from accel_simulated.asked import MOST, read

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from accel_core import Accelerator
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.detection.select import discover
 from accel_simulated import VENDORS, imports
 from accel_simulated.detector import advice, blame, formats, names

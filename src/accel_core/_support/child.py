@@ -266,19 +266,6 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
 
 # --- This Python, started again ------------------------------------------------------------------------
 
-#: Options by the field of `sys.flags` that tells of them; `-I` implies the last three.
-_FLAGS = (
-    ("dont_write_bytecode", "-B"),
-    ("no_site", "-S"),
-    ("optimize", "-O"),
-    ("ignore_environment", "-E"),
-    ("no_user_site", "-s"),
-    ("safe_path", "-P"),
-)
-_IMPLIED = ("-E", "-s", "-P")
-#: `-X` options that only print: a child's output is not the place for that.
-_PRINTING = ("importtime", "showrefcount")
-
 
 def command(program: str, *arguments: str) -> list[str]:
     """The command that runs `program`, Python source, under this Python's own options.
@@ -290,15 +277,9 @@ def command(program: str, *arguments: str) -> list[str]:
     """
     if not sys.executable:
         raise FileNotFoundError("sys.executable does not say where Python is")
-    isolated = bool(sys.flags.isolated)
-    options = ["-I"] if isolated else []
-    for field, option in _FLAGS:
-        times = int(getattr(sys.flags, field, 0))  # safe_path is new in 3.11
-        if not (isolated and option in _IMPLIED):
-            options += [option] * times
-    for name, value in sys._xoptions.items():
-        if name not in _PRINTING:
-            options += ["-X", name if value is True else f"{name}={value}"]
+    # As multiprocessing starts Python, which is the one use of the function that is not public.
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    options = [option for option in options if not option.startswith("-W")]
     return [sys.executable, *options, "-c", program, *arguments]
 
 

@@ -12,11 +12,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from accel_core import machine
 from accel_core._support.packages import is_installed
 from accel_core.accelerators import Accelerator
 from accel_core.accelerators.streams import HostEvent, HostStream
 from accel_core.errors import InvalidDeviceError
-from accel_core.machine import host
 from accel_core.settings import Variable, whole_number
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class CPUAccelerator(Accelerator):
         self._cpu = self._devices[None]
         self._selected = threading.local()
         self._ccl_works = True
+        self._memory = PeakMemory()
         cpu = self._torch.cpu
         self.Event: Any = type("Event", (HostEvent, cpu.Event), {"__doc__": HostEvent.__doc__})
         self.Stream: Any = type(
@@ -90,7 +91,7 @@ class CPUAccelerator(Accelerator):
 
     @cached_property
     def _nodes(self) -> int:
-        return host.numa_node_count()
+        return machine.numa_node_count()
 
     def current_device(self) -> int:
         """The index selected in this thread, else `LOCAL_RANK`, folded into the device count.
@@ -167,10 +168,6 @@ class CPUAccelerator(Accelerator):
 
     # Memory
 
-    @cached_property
-    def _memory(self) -> PeakMemory:
-        return PeakMemory()
-
     def memory_allocated(self, device_index: Device = None) -> int:
         """Bytes that the process has in memory: its resident set."""
         self._index_or_none(device_index)
@@ -189,12 +186,12 @@ class CPUAccelerator(Accelerator):
     def total_memory(self, device_index: Device = None) -> int:
         """Bytes of the host, or of the control group (container) where that allows less."""
         self._index_or_none(device_index)
-        return min(filter(None, (memory()[0], host.cgroup_memory_limit())))
+        return min(filter(None, (memory()[0], machine.cgroup_memory_limit())))
 
     def mem_get_info(self, device_index: Device = None) -> tuple[int, int]:
         """`(available, total)` bytes of the host, or of the control group where that has less."""
         self._index_or_none(device_index)
-        free, left = memory()[1], host.cgroup_memory_available()
+        free, left = memory()[1], machine.cgroup_memory_available()
         return free if left is None else min(free, left), self.total_memory()
 
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

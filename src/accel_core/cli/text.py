@@ -1,13 +1,16 @@
-"""The words and styles that the commands share. Knows nothing of rich."""
+"""Words and styles that the commands share, and whose word a verdict is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from accel_core._support.packages import brought_by
 from accel_core.detection import Status, Verdict
 from accel_core.errors import clean
 
-__all__ = ["AUTOLOAD", "clean", "count", "remark", "style", "uninstalled"]
+__all__ = [
+    "AUTOLOAD", "clean", "count", "described", "remark", "style", "uninstalled", "vendor_packages",
+]  # fmt: skip
 
 #: The heading above what torch's autoload spoils.
 AUTOLOAD = "Programs that import torch first"
@@ -30,6 +33,18 @@ def remark(verdict: Verdict) -> str:
     if verdict.reason or not verdict.usable:
         return clean(verdict.reason)
     return count(verdict.devices, "device") if verdict.devices else clean(verdict.description)
+
+
+def vendor_packages(verdict: Verdict) -> list[dict[str, str]]:
+    """Installed packages that bring the device into torch, from their metadata."""
+    found = ((module, *brought_by(module)) for module in verdict.vendor_import)
+    keys = ("module", "distribution", "version")
+    return [dict(zip(keys, each, strict=True)) for each in found if each[1]]
+
+
+def described(verdict: Verdict) -> dict[str, object]:
+    """The verdict as JSON can hold it, with the vendor's packages as they are installed."""
+    return {**verdict.to_dict(), "vendor_packages": vendor_packages(verdict)}
 
 
 def uninstalled(verdicts: Iterable[Verdict]) -> str:

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 from accel_core._support.packages import brought_by
 from accel_core.backend import Backend, Provenance
 from accel_core.errors import AccelError, clean, printable, root_cause, root_place
+from accel_core.machine import platform_matches
 from accel_core.machine.devices import Evidence
-from accel_core.machine.host import platform_matches
 from accel_core.machine.vendors import sourced
 from accel_core.settings import Pin
 

@@ -25,7 +25,7 @@ from accel_core.machine import devices
 
 if TYPE_CHECKING:
     from accel_core.accelerators import Accelerator
-    from accel_core.machine.visible_devices import Hidden
+    from accel_core.machine.visible_devices import Mask
 
 
 class Group(NamedTuple):
@@ -348,14 +348,15 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     """`no_device` with the likeliest reason and the next step; `root` is where nodes and marks are sought."""
     # These here, as whoever has a device never comes here.
     from accel_core.machine.placement import denied_nodes, permission_step, placement
-    from accel_core.machine.visible_devices import beyond, counting_variables, hiding
+    from accel_core.machine.visible_devices import masks
 
-    if (hides := hiding(backend, os.environ)) is not None:
-        return hidden(backend, hides)
     seen = devices.evidence(backend, root)
     nodes = seen.nodes if seen else ()
-    if absent := beyond(backend, os.environ, nodes):
-        return no_device(*absent)
+    mask = masks(backend, os.environ, nodes)
+    if mask.nothing:
+        return hidden(backend, mask)
+    if mask.missing:
+        return no_device(str(mask), mask.step)
     place = placement(root)
     if denied := denied_nodes(nodes, root):
         reason = f"this process may not open {devices.enumerated(denied)}"
@@ -366,18 +367,18 @@ def uncounted(backend: Backend, root: str = "/") -> Outcome:
     # How the container gets the vendor's libraries with the nodes, which are there.
     if nodes and place.container not in ("", "container") and (step := place.step(backend)):
         return no_device(f"{reason} in {place.name}, which shows {devices.enumerated(nodes)}", step)
-    if variable := next(filter(os.environ.get, counting_variables(backend, os.environ)), None):
-        hint = f"unset {variable}, or name in it devices that exist"
-        return no_device(f"{reason} with {variable}={os.environ[variable]!r}", hint)
+    if mask.value:
+        hint = f"unset {mask.variable}, or name in it devices that exist"
+        return no_device(f"{reason} with {mask.variable}={mask.value!r}", hint)
     return no_device(reason)
 
 
-def hidden(backend: Backend, variable: Hidden) -> Outcome:
+def hidden(backend: Backend, mask: Mask) -> Outcome:
     """`no_device` where a variable hides every device of `backend`."""
     from accel_core.machine.placement import placement
 
     place = placement()
     if place.withheld(backend):  # Slurm writes NoDevFiles, or nothing, into the variable of a job without any
-        reason = f"{variable}; Slurm gave the job {place.slurm_job} none"
+        reason = f"{mask}; Slurm gave the job {place.slurm_job} none"
         return no_device(reason, place.schedulers_step(backend))
-    return no_device(str(variable), f"unset {variable.variable}, or name in it the devices to use")
+    return no_device(str(mask), mask.step)

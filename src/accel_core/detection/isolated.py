@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from accel_core import machine
 from accel_core._support.packages import EntryPoint, entry_points
 from accel_core.backend import ENTRY_POINT_GROUP, Provenance
 from accel_core.detection import Candidate, Outcome, Status, Unloaded, discovery
@@ -24,7 +25,6 @@ from accel_core.detection.discovery import (
 )
 from accel_core.detection.guard import announcing_to
 from accel_core.errors import InvalidBackendError, clean, root_cause, root_place
-from accel_core.machine import host
 from accel_core.settings import read
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class IsolatedLoader:
             _log.info("load %s plugins in a child process", len(new))
             found = self._in_child(new)
             left = [e for e in new if len(new) > 1 and _fails(found.get(e, ()))]
-            alone = child.each(lambda e: self._in_child([e])[e], left, host.usable_cores()) if left else ()
+            alone = child.each(lambda e: self._in_child([e])[e], left, machine.usable_cores()) if left else ()
             for entry_point, rows in zip(left, alone, strict=True):
                 together = () if _fails(rows) else found.get(entry_point, ())
                 found[entry_point] = tuple(map(_beside_others, together)) or rows

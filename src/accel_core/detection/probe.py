@@ -8,11 +8,13 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel_core._support.torch_import import BUILDS, is_running, private_use1_is_free, torch_build
+from accel_core import machine
+from accel_core._support.torch_import import BUILDS, FREE_SLOT, torch_build
 from accel_core.backend import Backend
 from accel_core.detection import (
     Candidate,
@@ -26,7 +28,7 @@ from accel_core.detection import (
     verdict,
 )
 from accel_core.errors import BackendUnavailableError, hint_for, shown
-from accel_core.machine import devices, host
+from accel_core.machine import devices
 from accel_core.machine.devices import Evidence
 from accel_core.settings import Settings
 
@@ -140,7 +142,9 @@ class Prober:
 
         A package that then counts no device, or fails, would leave this process to nobody.
         """
-        if not backend.in_torch.private_use1 or not private_use1_is_free():
+        torch = sys.modules.get("torch")
+        is_free = torch is None or torch._C._get_privateuse1_backend_name() == FREE_SLOT
+        if not backend.in_torch.private_use1 or not is_free:
             return False
         rivals = [b for b in others if b.in_torch.private_use1 and device.installed_imports(b)]
         return bool(rivals or len(self._settings.pins) > 1 or autoload.unclaimed((*others, backend)))
@@ -188,7 +192,12 @@ class Case(NamedTuple):
     @property
     def is_running(self) -> bool:
         """Whether the device's runtime has started here: then neither files nor variables decide."""
-        return is_running(self.backend.device_type)
+        namespace = getattr(sys.modules.get("torch"), self.backend.device_type, None)
+        ask = getattr(namespace, "is_initialized", None)
+        try:
+            return bool(ask and ask())
+        except Exception:  # a vendor's namespace, before or after its package has failed
+            return False
 
 
 def _case(candidate: Candidate | Unloaded, settings: Settings, pinned: bool = False) -> Case:
@@ -222,7 +231,7 @@ def _both(absence: Outcome, obstacle: Outcome) -> Outcome:
     return obstacle._replace(
         reason=f"{absence.reason.partition(' (none of')[0]}; and {obstacle.reason}",
         hint="run on a machine that has one"
-        + (f", or, to go on without a device: {obstacle.hint}" if obstacle.hint else ""),
+        + (f"; for a login node or an image: {obstacle.hint}" if obstacle.hint else ""),
     )
 
 
@@ -241,7 +250,7 @@ def _unread(case: Case) -> Outcome | None:
 
 
 def _platform(case: Case) -> Outcome | None:
-    if host.platform_matches(case.backend.hardware.platforms):
+    if machine.platform_matches(case.backend.hardware.platforms):
         return None
     return Outcome(
         Status.NO_DEVICE, f"this device exists on {', '.join(case.backend.hardware.platforms)} only"
@@ -281,7 +290,7 @@ def _fits_torch(case: Case) -> Outcome | None:
             # The plugin's own next step, where its hints know the reason as they know errors.
             known = hint_for(BackendUnavailableError(reason), backend.hints)
             otherwise = f"pip install 'torch=={release}.*', or: {backend.install_hint}".removesuffix(", or: ")
-            return Outcome(Status.INCOMPATIBLE, reason, known or otherwise)
+            return Outcome(Status.INCOMPATIBLE, reason, known or _setup(backend) or otherwise)
     return None
 
 
@@ -306,7 +315,7 @@ def _on_the_machine(case: Case) -> Outcome | None:
         place = _placement(root)
         if place.container and (step := place.step(backend)):
             return no_device(f"{place.name} has none of {sought}", f"if the host has {named}, {step}")
-        if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
+        if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
             reason = f"this machine has none of {sought}, and the driver of {named} is not loaded"
             return no_device(reason, f"if it has {named}, {backend.hardware.driver_step}")
     build = torch_build() if backend.in_torch.builds else None
@@ -356,12 +365,11 @@ def _not_hidden(case: Case) -> Outcome | None:
     names = backend.visibility.filters + backend.visibility.variables
     if case.is_running or not any(name in os.environ for name in names):
         return None
-    from accel_core.machine.visible_devices import hiding  # its patterns cost more than all the other steps
+    from accel_core.machine.visible_devices import masks  # its patterns cost more than all the other steps
 
-    hides = hiding(backend, os.environ)
-    if hides is None or hides.malformed:  # what a runtime makes of a malformed value, it must tell
-        return None
-    return device.hidden(backend, hides)
+    mask = masks(backend, os.environ)
+    # What a runtime makes of a malformed value, it must tell.
+    return device.hidden(backend, mask) if mask.nothing and not mask.malformed else None
 
 
 def _driver_loaded(case: Case) -> Outcome | None:
@@ -372,7 +380,7 @@ def _driver_loaded(case: Case) -> Outcome | None:
     if devices.device_nodes(backend.hardware.shared_nodes, root):
         return None
     named = _with_article(backend.hardware.name)
-    if backend.hardware.driver_file and not host.path_exists(backend.hardware.driver_file, root):
+    if backend.hardware.driver_file and not machine.path_exists(backend.hardware.driver_file, root):
         reason = f"{named} is on the bus ({evidence}), but its driver is not loaded"
         return no_device(reason, backend.hardware.driver_step)
     nodes, place = (
@@ -414,8 +422,13 @@ def _requirements(case: Case) -> Outcome | None:
             return Outcome(Status.NOT_INSTALLED, f"{name} is not installed", hint)
         if applies and not _lies_in(requirement.specifier, str(installed)):
             reason = f"it needs {text} and {name} {installed} is installed"
-            return Outcome(Status.INCOMPATIBLE, reason, f"pip install '{text}'")
+            return Outcome(Status.INCOMPATIBLE, reason, _setup(backend) or f"pip install '{text}'")
     return None
+
+
+def _setup(backend: Backend) -> str:
+    """The command of accel-tools that installs everything; empty for a plugin with a hint of its own."""
+    return backend.install_hint if backend.install_hint.startswith("accel setup") else ""
 
 
 def _lies_in(versions: SpecifierSet, installed: str) -> bool:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Provenance
 from accel_core.detection import (
     Candidate,
@@ -31,7 +32,6 @@ from accel_core.detection import (
 from accel_core.detection.discovery import Load
 from accel_core.detection.probe import Prober, can_be_broken
 from accel_core.errors import AccelError, BackendConflictError, BackendNotFoundError, BackendUnavailableError
-from accel_core.machine import host
 from accel_core.machine.vendors import missing_plugins
 from accel_core.settings import (
     ACCEL_ALLOW,
@@ -212,12 +212,13 @@ def _instead(settings: Settings, find: Find, judge: Prober) -> list[str]:
     clashes = _conflicts(candidates, settings)
     names: list[str] = []
     for candidate in candidates:
-        if candidate.name in (*asked_for, *names, "cpu") or candidate in clashes:
+        if candidate.name in (*asked_for, *names) or candidate in clashes:
             continue
-        possible = judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is Status.NOT_PROBED
-        if possible and judge.probe(candidate, candidates, isolated=True).usable:
+        if judge.inspect(candidate, Outcome(Status.NOT_PROBED)).status is not Status.NOT_PROBED:
+            continue
+        if candidate.name == "cpu" or judge.probe(candidate, candidates, isolated=True).usable:
             names.append(candidate.name)
-    return [*sorted(names), *(["cpu"] if "cpu" not in asked_for else [])]
+    return sorted(names, key=lambda name: (name == "cpu", name))
 
 
 def _conflicts(candidates: Candidates, settings: Settings) -> Mapping[Candidate | Unloaded, Outcome]:
@@ -337,7 +338,7 @@ def survey(
     if unsettled:
         from accel_core._support import child  # here, as on most machines nothing is left to probe
 
-        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, host.usable_cores())
+        probed = child.each(lambda c: judge.probe(c, candidates), unsettled, machine.usable_cores())
         verdicts |= zip(unsettled, probed, strict=True)
 
     def find(pin: Pin | None) -> Candidates:

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from accel_core import machine
 from accel_core.backend import Backend
-from accel_core.machine import host
-
-__all__ = ["Placement", "denied_nodes", "permission_step", "placement"]
 
 #: Variables by which a scheduler tells a process that it is one of its own. kubelet sets the one in every
 #: container, whatever `enableServiceLinks` says: kubernetes/kubernetes, pkg/kubelet/kubelet_pods.go.
@@ -69,7 +67,7 @@ class Placement(NamedTuple):
 
     def _start(self, backend: Backend) -> str:
         """How such a container is given devices."""
-        granted = backend.granted
+        granted, hardware = backend.granted, backend.hardware
         if self.container == "kubernetes":
             if not granted.kubernetes:
                 return (
@@ -79,18 +77,13 @@ class Placement(NamedTuple):
             limits = f"{{limits: {{{granted.kubernetes}: 1}}}}"
             return f"ask for it in the pod's spec, under the container: resources: {limits}"
         if self.container == "apptainer":
-            nodes = [
-                pattern.replace("[0-9]*", "0")
-                for pattern in backend.hardware.nodes + backend.hardware.shared_nodes
-            ]
+            nodes = [node.replace("[0-9]*", "0") for node in hardware.nodes + hardware.shared_nodes]
             flags = granted.apptainer or (f"--bind {nodes[0]}" if nodes else "")
             return f"start it with the host's devices: {self.command} exec {flags}" if flags else ""
-        if self.container == "podman":
-            flags = granted.podman or granted.docker
-            return f"start it with its devices: podman run {flags}" if flags else ""
-        if not self.container or not granted.docker:
-            return ""
-        return f"start it with its devices: docker run {granted.docker}"
+        podman = self.container == "podman"
+        flags = (podman and granted.podman) or granted.docker
+        command = f"{'podman' if podman else 'docker'} run {flags}"
+        return f"start it with its devices: {command}" if self.container and flags else ""
 
 
 def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Placement:
@@ -100,7 +93,8 @@ def placement(root: str = "/", environ: Mapping[str, str] = os.environ) -> Place
     and a bare `unshare`, leave no mark.
     """
     kind = _container(root, environ)
-    command = "singularity" if kind == "apptainer" and _is_singularity(environ) else kind
+    singularity = kind == "apptainer" and _SINGULARITY in environ and _APPTAINER not in environ
+    command = "singularity" if singularity else kind
     job = environ.get(_SLURM, "")
     return Placement(kind, command, job, any(environ.get(name) for name in _SLURM_GPUS))
 
@@ -126,16 +120,16 @@ _HOSTS = (("/pods/", "kubernetes"), ("/overlay-containers/", "podman"), ("/docke
 
 def _container(root: str, environ: Mapping[str, str]) -> str:
     """The kind of the innermost container; empty outside."""
-    found = {kind for mark, kind in _MARKS if host.path_exists(mark, root)}
-    found.update(kind for part, kind in _GROUPS if part in host.read_text("/proc/self/cgroup", root))
+    found = {kind for mark, kind in _MARKS if machine.path_exists(mark, root)}
+    found.update(kind for part, kind in _GROUPS if part in machine.read_text("/proc/self/cgroup", root))
     hosts = _mounted_as_hosts(root)
     found.update(kind for part, kind in _HOSTS if part in hosts)
     if _APPTAINER in environ or _SINGULARITY in environ:
         found.add("apptainer")
-    if _KUBERNETES in environ or host.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
+    if _KUBERNETES in environ or machine.read_text("/etc/hosts", root).startswith(_KUBERNETES_HOSTS):
         found.add("kubernetes")
     # Which container a systemd in it was started in; to systemd, WSL is one.
-    if (manager := host.read_text("/run/systemd/container", root)) not in ("", "wsl"):
+    if (manager := machine.read_text("/run/systemd/container", root)) not in ("", "wsl"):
         found.add(manager if manager in ("docker", "podman") else "container")
     order = ("apptainer", "kubernetes", "podman", "docker", "container")
     return next((kind for kind in order if kind in found), "")
@@ -146,15 +140,11 @@ def _mounted_as_hosts(root: str) -> str:
 
     On the host itself kubelet's and Docker's files are mounted elsewhere, so that line alone tells.
     """
-    for line in host.read_text("/proc/self/mountinfo", root).splitlines():
+    for line in machine.read_text("/proc/self/mountinfo", root).splitlines():
         fields = line.split(" ")
         if len(fields) > 4 and fields[4] == "/etc/hosts":
             return fields[3]
     return ""
-
-
-def _is_singularity(environ: Mapping[str, str]) -> bool:
-    return _SINGULARITY in environ and _APPTAINER not in environ
 
 
 def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
@@ -164,7 +154,7 @@ def denied_nodes(nodes: tuple[str, ...], root: str) -> tuple[str, ...]:
     fs/namei.c, `inode_permission`.
     """
     own = tuple(node for node in nodes if node.startswith("/dev/"))
-    allowed = any(os.access(host.below(root, node), os.R_OK | os.W_OK) for node in own)
+    allowed = any(os.access(machine.below(root, node), os.R_OK | os.W_OK) for node in own)
     return () if allowed else own
 
 
@@ -173,7 +163,7 @@ def permission_step(node: str, root: str) -> str:
     import stat
 
     try:
-        status = Path(host.below(root, node)).stat()
+        status = Path(machine.below(root, node)).stat()
         import grp  # not on Windows
 
         group = grp.getgrgid(status.st_gid).gr_name

@@ -17,7 +17,7 @@ import click
 import tomllib
 from accel_tests import variables
 
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.errors import OURS, AccelError, SettingError
 from accel_train.launch import command_line
 
@@ -41,7 +41,9 @@ class Known:
 
     @cached_property
     def commands(self) -> dict[str, click.Command]:
-        return dict(accel.commands)
+        context = click.Context(accel)
+        found = {name: accel.get_command(context, name) for name in accel.list_commands(context)}
+        return {name: command for name, command in found.items() if command is not None}
 
     @cached_property
     def options(self) -> set[str]:

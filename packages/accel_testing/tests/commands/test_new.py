@@ -13,7 +13,7 @@ import pytest
 from accel_tests import layouts
 from click.testing import CliRunner
 
-from accel_core.cli.app import accel
+from accel_core.cli import accel
 from accel_core.toolkit import vendors
 from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 
@@ -22,9 +22,6 @@ from accel_testing.commands.new import SERVED_BY_TORCH, TORCH_TYPES
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-
-
-NPU = vendors.sourced("pip install accel-npu")
 
 
 def refused(*words: str) -> tuple[int, str]:
@@ -48,7 +45,7 @@ def test_names_that_are_none(name: str) -> None:
     [
         (
             ["npu"],
-            f"'npu' is taken: accel-npu brings this backend: {NPU}. Give another name",
+            "'npu' is taken: accel-npu brings this backend, and is installed. Give another name",
         ),
         (["npu", "--no-private-use1"], "'npu' is taken: accel-npu"),
         (["core"], "'core' is taken: accel_core is a package of this project"),

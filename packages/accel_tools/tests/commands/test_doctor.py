@@ -81,7 +81,7 @@ def test_a_broken_package_beside_a_working_choice_is_degraded(broken_npu):
     assert finding["facts"]["distribution"] == "accel-npu 1.0"
     # Pinned, it is what somebody wants to use, and cannot.
     pinned = accel(*ONE, DS_ACCELERATOR="npu")
-    assert pinned.returncode == 2
+    assert pinned.returncode == 1
     assert pinned.stdout.startswith("Nothing can be chosen, and one thing is wrong: npu: vendor_npu failed.")
 
 
@@ -107,7 +107,7 @@ def test_one_cause_is_one_finding_with_one_remedy(broken_npu):
     )
     accel.world.backend("npu", 990, extra=extra, **HARDWARE)
     topics = [word for topic in ("candidates", "at-import", "checks") for word in ("--topic", topic)]
-    document = accel.json("doctor", *topics, status=2, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
+    document = accel.json("doctor", *topics, status=1, TORCH_DEVICE_BACKEND_AUTOLOAD="1")
     [finding] = [f for topic in document["topics"] for f in topic["findings"] if f["level"] != "ok"]
     what = "vendor-npu 2.0 needs the toolkit, which is not installed, and no Ascend NPU is here"
     assert (finding["level"], finding["what"]) == ("error", what)
@@ -165,14 +165,14 @@ def test_a_name_narrows_it_and_an_unknown_one_is_told(accel):
 
 def test_without_torch_nothing_can_be_chosen(accel):
     done = accel(*ONE, torch=False)
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert done.stdout.startswith("Nothing can be chosen, and one thing is wrong: torch is not installed.\n")
-    assert "     pip install torch\n" in done.stdout
+    assert "     accel setup\n" in done.stdout
 
 
 def test_a_torch_that_fails_to_import_is_told_with_its_place(accel):
     layouts._write(accel.world.site, {"torch/__init__.py": "raise OSError('libcudart.so.12')\n"})
-    document = accel.json(*ONE, status=2)
+    document = accel.json(*ONE, status=1)
     finding = findings(document)[""]
     assert (finding["level"], finding["code"]) == ("error", "candidates.torch")
     assert "cannot be imported: OSError: libcudart.so.12" in finding["what"]

@@ -133,7 +133,7 @@ def test_other_warnings_stay_as_they_are(accel):
     accel.world.plugin(
         "warns", "import warnings\nwarnings.simplefilter('always')\nwarnings.warn('old news')\n"
     )
-    assert ": UserWarning: old news" in accel("info").stderr
+    assert ": UserWarning: old news" in accel("info", process=True).stderr
 
 
 def test_without_torch_there_is_a_clear_error(accel):

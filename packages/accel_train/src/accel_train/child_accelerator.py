@@ -184,18 +184,16 @@ def answer_of(
     name: Pin | None,
     *,
     timeout: float | None,
-    option: str = "",
     **how: Any,
 ) -> Answer:
     """Call `make` on the accelerator of that name, or on the chosen one, in a child process.
 
-    Raises as `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed,
-    with the `option` that gave the name. Writes to stderr which backends crashed while they were tried,
-    and that the CPU is used. `how`: as `call_on_accelerator` takes it.
+    Raises as `accel_core.accelerator` and `get_accelerator` do; errors repeat the command as it was typed.
+    Writes to stderr which backends crashed while they were tried, and that the CPU is used. `how`: as
+    `call_on_accelerator` takes it.
     """
     if name is not None:
-        typed = " ".join(filter(None, [click.get_current_context().command_path, option, str(name)]))
-        settings = settings._replace(asked=typed)
+        settings = settings._replace(asked=f"{click.get_current_context().command_path} {name}")
     asked = call_on_accelerator(make, arguments, settings, timeout=timeout, pin=name, **how)
     for sentence in asked.crashed:
         click.echo(f"Warning: {sentence}.\n", err=True)

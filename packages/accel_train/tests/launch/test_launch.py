@@ -162,7 +162,7 @@ def sixteen_cores(tmp_path, monkeypatch):
     for name, text in files.items():
         (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "sys" / name).write_text(text)
-    monkeypatch.setattr("accel_core.machine.host.allowed_cores", lambda: frozenset(range(16)))
+    monkeypatch.setattr("accel_core.machine.allowed_cores", lambda: frozenset(range(16)))
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     return str(tmp_path)
 

@@ -13,8 +13,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from accel_core.errors import AccelError, IntegrationMissingError, LaunchError, SettingError
-from accel_core.toolkit import answering, page, vendors
+from accel_core.errors import AccelError, IntegrationMissingError, LaunchError
+from accel_core.toolkit import answering, page, status_of, vendors
 from accel_testing.conformance.simulated import simulator
 
 __all__ = ["become", "command", "runnable"]
@@ -86,7 +86,7 @@ def command(
             _run(ctx, provider, words, reports)
     except AccelError as error:
         click.echo(f"Error: {error}", err=True)
-        sys.exit(2 if isinstance(error, SettingError) else 1)
+        sys.exit(status_of(error))
 
 
 def _provider() -> Any:

@@ -20,6 +20,7 @@ from accel_core.toolkit import (
     Pin,
     answering,
     guard,
+    installed_names,
     options,
     page,
     text,
@@ -35,37 +36,39 @@ _STYLES = {"compatible": "green", "not compatible": "yellow", "broken": "red"}
 
 
 @click.command("ops")
-@click.argument("op", required=False, metavar="[NAME]", shell_complete=lambda *given: _complete(given[2]))
-@click.option("--build", is_flag=True, help="Compile the operator NAME for the processor, and keep it.")
-@options.backend_option
+@options.backend_name
+@click.argument("op", required=False, metavar="[OPERATOR]", shell_complete=lambda *given: _complete(given[2]))
+@click.option("--build", is_flag=True, help="Compile the OPERATOR for the processor, and keep it.")
 @options.probe_timeout
 @options.as_json
 @click.pass_context
 def command(
     ctx: click.Context,
+    name: Pin | None,
     op: str | None,
     *,
     build: bool,
-    backend: Pin | None,
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """List the accelerator's operators, and who provides each.
+    """List the operators of a backend, and who provides each.
 
-    With NAME (FusedAdam, fused_adam or FusedAdamBuilder): all who provide it, in the order in which they are
-    asked, and which of them is used. The exit status is then 0 when one can be used, and 1 when not. Needs
-    torch; imports DeepSpeed where that is installed and has operators for the device.
+    With OPERATOR (FusedAdam, fused_adam or FusedAdamBuilder; NAME may be left out): all who provide it, in
+    the order in which they are asked, and which of them is used. The exit status is then 0 when one can be
+    used, and 1 when not. Needs torch; imports DeepSpeed if that is installed and has operators.
 
-    A CPU operator that needs compiling is used after NAME --build has built it.
+    A CPU operator that needs compiling is used after OPERATOR --build has built it.
     """
+    if name is not None and op is None and not name.distribution and name.name not in installed_names():
+        name, op = None, ctx.params["name"].name
     with answering(as_json=as_json) as output:
         if build and op is None:
-            raise click.UsageError("--build needs the name of an operator: `accel ops FusedAdam --build`.")
+            raise click.UsageError("--build needs an operator: `accel ops FusedAdam --build`.")
         settings = options.read_settings(timeout)
         given = {"op": op, "build": build}
         # DeepSpeed's import alone may take half of it from a network disk; a compiler takes what it takes.
         limit = None if build else max(_PATIENCE, settings.probe_timeout)
-        asked = answer_of(document_in_child, given, settings, backend, timeout=limit, option="--backend")
+        asked = answer_of(document_in_child, given, settings, name, timeout=limit)
         document = asked.answer
         if "unknown" in document:
             if as_json:
@@ -95,8 +98,9 @@ def document_in_child(chosen: Chosen, arguments: dict[str, Any], step: Step) -> 
 def _unknown(op: str, known: Iterable[str]) -> str:
     """Build the error that no builder is named `op`, with close matches."""
     by_word = {_word(name): name for name in known}
+    by_word |= {name: name for name in installed_names()}
     close = [by_word[word] for word in difflib.get_close_matches(_word(op), by_word, n=3)]
-    message = f"no operator is named {op!r}."
+    message = f"no operator and no backend is named {op!r}."
     return message + (f" Did you mean {', '.join(close)}?" if close else " `accel ops` lists all.")
 
 
@@ -217,9 +221,9 @@ def _page(doc: dict[str, Any]) -> list[page.Part]:
 
 
 def _more(doc: dict[str, Any]) -> page.Cell:
-    more = "`accel ops NAME` says more."
+    more = "`accel ops OPERATOR` says more."
     if any(c["waits"] for op in doc["ops"] for c in op["candidates"]):
-        more += " `accel ops NAME --build` compiles, and so does the first use under ACCEL_COMPILE=1."
+        more += " `accel ops OPERATOR --build` compiles, and so does the first use under ACCEL_COMPILE=1."
     return (more if doc["deepspeed"] else f"{more} DeepSpeed, which has operators too, is not installed.", "")
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import click
 
 from accel_core._support.torch_import import torch_build
-from accel_core.cli import options, text
-from accel_core.cli.commands import remarks
+from accel_core.cli import options, remarks, text
 from accel_core.cli.output import answering
 from accel_core.cli.page import Cell, Paragraph, Part, Table, paragraph
-from accel_core.cli.provenance import described
 from accel_core.detection import Status, Verdict
 from accel_core.detection.isolated import IsolatedLoader
 from accel_core.detection.messages import folded
 from accel_core.detection.select import Survey, survey
+from accel_core.machine.vendors import sourced
 from accel_core.settings import Settings
-
-__all__ = ["command"]
 
 _TITLES = ("  BACKEND", "VERDICT", "DEVICES, OR WHY NOT")
 _ALL_TITLES = ("  NAME", "VERSION", "DISTRIBUTION", "PRIORITY", "VENDOR IMPORT", "VERDICT", "REASON")
@@ -58,9 +55,9 @@ def command(
         if as_json:
             output.write_json(_document(surveyed, marked))
         else:
-            table = _table_of_all(surveyed, marked) if everything else _tables(surveyed, marked)
+            tables = _everything(surveyed, marked) if everything else _tables(surveyed, marked)
             notes = [paragraph(note) for note in _notes(surveyed, marked, settings, everything=everything)]
-            output.write_page([*table, Paragraph(), *notes])
+            output.write_page([*tables, Paragraph(), *notes])
     ctx.exit(1 if surveyed.choice is not None and surveyed.choice.selection.is_unknown else 0)
 
 
@@ -86,7 +83,7 @@ def _document(surveyed: Survey, marked: Verdict | None) -> dict[str, object]:
         "how": choice.selection.how.value if choice and marked else None,
         "missing_plugins": list(surveyed.missing_plugins),
         "autoload": list(choice.selection.autoload) if choice else [],
-        "backends": [{**described(v), "marked": v is marked} for v in surveyed.verdicts],
+        "backends": [{**text.described(v), "marked": v is marked} for v in surveyed.verdicts],
     }
 
 
@@ -95,62 +92,60 @@ def _tables(surveyed: Survey, marked: Verdict | None) -> list[Part]:
 
     The built-in `generic` gets no row if no device is left for it.
     """
-    told = [v for v in surveyed.verdicts if v is marked or not _is_idle(v)]
-    rows, missing = folded(told)
-    rows.sort(key=lambda v: _place(v, is_marked=_is(v, marked)))  # stable: the order of rank within each
-    parts: list[Part] = []
-    if rows:
-        parts.append(Table(_TITLES, [_short_row(v, is_marked=_is(v, marked)) for v in rows]))
+
+    def place(v: Verdict) -> int:
+        return [is_marked(v), v.usable, v.needs_mending, v.status is Status.NOT_PROBED, True].index(True)
+
+    def is_marked(verdict: Verdict) -> bool:
+        return marked is not None and verdict.is_about(marked)
+
+    def is_idle(verdict: Verdict) -> bool:
+        return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
+
+    rows, missing = folded([v for v in surveyed.verdicts if v is marked or not is_idle(v)])
+    rows.sort(key=place)  # stable: the order of rank within each
+    cells = [[_name(v, marked=is_marked(v)), _status(v), (_remark(v), ""), _hint(v)] for v in rows]
+    parts: list[Part] = [Table(_TITLES, cells)] if rows else []
     if missing:
         parts += [*([Paragraph()] if rows else []), paragraph((f"{text.uninstalled(missing)}.", "dim"))]
     return parts
 
 
-def _is_idle(verdict: Verdict) -> bool:
-    return verdict.builtin and verdict.status is Status.NO_DEVICE and not verdict.broken
+def _everything(surveyed: Survey, marked: Verdict | None) -> list[Part]:
+    rows = [
+        [
+            _name(v, marked=v is marked),
+            (text.clean(v.provenance.version), ""),
+            (text.clean(v.provenance.distribution), ""),
+            (str(v.priority) if v.device_type else "-", ""),
+            (", ".join(v.vendor_import) or "-", ""),
+            _status(v),
+            (text.remark(v), ""),
+            _hint(v),
+        ]
+        for v in surveyed.verdicts
+    ]
+    return [Table(_ALL_TITLES, rows)]
 
 
-def _is(verdict: Verdict, marked: Verdict | None) -> bool:
-    return marked is not None and verdict.is_about(marked)
+def _name(verdict: Verdict, *, marked: bool) -> Cell:
+    return f"{'*' if marked else ' '} {text.clean(verdict.name)}", "bold"
 
 
-def _place(verdict: Verdict, *, is_marked: bool) -> int:
-    if is_marked:
-        return 0
-    if verdict.usable:
-        return 1
-    if verdict.needs_mending:
-        return 2
-    return 3 if verdict.status is Status.NOT_PROBED else 4
+def _status(verdict: Verdict) -> Cell:
+    return verdict.status.words, text.style(verdict)
 
 
-def _short_row(verdict: Verdict, *, is_marked: bool) -> list[Cell]:
-    what = text.clean(verdict.description)
+def _remark(verdict: Verdict) -> str:
+    """The devices and what they are, of one that is usable; else the reason."""
+    if not verdict.usable or verdict.reason:
+        return text.clean(verdict.reason)
     devices = text.count(verdict.devices, "device") if verdict.devices else ""
-    remark = ": ".join(filter(None, [devices, what])) if verdict.usable and not verdict.reason else ""
-    return [
-        (f"{'*' if is_marked else ' '} {text.clean(verdict.name)}", "bold"),
-        (verdict.status.words, text.style(verdict)),
-        (remark or text.clean(verdict.reason), ""),
-        (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
-    ]
+    return ": ".join(filter(None, [devices, text.clean(verdict.description)]))
 
 
-def _table_of_all(surveyed: Survey, marked: Verdict | None) -> list[Part]:
-    return [Table(_ALL_TITLES, [_row(v, marked=v is marked) for v in surveyed.verdicts])]
-
-
-def _row(verdict: Verdict, *, marked: bool) -> list[Cell]:
-    return [
-        (f"{'*' if marked else ' '} {text.clean(verdict.name)}", "bold"),
-        (text.clean(verdict.provenance.version), ""),
-        (text.clean(verdict.provenance.distribution), ""),
-        (str(verdict.priority) if verdict.device_type else "-", ""),
-        (", ".join(verdict.vendor_import) or "-", ""),
-        (verdict.status.words, text.style(verdict)),
-        (text.remark(verdict), ""),
-        (f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"),
-    ]
+def _hint(verdict: Verdict) -> Cell:
+    return f"hint: {text.clean(verdict.hint)}" if verdict.hint else "", "dim"
 
 
 def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, everything: bool) -> list[Cell]:
@@ -161,7 +156,7 @@ def _notes(surveyed: Survey, marked: Verdict | None, settings: Settings, *, ever
     if not everything:
         notes.append(("`accel why NAME` says all of one backend, `accel list --all` of each.", "dim"))
     if torch_build() is None:
-        notes.append(("torch is not installed, so no backend can be used: pip install torch", "yellow"))
+        notes.append((sourced("torch is not installed, so no backend can be used: accel setup"), "yellow"))
     notes += [(line, "yellow") for line in (*surveyed.missing_plugins, *remarks(surveyed.verdicts))]
     notes += [(text.clean(line), "yellow") for line in (selection.autoload if selection else ())]
     return notes

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any
 
 import click
 
-from accel_core.cli import options, text
-from accel_core.cli.commands import remarks
-from accel_core.cli.output import Output, answering
+from accel_core.cli import options, remarks, text
+from accel_core.cli.output import Output, answering, status_of
 from accel_core.cli.page import Bullets, Cell, Facts, Heading, Paragraph, Part, paragraph
-from accel_core.cli.provenance import described, vendor_packages
-from accel_core.detection import How, Selection, Verdict
+from accel_core.detection import How, Selection, Status, Verdict
 from accel_core.detection.messages import folded, not_found
 from accel_core.detection.select import Survey, select, survey
 from accel_core.errors import BackendNotFoundError
 from accel_core.settings import Pin, Settings
-
-__all__ = ["command"]
 
 
 @click.command("why")
@@ -29,29 +25,32 @@ def command(ctx: click.Context, name: Pin | None, *, timeout: float | None, as_j
     """Say what would be chosen and why each other is not.
 
     With NAME: whether that backend is usable, why, and what ranks above it. The exit status is 0 when
-    something can be chosen, or NAME is usable, and 1 when not.
+    something can be chosen, or NAME is usable, 1 when not, and 2 when nothing has the name.
     """
     with answering(as_json=as_json) as output:
         settings = options.read_settings(timeout)
         if name is None:
-            usable = _explain_choice(settings, output, as_json=as_json)
+            status = _explain_choice(settings, output, as_json=as_json)
         else:
-            usable = _explain_backend(name, settings, output, as_json=as_json)
-    ctx.exit(0 if usable else 1)
+            status = _explain_backend(name, settings, output, as_json=as_json)
+    ctx.exit(status)
 
 
 # --- the whole choice ----------------------------------------------------------------------------------
 
 
-def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> bool:
-    """Write the record of the choice; whether something is chosen."""
-    selection = select(settings, isolated=True).selection
+def _explain_choice(settings: Settings, output: Output, *, as_json: bool) -> int:
+    """Write the record of the choice; the exit status."""
+    choice = select(settings, isolated=True)
+    selection = choice.selection
     if as_json:
-        verdicts = [described(verdict) for verdict in selection.verdicts]
+        verdicts = [text.described(verdict) for verdict in selection.verdicts]
         output.write_json({**selection.to_dict(), "verdicts": verdicts})
     else:
         output.write_page(_choice_page(selection))
-    return selection.chosen is not None
+    if selection.chosen is not None:
+        return 0
+    return status_of(choice.error) if choice.error is not None else 1
 
 
 def _choice_page(selection: Selection) -> list[Part]:
@@ -68,20 +67,16 @@ def _choice_page(selection: Selection) -> list[Part]:
         parts.append(Bullets(bullets))
     ranked = selection.how in (How.RANKED, How.FALLBACK)  # else not all that claim a package are here
     unclaimed = (*selection.missing_plugins, *(remarks(selection.verdicts) if ranked else ()))
-    if unclaimed:
-        parts.append(Heading("Devices without a plugin"))
-        parts.append(Bullets([paragraph((text.clean(line), "")) for line in unclaimed]))
-    parts += _autoload(selection.autoload)
+    parts += _listed("Devices without a plugin", unclaimed) + _listed(text.AUTOLOAD, selection.autoload)
     if selection.environ:
         parts.append(Heading("Environment"))
         parts.append(Facts([(name, repr(value)) for name, value in selection.environ.items()]))
     return parts
 
 
-def _autoload(lines: tuple[str, ...]) -> list[Part]:
-    """List what torch's autoload does to a program that imports torch before accel_core."""
+def _listed(heading: str, lines: tuple[str, ...]) -> list[Part]:
     bullets = [paragraph((text.clean(line), "")) for line in lines]
-    return [Heading(text.AUTOLOAD), Bullets(bullets)] if bullets else []
+    return [Heading(heading), Bullets(bullets)] if bullets else []
 
 
 def _headline(selection: Selection) -> list[Cell]:
@@ -104,9 +99,9 @@ def _others(selection: Selection, headline: str) -> list[Verdict]:
 
 def _in_words(verdict: Verdict) -> list[Cell]:
     """One backend's verdict as a running text."""
-    source = f"{text.clean(str(verdict.provenance))}, " if verdict.provenance.distribution else ""
-    # What nobody loaded has told no priority.
-    about = f"{source}priority {verdict.priority}" if verdict.device_type else source.removesuffix(", ")
+    source = [text.clean(str(verdict.provenance))] if verdict.provenance.distribution else []
+    # A plugin that nobody loaded has told no priority.
+    about = ", ".join([*source, *([f"priority {verdict.priority}"] if verdict.device_type else [])])
     cells = [
         (text.clean(verdict.name), "bold"),
         (f" ({about}): " if about else ": ", "dim"),
@@ -122,52 +117,8 @@ def _in_words(verdict: Verdict) -> list[Cell]:
 # --- one backend ---------------------------------------------------------------------------------------
 
 
-class _Standing(NamedTuple):
-    """One backend among all: its verdict, its rank, and what the choice makes of it."""
-
-    verdict: Verdict
-    #: Its place in the order, from 1, and how many there are.
-    rank: int
-    total: int
-    #: What ranks above it, usable or not.
-    above: tuple[Verdict, ...]
-    chosen: bool
-    #: What the choice makes of it, as a sentence.
-    sentence: str
-
-    def to_dict(self) -> dict[str, object]:
-        """The record as JSON can hold it."""
-        return {
-            **described(self.verdict),
-            "usable": self.verdict.usable,
-            "chosen": self.chosen,
-            "standing": self.sentence,
-            "rank": self.rank,
-            "of": self.total,
-            "outranked_by": [
-                {"name": v.name, "distribution": v.provenance.distribution, "status": v.status.value}
-                for v in self.above
-            ],
-        }
-
-
-def _explain_backend(name: Pin, settings: Settings, output: Output, *, as_json: bool) -> bool:
-    """Write of the backend that `name` means, or the several that claim the name; whether one is usable."""
-    standings, autoload = _standings(name, settings)
-    if as_json:
-        backends = [standing.to_dict() for standing in standings]
-        output.write_json({"name": str(name), "backends": backends, "autoload": list(autoload)})
-    else:
-        parts: list[Part] = []
-        for standing in standings:
-            parts += [*([Paragraph()] if parts else []), *_backend_page(standing)]
-        parts += _autoload(autoload)
-        output.write_page(parts)
-    return any(standing.verdict.usable for standing in standings)
-
-
-def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str, ...]]:
-    """Every backend that `pin` means, and what torch's autoload spoils.
+def _explain_backend(pin: Pin, settings: Settings, output: Output, *, as_json: bool) -> int:
+    """Write of the backend that `pin` means, or the several that claim the name; the exit status.
 
     Raises `BackendNotFoundError` when there is none.
     """
@@ -176,11 +127,22 @@ def _standings(pin: Pin, settings: Settings) -> tuple[list[_Standing], tuple[str
     if not meant:
         usable = list(dict.fromkeys(v.name for v in surveyed.verdicts if v.usable and v.name != "generic"))
         raise BackendNotFoundError(not_found(f"accel why {pin}", pin, lambda: usable))
+    standings = [_standing(v, surveyed, settings) for v in meant]
     autoload = surveyed.choice.selection.autoload if surveyed.choice else ()
-    return [_standing(v, surveyed, settings) for v in meant], autoload
+    if as_json:
+        backends = [{**text.described(verdict), **standing} for verdict, standing in standings]
+        output.write_json({"name": str(pin), "backends": backends, "autoload": list(autoload)})
+    else:
+        parts: list[Part] = []
+        for verdict, standing in standings:
+            alike = [s for v, s in standings if v is not verdict and v.provenance == verdict.provenance]
+            parts += [Paragraph(), *_backend_page(verdict, standing, alike)]
+        output.write_page([*parts[1:], *_listed(text.AUTOLOAD, autoload)])
+    return 0 if any(verdict.usable for verdict, _ in standings) else 1
 
 
-def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standing:
+def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> tuple[Verdict, dict[str, Any]]:
+    """The verdict, and its place among all as JSON can hold it: its rank, and what the choice makes of it."""
     choice = surveyed.choice
     assert choice is not None
     above = surveyed.verdicts[: surveyed.verdicts.index(verdict)]
@@ -189,56 +151,59 @@ def _standing(verdict: Verdict, surveyed: Survey, settings: Settings) -> _Standi
     # A pin needs no device: what was pinned has the verdict that it has as a pin.
     pinned = choice.selection.verdicts if settings.pins else ()
     verdict = next((v for v in pinned if v.is_about(verdict)), verdict)
-    is_chosen = chosen is not None and chosen.is_about(verdict)
-    return _Standing(
-        verdict=verdict,
-        rank=len(above) + 1,
-        total=len(surveyed.verdicts),
-        above=above,
-        chosen=is_chosen,
-        sentence="What would be chosen is not known."
-        if choice.selection.is_unknown
-        else _sentence(verdict, chosen, settings, is_chosen=is_chosen),
-    )
+    unknown = choice.selection.is_unknown
+    return verdict, {
+        "usable": verdict.usable,
+        "chosen": chosen is not None and chosen.is_about(verdict),
+        "standing": "What would be chosen is not known." if unknown else _sentence(verdict, chosen, settings),
+        "rank": len(above) + 1,
+        "of": len(surveyed.verdicts),
+        "outranked_by": [
+            {"name": v.name, "distribution": v.provenance.distribution, "status": v.status.value}
+            for v in above
+        ],
+    }
 
 
-def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings, *, is_chosen: bool) -> str:
+def _sentence(verdict: Verdict, chosen: Verdict | None, settings: Settings) -> str:
     by = f" by {settings.asked}" if settings.pins else ""
-    if is_chosen:
-        return f"It would be chosen{by}."
     if chosen is None:
         return f"Nothing would be chosen{by}."
+    if chosen.is_about(verdict):
+        return f"It would be chosen{by}."
     if verdict.usable and not by:
         return f"{chosen.name} is usable too and ranks above it, so {chosen.name} would be chosen."
     return f"{chosen.name} would be chosen{by}."
 
 
-def _backend_page(standing: _Standing) -> list[Part]:
-    v = standing.verdict
-    place = f"{standing.rank} of {standing.total}, with priority {v.priority}" if v.device_type else ""
-    above = ", ".join(f"{other.name} ({other.status.words})" for other in standing.above if v.device_type)
+def _backend_page(v: Verdict, standing: dict[str, Any], alike: list[dict[str, Any]]) -> list[Part]:
+    """Its page; `alike`: the standings of what one plugin declares under the same name, as AMD's cuda."""
+    kind = f", {text.clean(v.hardware)}" if alike and v.hardware else ""
+    place = f"{standing['rank']} of {standing['of']}, with priority {v.priority}"
+    above = (f"{other['name']} ({Status(other['status']).words})" for other in standing["outranked_by"])
     cause = text.clean(v.cause)
+    packages = (f"{package['distribution']} {package['version']}" for package in text.vendor_packages(v))
     return [
         paragraph(
             (text.clean(v.name), "bold"),
-            (f" ({text.clean(str(v.provenance))}): ", "dim"),
+            (f"{kind} ({text.clean(str(v.provenance))}): ", "dim"),
             (v.status.words, text.style(v)),
-            (f". {standing.sentence}", ""),
+            (f". {standing['standing']}", ""),
         ),
         Facts(
             (
                 ("reason", text.clean(v.reason)),
-                ("hint", text.clean(v.hint)),
+                ("hint", "" if any(other["chosen"] for other in alike) else text.clean(v.hint)),
                 ("cause", cause if cause not in v.reason else ""),
                 ("raised by", text.clean(v.where)),
                 ("devices", "" if v.devices is None else str(v.devices)),
                 ("hardware", v.evidence),
-                ("rank", place),
-                ("above it", above),
+                ("rank", place if v.device_type else ""),
+                ("above it", ", ".join(above) if v.device_type else ""),
                 ("what it is", text.clean(v.description)),
                 ("device type", v.device_type),
                 ("vendor import", ", ".join(v.vendor_import)),
-                ("installed", text.clean(", ".join(vendor_packages(v)))),
+                ("installed", text.clean(", ".join(packages))),
                 ("entry point", _entry_point(v)),
                 ("read on", text.clean(v.url)),
                 ("probed in", f"{v.ms:.1f} ms" if v.ms else ""),
