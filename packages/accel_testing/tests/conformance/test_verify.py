@@ -106,7 +106,7 @@ def test_what_hangs_and_what_dies_leaves_the_rest(install: Callable[..., Path]) 
     kinds = ("identity", "identifiers", "forwarded_variables", "host_memory", "vendor_defaults",
              "random_module", "compile_backend")  # fmt: skip
     names = [f"answers.{kind}" for kind in kinds]
-    found = told(install("wild", accelerator="wild_devices:Wild"), *names, words=("--check-timeout", "8"))
+    found = told(install("wild", accelerator="wild_devices:Wild"), *names, words=("--check-timeout", "20"))
     assert found["answers.identity"] == found["answers.vendor_defaults"] == ("passed", "")
     assert found["answers.identifiers"][0] == "died"
     assert "exited with status 7" in found["answers.identifiers"][1]
