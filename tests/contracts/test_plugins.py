@@ -154,11 +154,7 @@ def test_which_variables_go_to_other_hosts(name, kept, forwarded):
 )  # fmt: skip
 def test_what_is_a_sign_of_the_device(tmp_path, name, sign, is_one):
     computer = Computer(tmp_path)
-    if sign.startswith("/"):
-        computer.write(sign)
-    else:
-        ids, _, kind = sign.partition(" ")
-        computer.pci("0000:75:00.0", *ids.split(":"), kind)
+    computer.sign(sign)
     seen = [evidence(backend, computer.path) for backend in declared(ROOT / f"plugins/accel_{name}")]
     assert any(seen) is is_one
 

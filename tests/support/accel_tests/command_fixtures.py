@@ -79,7 +79,9 @@ FIELDS = {
 
 
 #: What ends a process, holds it up, or prints below Python.
-_DEADLY = re.compile(r"os\.(_exit|abort|kill|write|system)|string_at|sleep\(|while True|atexit|SystemExit")
+_DEADLY = re.compile(
+    r"_exit\(|abort\(|kill\(|os\.(write|system)|string_at|sleep\(|while True|atexit|SystemExit"
+)
 
 #: Threads that run children at once take turns: they share this process's modules and variables.
 _turn = threading.RLock()
