@@ -141,7 +141,7 @@ class Operators(Base):
         return BuildExtension
 
     def _known(self) -> tuple[tuple[OpProvider, ...], dict[str, Operator]]:
-        """Providers of operators for this device, asked once as that takes milliseconds, and what they have."""
+        """Providers for this device, asked once as that takes milliseconds, and the operators they have."""
         if self._op_providers is None:  # there is nobody to ask yet
             return (), {}
         if self._answers is None:

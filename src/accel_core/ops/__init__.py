@@ -206,7 +206,7 @@ class Operator:
         return any(candidate.error is not None for candidate in asked)
 
     def untried(self) -> Operator:
-        """The same, of which nothing is imported: what failed in the middle of another import may work later."""
+        """The same with nothing imported: what failed in the middle of an import may work later."""
         return replace(self, candidates=tuple(replace(candidate) for candidate in self.candidates))
 
 
